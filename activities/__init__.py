@@ -1,0 +1,1 @@
+"""What touches the world: one deed each, every one safe to repeat."""

@@ -1,0 +1,1 @@
+"""Iris: a durable job orchestrator for TPU slices, GPU and CPU machines, built on Temporal."""

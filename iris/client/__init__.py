@@ -1,0 +1,1 @@
+"""How programs and people talk to a cluster."""

@@ -1,0 +1,181 @@
+"""A job: what was asked (`JobSpec`), what an attempt came to (`TaskOutcome`), what is true now (`TaskStatus`, `JobStatus`)."""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from iris import names
+from iris.errors import InvalidValue
+from iris.resources import Resources
+from iris.states import JobState, TaskState
+
+#: A workflow may have 2,000 children pending and should have few hundred (docs.temporal.io/cloud/limits); each replica is one.
+MAX_REPLICAS = 1_000
+#: Nothing larger goes into a workflow's history; a job's specification is its first event.
+MAX_SPEC_BYTES = 64 * 1024
+#: How long a program may take to stop after SIGTERM before it is killed; Kubernetes' default, which people count on.
+DEFAULT_GRACE = timedelta(seconds=30)
+
+
+class Band(StrEnum):
+    """Priority bands, the first served first."""
+
+    PRODUCTION = "production"
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+    @property
+    def rank(self) -> int:
+        return _BAND_RANKS[self]
+
+
+_BAND_RANKS = {band: rank for rank, band in enumerate(Band)}
+
+
+class JobSpec(BaseModel):
+    """What a user submits. Valid by construction: an impossible job cannot be built.
+
+    Raises:
+        pydantic.ValidationError: wraps the `InvalidValue` of each field that is wrong.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    user: str
+    name: str
+    command: tuple[str, ...]
+    resources: Resources = Resources()
+    replicas: int = 1
+    env: dict[str, str] = Field(default_factory=dict)
+    #: The directory in which the program starts, on the host. None: a directory of the attempt's own, removed afterwards.
+    workdir: str | None = None
+    band: Band = Band.INTERACTIVE
+    #: From submission to the first placement; after that the job is UNSCHEDULABLE. None: it waits for ever.
+    scheduling_timeout: timedelta | None = None
+    #: How long one attempt may run; longer is a failure of the program. None: as long as it likes.
+    timeout: timedelta | None = None
+    grace: timedelta = DEFAULT_GRACE
+    max_retries_failure: int = 0
+    max_retries_preemption: int = 100
+    max_task_failures: int = 0
+
+    @property
+    def id(self) -> str:
+        return names.job_id(self.user, self.name)
+
+    @field_validator("user", "name")
+    @classmethod
+    def _is_a_name(cls, value: str, info: ValidationInfo) -> str:
+        return names.check_name(str(info.field_name), value)
+
+    @field_validator("command")
+    @classmethod
+    def _is_a_command(cls, command: tuple[str, ...]) -> tuple[str, ...]:
+        if not command or not command[0].strip():
+            raise InvalidValue("command", " ".join(command), "is empty", "give the program to run after --")
+        if any("\0" in word for word in command):
+            raise InvalidValue("command", command[0], "contains a NUL byte", "no program can be given one")
+        return command
+
+    @field_validator("replicas")
+    @classmethod
+    def _is_a_number_of_tasks(cls, replicas: int) -> int:
+        if not 1 <= replicas <= MAX_REPLICAS:
+            raise InvalidValue("replicas", replicas, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} tasks")
+        return replicas
+
+    @field_validator("max_retries_failure", "max_retries_preemption", "max_task_failures")
+    @classmethod
+    def _is_a_limit(cls, limit: int, info: ValidationInfo) -> int:
+        if limit < 0:
+            raise InvalidValue(str(info.field_name), limit, "is negative", "give 0 or more")
+        return limit
+
+    @field_validator("scheduling_timeout", "timeout")
+    @classmethod
+    def _is_a_time_to_wait(cls, time: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        if time is not None and time <= timedelta(0):
+            raise InvalidValue(
+                str(info.field_name), f"{time.total_seconds():g}s", "is not a time to wait", "leave it out for no limit"
+            )
+        return time
+
+    @field_validator("env")
+    @classmethod
+    def _is_an_environment(cls, env: dict[str, str]) -> dict[str, str]:
+        for key, value in env.items():
+            if not key or "=" in key or "\0" in key + value:
+                raise InvalidValue("env", key, "cannot name an environment variable", "write NAME=VALUE")
+            if key.startswith(names.RESERVED_PREFIX):
+                raise InvalidValue(
+                    "env", key, "is set by Iris itself", f"choose a name that does not begin with {names.RESERVED_PREFIX}"
+                )
+        return env
+
+    @model_validator(mode="after")
+    def _fits_into_a_history(self) -> Self:
+        size = len(self.model_dump_json())
+        if size > MAX_SPEC_BYTES:
+            field = max(("env", "command"), key=lambda name: len(str(getattr(self, name))))
+            raise InvalidValue(
+                field,
+                f"{size:,} bytes",
+                f"makes the job larger than {MAX_SPEC_BYTES:,} bytes",
+                "put the data into a file that the program reads",
+            )
+        return self
+
+
+class TaskOutcome(BaseModel):
+    """How one attempt ended, as its host (or, for a lost host, the workflow) tells it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    state: TaskState
+    reason: str = ""
+    exit_code: int | None = None
+    signal: str | None = None
+    #: None: the program never started, so nobody's account pays for the attempt.
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    #: The last lines the program wrote, a few hundred characters.
+    last_lines: str = ""
+
+
+class TaskStatus(BaseModel):
+    """One task as it is now."""
+
+    model_config = ConfigDict(frozen=True)
+
+    index: int
+    state: TaskState = TaskState.PENDING
+    #: The number of the latest attempt that had a host; 0 before the first.
+    attempt: int = 0
+    host: str | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    failures: int = 0
+    preemptions: int = 0
+    #: Attempts in a row that no host took up.
+    undelivered: int = 0
+    #: What the scheduler knows the present attempt by while it waits or runs.
+    key: str | None = None
+
+
+class JobStatus(BaseModel):
+    """One job as it is now."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    state: JobState
+    reason: str = ""
+    user: str
+    submitted_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    tasks: tuple[TaskStatus, ...]

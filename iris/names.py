@@ -1,0 +1,155 @@
+"""The only file that spells a workflow id, a task queue, a search attribute, a log path or an environment variable."""
+
+import re
+
+from iris.errors import InvalidValue
+
+# -- ids people use ------------------------------------------------------------------------------------------------------------
+
+#: Temporal's SQL stores keep ids in 255 characters; `<cluster>/task/<user>/<name>:<index>` with three such parts stays below 200.
+MAX_NAME = 60
+_NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
+
+
+def check_name(field: str, name: str) -> str:
+    """The name itself.
+
+    Raises:
+        InvalidValue: it is empty, too long, or has a character that a path or an id could trip over.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InvalidValue(
+            field,
+            name,
+            "is not a name",
+            f"use 1 to {MAX_NAME} letters, digits, dots, dashes or underscores, the first a letter or digit",
+        )
+    return name
+
+
+def job_id(user: str, name: str) -> str:
+    return f"{user}/{name}"
+
+
+def task_id(job: str, index: int) -> str:
+    return f"{job}:{index}"
+
+
+def attempt_id(job: str, index: int, attempt: int) -> str:
+    return f"{job}:{index}@{attempt}"
+
+
+def attempt_key(attempt: str, run_id: str) -> str:
+    """What makes an attempt unique for ever: a job's name may be used again, the id of its run may not."""
+    return f"{attempt}/{run_id[:13]}"
+
+
+# -- Temporal ------------------------------------------------------------------------------------------------------------------
+
+
+def job_workflow(cluster: str, job: str) -> str:
+    return f"{cluster}/job/{job}"
+
+
+def task_workflow(cluster: str, task: str) -> str:
+    return f"{cluster}/task/{task}"
+
+
+def slice_workflow(cluster: str, slice_id: str) -> str:
+    return f"{cluster}/slice/{slice_id}"
+
+
+def scheduler_workflow(cluster: str) -> str:
+    return f"{cluster}/scheduler"
+
+
+def autoscaler_workflow(cluster: str) -> str:
+    return f"{cluster}/autoscaler"
+
+
+def job_of_workflow(workflow_id: str) -> str:
+    """The job id in the id of a job's workflow."""
+    return workflow_id.split("/", 2)[2]
+
+
+def control_queue(cluster: str) -> str:
+    return f"{cluster}/control"
+
+
+def planner_queue(cluster: str) -> str:
+    return f"{cluster}/planner"
+
+
+def host_queue(cluster: str, host_id: str) -> str:
+    return f"{cluster}/host/{host_id}"
+
+
+def host_of_queue(cluster: str, queue: str) -> str | None:
+    """The host a task queue belongs to, or None when it is not a host's queue of this cluster."""
+    prefix = host_queue(cluster, "")
+    return queue.removeprefix(prefix) if queue.startswith(prefix) else None
+
+
+def worker_identity(host_id: str, incarnation: str) -> str:
+    return f"{host_id}@{incarnation}"
+
+
+def incarnation_of(identity: str) -> str:
+    return identity.rpartition("@")[2]
+
+
+SA_CLUSTER = "IrisCluster"
+SA_KIND = "IrisKind"
+SA_STATE = "IrisState"
+SA_USER = "IrisUser"
+SA_PARENT = "IrisParent"
+SA_GROUP = "IrisGroup"
+SA_PRIORITY = "IrisPriority"
+SEARCH_ATTRIBUTES = (SA_CLUSTER, SA_KIND, SA_STATE, SA_USER, SA_PARENT, SA_GROUP, SA_PRIORITY)
+
+KIND_JOB = "job"
+KIND_TASK = "task"
+KIND_SLICE = "slice"
+KIND_SCHEDULER = "scheduler"
+KIND_AUTOSCALER = "autoscaler"
+
+#: Memo of the scheduler's workflow: what a client that knows only an address needs to know about the cluster.
+MEMO_STORE = "iris_store"
+MEMO_UI = "iris_ui"
+#: Memo of a job's workflow: its command line and when it was submitted, for lists.
+MEMO_COMMAND = "iris_command"
+MEMO_SUBMITTED = "iris_submitted_at"
+
+# -- object store --------------------------------------------------------------------------------------------------------------
+
+
+def job_logs(job: str, run_id: str) -> str:
+    return f"logs/{job}/{run_id[:13]}"
+
+
+def attempt_logs(job: str, run_id: str, index: int, attempt: int) -> str:
+    return f"{job_logs(job, run_id)}/{index}/{attempt}"
+
+
+def log_chunk(prefix: str, sequence: int) -> str:
+    """Ten digits, so that names sort as their numbers do."""
+    return f"{prefix}/{sequence:010d}.log"
+
+
+# -- environment variables -----------------------------------------------------------------------------------------------------
+
+ENV_CLUSTER = "IRIS_CLUSTER"
+ENV_STATE_DIR = "IRIS_STATE_DIR"
+ENV_USER = "IRIS_USER"
+ENV_JOB_ID = "IRIS_JOB_ID"
+ENV_TASK_ID = "IRIS_TASK_ID"
+ENV_TASK_INDEX = "IRIS_TASK_INDEX"
+ENV_NUM_TASKS = "IRIS_NUM_TASKS"
+ENV_ATTEMPT = "IRIS_ATTEMPT"
+#: On every process of an attempt: how leftovers are recognised whatever session or group they moved to.
+ENV_ATTEMPT_KEY = "IRIS_ATTEMPT_KEY"
+ENV_HOST_ID = "IRIS_HOST_ID"
+ENV_SLICE_ID = "IRIS_SLICE_ID"
+ENV_ADDRESS = "IRIS_ADDRESS"
+#: What a user may not set for a job, because Iris does.
+RESERVED_PREFIX = "IRIS_"

@@ -1,0 +1,104 @@
+"""What a task asks for and what a host offers, in integers: millicores, bytes, devices."""
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.errors import InvalidValue
+from iris.units import format_bytes, format_cpu
+
+#: The variant that any device of the kind satisfies.
+ANY_VARIANT = "auto"
+
+
+class DeviceKind(StrEnum):
+    GPU = "gpu"
+    TPU = "tpu"
+
+
+class Device(BaseModel):
+    """Accelerators of one kind: on a host what it has, in a request what it needs.
+
+    In a request `variant` may be `"auto"` (any) or several, comma-separated (any of these).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: DeviceKind
+    variant: str = ANY_VARIANT
+    count: int = Field(default=1, ge=1)
+
+    def accepts(self, offered: "Device | None") -> bool:
+        """Whether a host's device is of the kind and variant asked for; the count is a matter of headroom."""
+        if offered is None or offered.kind != self.kind:
+            return False
+        return self.variant == ANY_VARIANT or offered.variant.lower() in self.variant.lower().split(",")
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.variant}:{self.count}"
+
+
+class Resources(BaseModel):
+    """An amount of everything that is shared out. Subtracting more than there is gives negative numbers: that is a shortfall."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cpu_millis: int = Field(default=1000, ge=0)
+    memory_bytes: int = Field(default=0, ge=0)
+    disk_bytes: int = Field(default=0, ge=0)
+    device: Device | None = None
+
+    @property
+    def device_count(self) -> int:
+        return self.device.count if self.device else 0
+
+    def amounts(self) -> dict[str, int]:
+        """The numbers under their names, in the order in which shortfalls are reported."""
+        return {
+            "device": self.device_count,
+            "cpu": self.cpu_millis,
+            "memory": self.memory_bytes,
+            "disk": self.disk_bytes,
+        }
+
+    def __str__(self) -> str:
+        return format_amounts(self.amounts(), self.device)
+
+
+def format_amount(name: str, amount: int) -> str:
+    """A number of `Resources.amounts` as people read it."""
+    if name == "cpu":
+        return format_cpu(amount)
+    if name == "device":
+        return str(amount)
+    return format_bytes(amount)
+
+
+def format_amounts(amounts: dict[str, int], device: Device | None = None) -> str:
+    """The amounts that are not zero, a known device under its full name: `4 cpu, 8 GiB memory, tpu:v5litepod-16:4`."""
+    shown = [f"{format_amount(name, amount)} {name}" for name, amount in amounts.items() if amount and name != "device"]
+    if amounts.get("device"):
+        shown.append(str(device) if device else f"{amounts['device']} devices")
+    return ", ".join(shown) or "nothing"
+
+
+def parse_device(text: str, field: str = "device") -> Device | None:
+    """The device of `KIND[:VARIANT[:COUNT]]`; `"cpu"` is none at all.
+
+    Raises:
+        InvalidValue: an unknown kind, or a count that is no positive number.
+    """
+    kind, _, rest = text.strip().partition(":")
+    variant, _, count = rest.partition(":")
+    remedy = 'write KIND[:VARIANT[:COUNT]], such as "cpu", "gpu:H100:8" or "tpu:v5litepod-16:4"'
+    if kind.lower() == "cpu":
+        if rest:
+            raise InvalidValue(field, text, "gives a variant or count to the kind cpu", "ask for cores with cpu instead")
+        return None
+    try:
+        parsed_kind = DeviceKind(kind.lower())
+    except ValueError:
+        raise InvalidValue(field, text, f"has the unknown kind {kind!r}", remedy) from None
+    if count and not (count.isdecimal() and int(count) > 0):
+        raise InvalidValue(field, text, f"has the count {count!r}", remedy)
+    return Device(kind=parsed_kind, variant=variant or ANY_VARIANT, count=int(count or 1))

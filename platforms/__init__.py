@@ -1,0 +1,1 @@
+"""Where machines come from."""

@@ -1,0 +1,1 @@
+"""What happens, in order: the workflows and the messages between them."""
