@@ -9,8 +9,10 @@ from datetime import timedelta
 
 from pydantic import BaseModel, ConfigDict
 
-#: Agents report every 10 s; three missing reports are silence.
-SILENCE = timedelta(seconds=30)
+#: How often an agent reports.
+REPORT_EVERY = timedelta(seconds=10)
+#: Two reports missing, and a little: silence. Together with the looks below, a dead host is lost within 50 s of its last report.
+SILENCE = timedelta(seconds=25)
 #: Between two looks when all is well. Each costs eleven events; 240 an hour stay below 3,000.
 LOOK_EVERY = timedelta(seconds=15)
 #: Between a suspicion and the second look, so that a dead host is known as such within a minute of its death.

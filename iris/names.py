@@ -116,9 +116,9 @@ KIND_AUTOSCALER = "autoscaler"
 #: Memo of the scheduler's workflow: what a client that knows only an address needs to know about the cluster.
 MEMO_STORE = "iris_store"
 MEMO_UI = "iris_ui"
-#: Memo of a job's workflow: its command line and when it was submitted, for lists.
+#: Memo of a job's workflow: its command line, for lists, and how many tasks it has, for readers of its logs.
 MEMO_COMMAND = "iris_command"
-MEMO_SUBMITTED = "iris_submitted_at"
+MEMO_TASKS = "iris_tasks"
 
 # -- object store --------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,241 @@
+"""One attempt on this host: the program, its heartbeat, its logs, its end.
+
+The attempt is independent of the worker that took it: it reports by the activity's task token, which lies beside the program in
+its directory.
+"""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import signal
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle, Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris import names
+from iris.activities.leftovers import AttemptState
+from iris.activities.logship import LogShipper
+from iris.activities.runtimes.process import CannotStart, Program, start
+from iris.jobs import TaskOutcome
+from iris.states import TaskState
+from iris.store import Store
+from iris.units import format_duration
+from iris.workflows.messages import RunTask, TaskProgress
+
+logger = logging.getLogger(__name__)
+
+#: Also how long a cancellation may go unseen.
+HEARTBEAT_EVERY = timedelta(seconds=2)
+#: An attempt that outlives this is announced as RUNNING; shorter ones cost nothing.
+ANNOUNCE_AFTER = timedelta(seconds=1)
+#: Without contact for this long the attempt is killed, before the server's minute (`policies.HEARTBEAT`) is over and it may be
+#: started elsewhere.
+FENCE = timedelta(seconds=50)
+RPC_TIMEOUT = timedelta(seconds=10)
+#: Between looks at the output.
+READ_EVERY = timedelta(milliseconds=200)
+#: How long the end of an attempt waits for a store that is away.
+STORE_PATIENCE = timedelta(seconds=60)
+RETRY_EVERY = timedelta(seconds=1)
+
+
+class Attempt:
+    """A task's program on this host, from start to accepted outcome.
+
+    Args:
+        directory: of this attempt alone; removed at the end.
+        env: the complete environment of the program.
+    """
+
+    def __init__(
+        self, client: Client, store: Store, task: RunTask, token: bytes, directory: Path, env: Mapping[str, str]
+    ) -> None:
+        self._client = client
+        self._task = task
+        self._handle: AsyncActivityHandle = client.get_async_activity_handle(task_token=token)
+        self._dir = directory
+        self._env = env
+        self._started_at = datetime.now(UTC)
+        self._state = AttemptState.of(task.key, token, self._started_at)
+        (directory / "work").mkdir(parents=True, exist_ok=True)
+        self._stdout, self._stderr = directory / "stdout", directory / "stderr"
+        self._stdout.touch()
+        self._stderr.touch()
+        self._logs = LogShipper(store, task.logs, self._stdout, self._stderr)
+        self._save()
+        self._program: Program | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        #: Set by whoever ends the attempt before the program does: the outcome it then has.
+        self._verdict: TaskOutcome | None = None
+        #: The server no longer wants to hear of the attempt.
+        self._given_up = False
+
+    async def live(self) -> None:
+        """Run the program to its end and report; returns when the server has the outcome or does not want it."""
+        try:
+            outcome = await self._run()
+            if not self._given_up:
+                await self._report(outcome)
+        finally:
+            shutil.rmtree(self._dir, ignore_errors=True)
+
+    def end(self, state: TaskState, reason: str) -> None:
+        """End the program: SIGTERM, the job's grace, SIGKILL. The first reason counts."""
+        if self._verdict is None:
+            self._verdict = TaskOutcome(state=state, reason=reason)
+        if self._program is not None and self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(self._program, self._task.grace))
+
+    def give_up(self, reason: str) -> None:
+        """The attempt has a successor or is about to: end it at once and tell nobody."""
+        logger.warning("attempt %s is killed: %s", self._task.key, reason)
+        self._given_up = True
+        self._verdict = TaskOutcome(state=TaskState.KILLED, reason=reason)
+        if self._program is not None:
+            self._program.signal(signal.SIGKILL)
+
+    async def _run(self) -> TaskOutcome:
+        workdir = Path(self._task.workdir) if self._task.workdir else self._dir / "work"
+        try:
+            self._program = await start(self._task.command, self._env, workdir, self._stdout, self._stderr)
+        except CannotStart as error:
+            self._logs.say(str(error))
+            await self._ship_rest()
+            return self._outcome(TaskState.FAILED, str(error), error.exit_code)
+        self._state.pid = self._program.pid
+        self._save()
+        if self._verdict is not None:  # ended while it was being started
+            self.end(self._verdict.state, self._verdict.reason)
+        exited = asyncio.create_task(self._program.wait())
+        beside = [asyncio.create_task(work) for work in (self._heartbeat(), self._limit())]
+        try:
+            while not exited.done():
+                await self._logs.ship()
+                await asyncio.wait({exited}, timeout=0 if self._logs.behind else READ_EVERY.total_seconds())
+            status = await exited
+            await self._ship_rest()
+        finally:
+            for work in beside:
+                work.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+        return self._judge(status)
+
+    def _judge(self, status: int) -> TaskOutcome:
+        """The outcome of a program that ended with this status."""
+        if self._verdict is not None:
+            return self._outcome(self._verdict.state, self._verdict.reason, status if status >= 0 else 128 - status)
+        if status == 0:
+            return self._outcome(TaskState.SUCCEEDED, "", 0)
+        if status < 0:
+            name = signal.Signals(-status).name
+            return self._outcome(TaskState.FAILED, f"killed by {name}", 128 - status, name)
+        return self._outcome(TaskState.FAILED, f"exited with code {status}", status)
+
+    def _outcome(self, state: TaskState, reason: str, exit_code: int, signal_name: str | None = None) -> TaskOutcome:
+        return TaskOutcome(
+            state=state,
+            reason=reason,
+            exit_code=exit_code,
+            signal=signal_name,
+            started_at=self._started_at,
+            finished_at=datetime.now(UTC),
+            last_lines=self._logs.last_lines,
+        )
+
+    async def _heartbeat(self) -> None:
+        """Announce the attempt, then keep it alive on the server; learn there that it is cancelled or given up."""
+        await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())
+        await self._announce()
+        heard = time.monotonic()
+        while True:
+            try:
+                await self._handle.heartbeat(
+                    {"state": TaskState.RUNNING, "pid": self._state.pid, "since": self._started_at.isoformat()},
+                    rpc_timeout=RPC_TIMEOUT,
+                )
+                heard = time.monotonic()
+            except AsyncActivityCancelledError:
+                heard = time.monotonic()
+                self.end(TaskState.KILLED, "cancelled")
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    self.give_up("the server has given it up")
+                    return
+                if time.monotonic() - heard > FENCE.total_seconds():
+                    self.give_up(f"no contact with the server for {format_duration(FENCE)}")
+                    return
+            await asyncio.sleep(HEARTBEAT_EVERY.total_seconds())
+
+    async def _announce(self) -> None:
+        progress = TaskProgress(key=self._task.key, state=TaskState.RUNNING, at=self._started_at)
+        # Only for show: the attempt goes on whether its job hears of it or not.
+        with contextlib.suppress(RPCError):
+            await self._client.get_workflow_handle(self._task.owner).signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
+
+    async def _limit(self) -> None:
+        if self._task.timeout is not None:
+            await asyncio.sleep(self._task.timeout.total_seconds())
+            self.end(TaskState.FAILED, f"ran longer than its timeout of {format_duration(self._task.timeout)}")
+
+    @staticmethod
+    async def _stop(program: Program, grace: timedelta) -> None:
+        program.signal(signal.SIGTERM)
+        await asyncio.sleep(grace.total_seconds())
+        program.signal(signal.SIGKILL)
+
+    async def _ship_rest(self) -> None:
+        """Store what is left of the output. A store that stays away costs the rest of the logs, not the outcome."""
+        if self._stopping is not None:
+            self._stopping.cancel()
+        deadline = time.monotonic() + STORE_PATIENCE.total_seconds()
+        while not await self._logs.ship(ended=True):
+            if time.monotonic() > deadline:
+                logger.error("the last output of %s could not be stored and is lost", self._task.key)
+                return
+            await asyncio.sleep(0 if self._logs.behind else RETRY_EVERY.total_seconds())
+
+    async def _report(self, outcome: TaskOutcome) -> None:
+        await report(self._handle, outcome, self._task.key)
+
+    def _save(self) -> None:
+        """Whole or not at all: an agent that dies while writing leaves the previous state."""
+        fresh = self._dir / "state.new"
+        fresh.write_text(self._state.model_dump_json())
+        fresh.replace(self._dir / "state.json")
+
+
+async def report(handle: AsyncActivityHandle, outcome: TaskOutcome, key: str) -> None:
+    """Give the server the outcome, however long that takes, unless it does not want it any more."""
+    while True:
+        try:
+            await handle.complete(outcome, rpc_timeout=RPC_TIMEOUT)
+            return
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                logger.info("nobody waits for the outcome of %s any more", key)
+                return
+            logger.warning("the outcome of %s could not be reported, trying again: %s", key, error)
+        await asyncio.sleep(RETRY_EVERY.total_seconds())
+
+
+def attempt_env(task: RunTask, base: Mapping[str, str], cluster: str, host_id: str, slice_id: str) -> dict[str, str]:
+    """The program's environment: the host's few, then the job's, then Iris' own identity, each stronger than the one before."""
+    return {
+        **base,
+        "PYTHONUNBUFFERED": "1",
+        **task.env,
+        names.ENV_CLUSTER: cluster,
+        names.ENV_JOB_ID: task.job,
+        names.ENV_TASK_ID: names.task_id(task.job, task.index),
+        names.ENV_TASK_INDEX: str(task.index),
+        names.ENV_NUM_TASKS: str(task.num_tasks),
+        names.ENV_ATTEMPT: str(task.attempt),
+        names.ENV_ATTEMPT_KEY: task.key,
+        names.ENV_HOST_ID: host_id,
+        names.ENV_SLICE_ID: slice_id,
+    }

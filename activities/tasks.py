@@ -1,0 +1,128 @@
+"""`run_task`, the activity that every host serves on a queue of its own."""
+
+import asyncio
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+
+from iris.activities import leftovers
+from iris.activities.attempt import Attempt, attempt_env, report
+from iris.hosts import Host
+from iris.jobs import DEFAULT_GRACE, TaskOutcome
+from iris.states import TaskState
+from iris.store import Store
+from iris.workflows.messages import RunTask
+
+logger = logging.getLogger(__name__)
+
+#: How long a stopping agent waits for its programs to end and their outcomes to be accepted: the default grace, and a little.
+CLOSE_PATIENCE = DEFAULT_GRACE + timedelta(seconds=10)
+#: Of the agent's own environment a program gets these and no others: what it sees must not depend on how the agent was started.
+PASSED_ON = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+
+
+def base_env() -> dict[str, str]:
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+class Tasks:
+    """The attempts on one incarnation of one host.
+
+    Args:
+        directory: where attempts have their directories; of this host alone.
+        env: what every program gets from its host.
+    """
+
+    def __init__(
+        self, client: Client, store: Store, cluster: str, host: Host, directory: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._cluster = cluster
+        self._host = host
+        self._attempts_dir = directory / "attempts"
+        self._env = base_env() if env is None else env
+        self._attempts: dict[str, Attempt] = {}
+        self._lives: dict[str, asyncio.Task[None]] = {}
+        self._closed = ""
+
+    @activity.defn
+    async def run_task(self, task: RunTask) -> TaskOutcome:
+        """Start the attempt. The activity itself completes when the program does, by its task token."""
+        if task.incarnation != self._host.incarnation:
+            raise self._refusal(f"incarnation {task.incarnation} of this host is over")
+        if self._closed:
+            raise self._refusal(self._closed)
+        if task.key not in self._attempts:
+            env = attempt_env(task, self._env, self._cluster, self._host.id, self._host.slice_id)
+            directory = self._attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
+            attempt = Attempt(self._client, self._store, task, activity.info().task_token, directory, env)
+            self._attempts[task.key] = attempt
+            life = asyncio.create_task(attempt.live(), name=task.key)
+            self._lives[task.key] = life
+            life.add_done_callback(self._ended)
+        activity.raise_complete_async()
+
+    async def bury_leftovers(self) -> None:
+        """Before the first attempt: kill and report what an earlier agent of this host left behind."""
+        left = leftovers.find(self._attempts_dir)
+        if not left:
+            return
+        killed = leftovers.kill({state.key for _, state in left})
+        logger.warning("an earlier agent left %d attempt(s) behind; %d process(es) killed", len(left), killed)
+        for directory, state in left:
+            outcome = TaskOutcome(
+                state=TaskState.WORKER_FAILED,
+                reason=f"the agent of host {self._host.id} died",
+                started_at=state.started_at,
+                finished_at=datetime.now(UTC),
+            )
+            await report(self._client.get_async_activity_handle(task_token=state.task_token), outcome, state.key)
+            shutil.rmtree(directory, ignore_errors=True)
+
+    async def close(self, reason: str) -> None:
+        """Take no more; end what runs, report it as preempted, and wait until all is reported."""
+        self._closed = reason
+        for attempt in self._attempts.values():
+            attempt.end(TaskState.PREEMPTED, reason)
+        if self._lives:
+            # A server that is away is not waited for: the attempts' heartbeats have ended, and that says it too.
+            await asyncio.wait(self._lives.values(), timeout=CLOSE_PATIENCE.total_seconds())
+
+    async def abandon(self, reason: str) -> None:
+        """Take no more; kill what runs and tell nobody: the cluster has given this incarnation up."""
+        self._closed = reason
+        for attempt in self._attempts.values():
+            attempt.give_up(reason)
+        await asyncio.gather(*self._lives.values(), return_exceptions=True)
+
+    def _ended(self, life: asyncio.Task[None]) -> None:
+        key = life.get_name()
+        self._attempts.pop(key, None)
+        self._lives.pop(key, None)
+        if not life.cancelled() and (error := life.exception()) is not None:
+            logger.error("attempt %s ended with a fault of the agent", key, exc_info=error)
+
+    def _refusal(self, reason: str) -> ApplicationError:
+        return ApplicationError(f"refused the task: {reason}", type="HostRefused", non_retryable=True)

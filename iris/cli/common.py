@@ -1,0 +1,71 @@
+"""What the commands share: options, the client, JSON."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+
+from iris.client.client import IrisClient
+from iris.errors import InvalidValue
+from iris.resources import Device, parse_device
+from iris.units import parse_bytes, parse_cpu, parse_duration
+
+T = TypeVar("T")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+class Parsed(click.ParamType[Any]):
+    """A value that one of Iris' parsers reads; what it refuses is wrong usage."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except InvalidValue as error:
+            self.fail(str(error), param, ctx)
+
+
+CPU = Parsed("cores", parse_cpu)
+MEMORY = Parsed("size", parse_bytes)
+DISK = Parsed("size", lambda text: parse_bytes(text, "disk"))
+DURATION = Parsed("duration", parse_duration)
+
+
+def _device(text: str) -> "Device | str":
+    return parse_device(text) or "cpu"
+
+
+#: Gives a `Device`, or the text "cpu" for none.
+DEVICE = Parsed("kind[:variant[:count]]", _device)
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """The parts of `KEY=VALUE`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InvalidValue("KEY=VALUE", text, "is not a pair", "write a name, = and a value")
+    return key, value
+
+
+KEY_VALUE = Parsed("key=value", key_value)
+
+
+def with_client(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]]) -> T:
+    """Connect to the cluster that is meant and do the work."""
+
+    async def run() -> T:
+        return await work(await IrisClient.connect(ctx.find_root().obj["cluster"]))
+
+    return asyncio.run(run())
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))

@@ -1,0 +1,108 @@
+"""Following a job in a terminal: its logs on standard output, what happens to it on standard error."""
+
+import asyncio
+import contextlib
+import sys
+
+import click
+from obstore.exceptions import BaseError
+
+from iris.client.client import IrisClient
+from iris.client.logs import LogReader, TaskLine
+from iris.errors import IrisError, JobCancelled, JobFailed
+from iris.jobs import JobStatus
+from iris.logs import Stream
+from iris.states import JobState
+from iris.units import format_duration
+
+#: Between looks for new output: short enough to feel immediate.
+LOOK_EVERY = 0.25
+#: Between looks at the state; each asks the control plane.
+STATE_EVERY = 1.0
+
+
+class LinePrinter:
+    """Prints lines of one or several tasks to standard output, whole lines only; a task's number goes before its lines."""
+
+    def __init__(self, *, prefixed: bool) -> None:
+        self._prefixed = prefixed
+        #: Pieces of lines that go on, by task, attempt and stream.
+        self._pieces: dict[tuple[int, int, Stream], bytes] = {}
+
+    def print(self, lines: list[TaskLine]) -> None:
+        out = sys.stdout.buffer
+        for entry in lines:
+            key = (entry.task, entry.attempt, entry.line.stream)
+            data = self._pieces.pop(key, b"") + entry.line.data
+            if entry.line.goes_on and self._prefixed:
+                self._pieces[key] = data
+                continue
+            out.write(f"[{entry.task}] ".encode() if self._prefixed else b"")
+            # Only what is not UTF-8 is replaced: a terminal must not be fed arbitrary bytes.
+            out.write(data.decode(errors="replace").encode())
+            out.write(b"" if entry.line.goes_on else b"\n")
+        out.flush()
+
+    def finish(self) -> None:
+        """Print what never got its newline."""
+        for (task, _, _), data in self._pieces.items():
+            sys.stdout.buffer.write(f"[{task}] ".encode() + data.decode(errors="replace").encode() + b"\n")
+        self._pieces.clear()
+        sys.stdout.buffer.flush()
+
+
+async def follow_logs(client: IrisClient, reader: LogReader, printer: LinePrinter, job: str, run_id: str) -> None:
+    """Print what is written until the job has ended and everything is printed."""
+    ended = asyncio.create_task(client.ended(job, run_id))
+    try:
+        last = False
+        while True:
+            with contextlib.suppress(OSError, BaseError):  # a store that is away for a moment; nothing is skipped
+                async for lines in reader.new_lines():
+                    printer.print(lines)
+                if last:
+                    break
+            await asyncio.wait({ended}, timeout=LOOK_EVERY)
+            # All output is stored before a job ends, so one look after the end sees all of it.
+            last = ended.done()
+        printer.finish()
+        await ended
+    finally:
+        ended.cancel()
+
+
+async def follow_job(client: IrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool) -> JobStatus:
+    """Follow logs and state until the job's end; its last status."""
+    teller = asyncio.create_task(_tell_states(client, job, run_id))
+    try:
+        await follow_logs(client, reader, LinePrinter(prefixed=prefixed), job, run_id)
+    finally:
+        teller.cancel()
+    return await client.status(job, run_id)
+
+
+async def _tell_states(client: IrisClient, job: str, run_id: str) -> None:
+    """Say on standard error when the job's state or reason changes."""
+    told = ""
+    while True:
+        await asyncio.sleep(STATE_EVERY)
+        with contextlib.suppress(IrisError):
+            status = await client.status(job, run_id)
+            now = f"{status.state}: {status.reason}" if status.reason else str(status.state)
+            if now != told and not status.state.ended:
+                click.echo(f"{job} is {now}", err=True)
+                told = now
+
+
+def tell_end(status: JobStatus) -> None:
+    """Say how the job ended.
+
+    Raises:
+        JobFailed, JobCancelled: so that the exit code says it too.
+    """
+    ran = f" after {format_duration(status.finished_at - status.started_at)}" if status.started_at and status.finished_at else ""
+    if status.state is JobState.SUCCEEDED:
+        click.echo(f"{status.id} SUCCEEDED{ran}", err=True)
+        return
+    kind = JobCancelled if status.state is JobState.KILLED else JobFailed
+    raise kind(f"{status.id} {status.state}{ran}: {status.reason}")

@@ -1,0 +1,114 @@
+"""`iris`: assembles the commands, imported only when they are called, and turns errors into sentences and exit codes."""
+
+import json
+import os
+import sys
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+
+#: command -> (module under iris.cli, attribute, one line for `iris --help`). Written here so that the help needs no imports.
+COMMANDS = {
+    "submit": ("submit", "submit", "Run a command on the cluster; follows it until it ends."),
+    "jobs": ("jobs", "jobs", "List jobs, the newest first."),
+    "status": ("jobs", "status", "Show a job and its tasks."),
+    "logs": ("logs", "logs", "Show what a job's tasks print."),
+    "wait": ("jobs", "wait", "Wait until jobs have ended."),
+    "cancel": ("jobs", "cancel", "End jobs."),
+    "explain": ("jobs", "explain", "Say why a job is where it is."),
+    "cluster": ("cluster", "cluster", "Start, stop and look at clusters."),
+    "host": ("host", "host", "Look at the machines."),
+    "controller": ("processes", "controller", "Run a control plane."),
+    "agent": ("processes", "agent", "Make this machine a host."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"iris.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            ctx.fail(f"there is no command {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--cluster", metavar="NAME|ADDRESS", envvar="IRIS_CLUSTER", help="Which cluster; else the local one that runs.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(version("iris-temporal"), prog_name="iris")
+@click.pass_context
+def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
+    """Run jobs on TPU slices, GPU and CPU machines.
+
+    \b
+    iris cluster start --local -d           a cluster on this machine
+    iris submit -- python train.py          run a command, follow its logs
+    iris submit --replicas 2 -d -- ./work   two tasks, without following
+    iris explain train                      why does it wait?
+    """
+    ctx.obj = {"cluster": cluster}
+
+
+def main() -> None:
+    """The `iris` command. Ends the process itself: Temporal's client may abort in the interpreter's own clean-up."""
+    arguments = sys.argv[1:]
+    code = run(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; its exit code."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    try:
+        result = cli.main(args=arguments, prog_name="iris", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has enough of it (`iris logs … | head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if "--debug" in own:
+            raise
+        return _explain(error, as_json="--json" in own)
+
+
+def _explain(error: Exception, *, as_json: bool) -> int:
+    from iris.errors import IrisError
+
+    code = error.exit_code if isinstance(error, IrisError) else 1
+    message = str(error) if isinstance(error, IrisError) else f"{type(error).__name__}: {error} (--debug shows where)"
+    if as_json:
+        click.echo(json.dumps({"error": type(error).__name__, "message": message, "exit_code": code}), err=True)
+    else:
+        click.echo(f"error: {message}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""`iris controller serve` and `iris agent`: the processes that clusters are made of."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import click
+
+from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY
+from iris.client.client import IrisClient
+from iris.client.clusters import state_dir
+from iris.names import check_name
+from iris.resources import Device
+
+
+@click.group()
+def controller() -> None:
+    """Run a control plane."""
+
+
+@controller.command()
+@click.option("--name", required=True, help="The cluster's name.")
+@click.option("--address", required=True, metavar="HOST:PORT", help="The Temporal service.")
+@click.option("--namespace", default="default", show_default=True, help="The namespace there.")
+@click.option("--store", required=True, metavar="URL", help="The object store: file:///…, gs://… or s3://….")
+@click.option("--ui", default="", metavar="URL", help="Where Temporal's Web UI is, for links.")
+def serve(name: str, address: str, namespace: str, store: str, ui: str) -> None:
+    """Serve a cluster's workflows until SIGTERM. Run two of them and either may die."""
+    from iris.worker_agents.control_plane import ControlPlaneOptions, serve
+
+    _log_to_stderr()
+    options = ControlPlaneOptions(cluster=check_name("name", name), address=address, namespace=namespace, store=store, ui=ui)
+    asyncio.run(serve(options))
+
+
+@click.command()
+@click.option("--join", is_flag=True, help="Join the cluster as a slice of one host.")
+@click.option("--host-id", help="The host's id; else the machine's name.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where tasks have their files.")
+@click.option("--cpu", type=CPU, help="Cores to offer; else those there are.")
+@click.option("--memory", type=MEMORY, help="Memory to offer; else what there is.")
+@click.option("--disk", type=DISK, help="Disk to offer; else what is free.")
+@click.option("--device", type=DEVICE, help="KIND:VARIANT:COUNT to offer, such as gpu:H100:8.")
+@click.option("--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="What else is true of this host.")
+@click.option("--accept-cpu-jobs", is_flag=True, help="Take tasks without devices too, although there are some.")
+@click.pass_context
+def agent(
+    ctx: click.Context,
+    join: bool,
+    host_id: str | None,
+    directory: Path | None,
+    cpu: int | None,
+    memory: int | None,
+    disk: int | None,
+    device: Device | str | None,
+    attribute: tuple[tuple[str, str], ...],
+    accept_cpu_jobs: bool,
+) -> None:
+    """Make this machine a host, until SIGTERM.
+
+    \b
+    iris --cluster 10.0.0.5:7233 agent --join
+    """
+    if not join:
+        raise click.UsageError("say --join: an agent without a slice that somebody requested makes one of itself")
+    from iris.worker_agents.host import AgentOptions, serve
+    from iris.worker_agents.probe import default_host_id
+
+    _log_to_stderr()
+
+    async def run() -> None:
+        cluster = (await IrisClient.connect(ctx.find_root().obj["cluster"])).cluster
+        name = check_name("host-id", host_id or default_host_id())
+        options = AgentOptions(
+            address=cluster.address,
+            namespace=cluster.namespace,
+            cluster=cluster.name,
+            store=cluster.store,
+            host_id=name,
+            directory=directory or state_dir() / "hosts" / cluster.name / name,
+            cpu_millis=cpu,
+            memory_bytes=memory,
+            disk_bytes=disk,
+            device=device if isinstance(device, Device) else None,
+            attributes=dict(attribute),
+            accept_cpu_jobs=accept_cpu_jobs,
+        )
+        await serve(options)
+
+    asyncio.run(run())
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,124 @@
+"""Which clusters there are, and which one is meant.
+
+A local cluster leaves a record under the user's state directory; any other is named by its address, and tells the rest itself.
+"""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from iris import names
+from iris.errors import NotFound, Unreachable
+
+START_HINT = "start one with: iris cluster start --local -d"
+
+
+class ProcessRef(BaseModel):
+    """A process that may have ended, and whose number another may have by now: hence the time it was created."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pid: int
+    created: float
+
+    @classmethod
+    def of(cls, pid: int) -> Self | None:
+        """The process with this number, or None when there is none."""
+        import psutil  # only for local clusters: not worth the time of every command
+
+        try:
+            return cls(pid=pid, created=psutil.Process(pid).create_time())
+        except psutil.NoSuchProcess:
+            return None
+
+    def alive(self) -> bool:
+        import psutil
+
+        try:
+            process = psutil.Process(self.pid)
+            return process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+class ClusterRecord(BaseModel):
+    """What a client needs to know of a cluster; of a local one also who runs it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    address: str
+    namespace: str = "default"
+    store: str
+    ui: str = ""
+    supervisor: ProcessRef | None = None
+    processes: tuple[ProcessRef, ...] = ()
+    ephemeral: bool = False
+
+    def alive(self) -> bool:
+        """Whether a local cluster's supervisor runs."""
+        return self.supervisor is not None and self.supervisor.alive()
+
+
+def state_dir() -> Path:
+    """Where Iris keeps what must outlive its processes: `IRIS_STATE_DIR`, else the XDG state directory."""
+    if explicit := os.environ.get(names.ENV_STATE_DIR):
+        return Path(explicit).expanduser().absolute()
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "iris"
+
+
+def cluster_dir(name: str) -> Path:
+    return state_dir() / "clusters" / name
+
+
+def read_record(name: str) -> ClusterRecord | None:
+    """The record of a local cluster, running or not; None when there is none that can be read."""
+    try:
+        return ClusterRecord.model_validate_json((cluster_dir(name) / "cluster.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write_record(record: ClusterRecord) -> None:
+    """Whole or not at all."""
+    directory = cluster_dir(record.name)
+    directory.mkdir(parents=True, exist_ok=True)
+    fresh = directory / "cluster.new"
+    fresh.write_text(record.model_dump_json(indent=2) + "\n")
+    fresh.replace(directory / "cluster.json")
+
+
+def running_clusters() -> list[ClusterRecord]:
+    """The local clusters that run, by name."""
+    found = (read_record(path.parent.name) for path in sorted(state_dir().glob("clusters/*/cluster.json")))
+    return [record for record in found if record is not None and record.alive()]
+
+
+def local_cluster(name: str | None) -> ClusterRecord:
+    """The local cluster of that name, or the only one that runs.
+
+    Raises:
+        Unreachable: it does not run, or none does.
+        NotFound: several run and none was named.
+    """
+    running = running_clusters()
+    if name is not None:
+        for record in running:
+            if record.name == name:
+                return record
+        there_are = f"running: {', '.join(record.name for record in running)}" if running else "no local cluster runs"
+        raise Unreachable(
+            f"local cluster {name!r} does not run ({there_are}); start it with: iris cluster start --local --name {name} -d"
+        )
+    if not running:
+        raise Unreachable(
+            f"no cluster: no local cluster runs, and neither --cluster nor {names.ENV_CLUSTER} names one; {START_HINT}"
+        )
+    if len(running) > 1:
+        raise NotFound(
+            f"several local clusters run ({', '.join(record.name for record in running)}); say which with --cluster NAME"
+        )
+    return running[0]

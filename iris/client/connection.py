@@ -1,0 +1,75 @@
+"""One way to connect: the same converter and codec for clients, workers, tests and the replayer, through one plugin."""
+
+import zlib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.envconfig import ClientConfig
+from temporalio.plugin import SimplePlugin
+from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.worker import UnsandboxedWorkflowRunner
+
+from iris.errors import Unreachable
+from iris.liveness import REPORT_EVERY
+
+#: Smaller payloads stay readable in the Web UI; only the scheduler's book is ever larger.
+COMPRESS_ABOVE = 32 * 1024
+_ENCODING = b"binary/zlib"
+
+
+class CompressionCodec(PayloadCodec):
+    """Large payloads travel compressed: the scheduler's book at continue-as-new must stay below 2 MiB."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [_compress(payload) if payload.ByteSize() > COMPRESS_ABOVE else payload for payload in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [
+            Payload.FromString(zlib.decompress(payload.data)) if payload.metadata.get("encoding") == _ENCODING else payload
+            for payload in payloads
+        ]
+
+
+def _compress(payload: Payload) -> Payload:
+    return Payload(metadata={"encoding": _ENCODING}, data=zlib.compress(payload.SerializeToString(), level=1))
+
+
+class IrisPlugin(SimplePlugin):
+    """What every client, worker and replayer of Iris has in common.
+
+    Workflows run outside the SDK's sandbox: it re-imports their modules for every run. What it guards against is guarded by the
+    layering test (no clock, no randomness, no network in workflows and vocabulary) and by replaying recorded histories.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "iris",
+            data_converter=DataConverter(payload_converter_class=PydanticPayloadConverter, payload_codec=CompressionCodec()),
+            workflow_runner=UnsandboxedWorkflowRunner(),
+        )
+
+
+async def connect(
+    address: str, namespace: str = "default", *, identity: str | None = None, timeout: timedelta = timedelta(seconds=10)
+) -> Client:
+    """A client of the Temporal service at `host:port`. TLS, API key and the like come from Temporal's own environment variables.
+
+    Raises:
+        Unreachable: nobody answers there within the timeout, or whoever answers refuses.
+    """
+    settings: dict[str, Any] = {**ClientConfig.load_client_connect_config(), "target_host": address, "namespace": namespace}
+    try:
+        return await Client.connect(
+            **settings,
+            plugins=[IrisPlugin()],
+            identity=identity,
+            runtime=Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=REPORT_EVERY),
+            connect_timeout=timeout,
+        )
+    except RuntimeError as error:
+        raise Unreachable(f"no Temporal service answers at {address} (namespace {namespace}): {error}") from None

@@ -1,0 +1,58 @@
+"""What Temporal's Web UI shows of a workflow, as markdown: what it is, in which state, why, where, and where its logs are."""
+
+from collections.abc import Sequence
+
+from iris.hosts import Host
+from iris.jobs import JobSpec, JobStatus, TaskStatus
+from iris.slices import SliceStatus
+
+#: A job's details name this many tasks one by one; the others are counted.
+SHOWN = 20
+
+
+def summary(spec: JobSpec) -> str:
+    """One line for lists: the command, shortened."""
+    text = " ".join(spec.command).replace("\n", " ")
+    times = f"{spec.replicas} x " if spec.replicas > 1 else ""
+    return times + (text if len(text) <= 120 else f"{text[:117]}...")
+
+
+def job_details(spec: JobSpec, status: JobStatus) -> str:
+    """The state of a job and of its first tasks."""
+    lines = [f"**{status.state}** {status.reason}".strip(), ""]
+    lines.append(f"Job `{spec.id}`: `{summary(spec)}`, each task with {spec.resources}.")
+    lines += ["", "| task | state | host | attempt | exit code | why |", "|---|---|---|---|---|---|"]
+    lines += [task_row(task) for task in status.tasks[:SHOWN]]
+    if len(status.tasks) > SHOWN:
+        lines.append(f"\n… and {len(status.tasks) - SHOWN} more.")
+    lines += ["", f"Logs: `iris logs {spec.id}`"]
+    return "\n".join(lines)
+
+
+def task_details(spec: JobSpec, task: TaskStatus, why_waiting: str) -> str:
+    """The state of one task of a job of several."""
+    why = task.reason or why_waiting
+    lines = [f"**{task.state}** {why}".strip(), "", f"Task {task.index} of {spec.replicas} of job `{spec.id}`."]
+    if task.host:
+        lines.append(f"Attempt {task.attempt} on host `{task.host}`.")
+    lines += ["", f"Logs: `iris logs {spec.id} --task {task.index}`"]
+    return "\n".join(lines)
+
+
+def task_row(task: TaskStatus) -> str:
+    exit_code = "" if task.exit_code is None else task.exit_code
+    return f"| {task.index} | {task.state} | {task.host or ''} | {task.attempt or ''} | {exit_code} | {task.reason} |"
+
+
+def slice_details(status: SliceStatus) -> str:
+    """The state of a slice and its hosts."""
+    lines = [f"**{status.state}** {status.reason}".strip(), ""]
+    lines += host_rows(status.hosts)
+    return "\n".join(lines)
+
+
+def host_rows(hosts: Sequence[Host]) -> list[str]:
+    if not hosts:
+        return ["No host has reported yet."]
+    rows = [f"| {host.id} | {host.resources} | {host.incarnation} |" for host in hosts]
+    return ["| host | offers | incarnation |", "|---|---|---|", *rows]

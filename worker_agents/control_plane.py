@@ -1,0 +1,130 @@
+"""The control plane: one process, two workers, no state. Run two of them and either may die.
+
+The workers must not share slots: a job's workflow task holds one while it waits in its exchange for the scheduler, and with a
+shared pool a burst of jobs would starve the very workflow they wait for.
+"""
+
+import asyncio
+import logging
+import signal
+from datetime import timedelta
+
+from pydantic import BaseModel, ConfigDict
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
+
+from iris import names
+from iris.activities.fleet import Fleet
+from iris.activities.notices import Couriers
+from iris.activities.outbox import Outbox
+from iris.client.connection import connect
+from iris.workflows.attributes import keywords
+from iris.workflows.autoscaler import AutoscalerWorkflow
+from iris.workflows.job import JobWorkflow
+from iris.workflows.messages import AutoscalerStart, SchedulerStart
+from iris.workflows.scheduler import SchedulerWorkflow
+from iris.workflows.slice import SliceWorkflow
+from iris.workflows.task import TaskWorkflow
+
+logger = logging.getLogger(__name__)
+
+#: How long a workflow's next task waits for the worker that has it in memory, when that worker has died.
+STICKY_TIMEOUT = timedelta(seconds=5)
+#: Waiting jobs are kept in memory: replaying one costs milliseconds, keeping it some tens of kilobytes.
+CACHED_WORKFLOWS = 5_000
+
+
+class ControlPlaneOptions(BaseModel):
+    """What a control plane is told."""
+
+    model_config = ConfigDict(frozen=True)
+
+    address: str
+    namespace: str
+    cluster: str
+    store: str
+    #: Where the Web UI of this Temporal service is, for clients to name; empty when there is none.
+    ui: str = ""
+
+
+async def serve(options: ControlPlaneOptions) -> None:
+    """Be a control plane until SIGTERM or SIGINT.
+
+    Raises:
+        Unreachable: the Temporal service does not answer.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    client = await connect(options.address, options.namespace)
+    await register_search_attributes(client)
+    control, planner = make_workers(client, options.cluster)
+    async with control, planner:
+        await start_planners(client, options)
+        logger.info("control plane of cluster %s serves", options.cluster)
+        await stop.wait()
+
+
+def make_workers(client: Client, cluster: str) -> tuple[Worker, Worker]:
+    """The control and the planner worker of a cluster."""
+    outbox, couriers, fleet = Outbox(client, cluster), Couriers(client), Fleet(client)
+    control = Worker(
+        client,
+        task_queue=names.control_queue(cluster),
+        workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
+        activities=[outbox.exchange, couriers.tell_placed, couriers.check_jobs, fleet.observe_fleet],
+        max_cached_workflows=CACHED_WORKFLOWS,
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+    )
+    planner = Worker(
+        client,
+        task_queue=names.planner_queue(cluster),
+        workflows=[SchedulerWorkflow, AutoscalerWorkflow],
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+    )
+    return control, planner
+
+
+async def start_planners(client: Client, options: ControlPlaneOptions) -> None:
+    """The cluster's two long-lived workflows, unless they run already."""
+    cluster = options.cluster
+    await client.start_workflow(
+        SchedulerWorkflow.run,
+        SchedulerStart(cluster=cluster),
+        id=names.scheduler_workflow(cluster),
+        task_queue=names.planner_queue(cluster),
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui},
+        search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}),
+        static_summary=f"who offers what and who waits, in cluster {cluster}",
+    )
+    await client.start_workflow(
+        AutoscalerWorkflow.run,
+        AutoscalerStart(cluster=cluster),
+        id=names.autoscaler_workflow(cluster),
+        task_queue=names.planner_queue(cluster),
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_AUTOSCALER}),
+        static_summary=f"watches the hosts of cluster {cluster}",
+    )
+
+
+async def register_search_attributes(client: Client) -> None:
+    """Make Iris' search attributes known to the namespace, those that are not yet."""
+    service = client.operator_service
+    listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+    missing = [name for name in names.SEARCH_ATTRIBUTES if name not in listed.custom_attributes]
+    if not missing:
+        return
+    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    try:
+        await service.add_search_attributes(
+            AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(missing, keyword))
+        )
+    except RPCError as error:
+        if error.status is not RPCStatusCode.ALREADY_EXISTS:  # another control plane was quicker
+            raise

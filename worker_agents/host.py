@@ -1,0 +1,197 @@
+"""The host agent: one Temporal worker on each machine, serving `run_task` from its own queue. It dials out; nothing dials in.
+
+A life of the agent is one *incarnation*. It ends when the agent stops, or when the cluster has given the host up: then everything
+that runs here is killed, and the agent reports again as a new incarnation.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
+
+from iris import names
+from iris.activities.tasks import Tasks
+from iris.client.connection import connect
+from iris.errors import Rejected
+from iris.hosts import Attribute, Host
+from iris.resources import Device
+from iris.slices import SliceState, SliceStatus
+from iris.store import Store
+from iris.worker_agents.probe import describe_host, probe
+from iris.workflows.attributes import keywords
+from iris.workflows.messages import HostLost, HostReady, SliceInput
+from iris.workflows.slice import SliceWorkflow
+
+logger = logging.getLogger(__name__)
+
+#: Between looks at whether the cluster still counts this host in.
+CHECK_EVERY = timedelta(seconds=20)
+RPC_TIMEOUT = timedelta(seconds=10)
+#: Attempts that are being started at once; how many run is the scheduler's business.
+STARTS_AT_ONCE = 100
+
+
+class AgentOptions(BaseModel):
+    """What an agent is told."""
+
+    model_config = ConfigDict(frozen=True)
+
+    address: str
+    namespace: str
+    cluster: str
+    store: str
+    host_id: str
+    directory: Path
+    cpu_millis: int | None = None
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    device: Device | None = None
+    attributes: dict[str, Attribute] = Field(default_factory=dict)
+    accept_cpu_jobs: bool = False
+
+
+async def serve(options: AgentOptions) -> None:
+    """Be this host until SIGTERM or SIGINT.
+
+    Raises:
+        Rejected: another agent is this host already.
+        Unreachable: the cluster does not answer.
+    """
+    attempts = options.directory / "attempts"
+    attempts.mkdir(parents=True, exist_ok=True)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with _only_agent(options), _keeper(attempts):
+        store = Store(options.store)
+        while not stop.is_set():
+            resources = probe(
+                options.directory,
+                cpu=options.cpu_millis,
+                memory=options.memory_bytes,
+                disk=options.disk_bytes,
+                device=options.device,
+            )
+            host = describe_host(options.host_id, resources, options.attributes, accept_cpu_jobs=options.accept_cpu_jobs)
+            identity = names.worker_identity(host.id, host.incarnation)
+            client = await connect(options.address, options.namespace, identity=identity)
+            await _Incarnation(client, store, options, host, stop).live()
+
+
+class _Incarnation:
+    """One life of the agent."""
+
+    def __init__(self, client: Client, store: Store, options: AgentOptions, host: Host, stop: asyncio.Event) -> None:
+        self._client = client
+        self._cluster = options.cluster
+        self._host = host
+        self._stop = stop
+        self._tasks = Tasks(client, store, options.cluster, host, options.directory)
+
+    async def live(self) -> None:
+        await self._tasks.bury_leftovers()
+        worker = Worker(
+            self._client,
+            task_queue=names.host_queue(self._cluster, self._host.id),
+            activities=[self._tasks.run_task],
+            activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
+            max_concurrent_activities=STARTS_AT_ONCE,
+        )
+        async with worker:
+            await self._report()
+            logger.info("host %s (%s) takes work: %s", self._host.id, self._host.incarnation, self._host.resources)
+            given_up = await self._watch()
+            if given_up:
+                logger.warning("host %s begins a new life: %s", self._host.id, given_up)
+                await self._tasks.abandon(given_up)
+            else:
+                reason = f"host {self._host.id} was stopped"
+                await self._sign_off(reason)
+                await self._tasks.close(reason)
+
+    async def _report(self) -> None:
+        """Tell the slice that this host is ready, and start its workflow if there is none."""
+        await self._client.start_workflow(
+            SliceWorkflow.run,
+            SliceInput(cluster=self._cluster, id=self._host.slice_id),
+            id=names.slice_workflow(self._cluster, self._host.slice_id),
+            task_queue=names.control_queue(self._cluster),
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            search_attributes=keywords(
+                {names.SA_CLUSTER: self._cluster, names.SA_KIND: names.KIND_SLICE, names.SA_STATE: SliceState.REQUESTED}
+            ),
+            static_summary=f"host {self._host.id}, which joined by itself",
+            start_signal="host_ready",
+            start_signal_args=[HostReady(host=self._host)],
+        )
+
+    async def _sign_off(self, reason: str) -> None:
+        """Be taken out at once, not when the silence is noticed."""
+        lost = HostLost(host_id=self._host.id, incarnation=self._host.incarnation, reason=reason)
+        with contextlib.suppress(RPCError):
+            await self._slice().signal("host_lost", lost, rpc_timeout=RPC_TIMEOUT)
+
+    async def _watch(self) -> str:
+        """Wait for the stop, or for the cluster to give this incarnation up; then why it did."""
+        while not self._stop.is_set():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), CHECK_EVERY.total_seconds())
+                return ""
+            if reason := await self._given_up():
+                return reason
+        return ""
+
+    async def _given_up(self) -> str:
+        try:
+            described = await self._slice().describe(rpc_timeout=RPC_TIMEOUT)
+            if described.status is not WorkflowExecutionStatus.RUNNING:
+                return "its slice has ended"
+            status = await self._slice().query("status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            return "its slice is unknown" if error.status is RPCStatusCode.NOT_FOUND else ""
+        except WorkflowQueryFailedError:
+            return ""
+        for host in status.hosts:
+            if host.id == self._host.id and host.incarnation != self._host.incarnation:
+                raise Rejected(f"another agent has taken over host {host.id} (incarnation {host.incarnation}); this one stops")
+        return ""
+
+    def _slice(self) -> WorkflowHandle[Any, Any]:
+        return self._client.get_workflow_handle(names.slice_workflow(self._cluster, self._host.slice_id))
+
+
+@contextlib.contextmanager
+def _only_agent(options: AgentOptions) -> Iterator[None]:
+    """Two agents in one directory would take each other's attempts for leftovers."""
+    with (options.directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Rejected(f"an agent for host {options.host_id} runs on this machine already") from None
+        yield
+
+
+@contextlib.contextmanager
+def _keeper(attempts: Path) -> Iterator[None]:
+    """A keeper beside this process, for as long as it lives."""
+    command = [sys.executable, "-m", "iris.worker_agents.keeper", str(attempts)]
+    keeper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        keeper.wait()

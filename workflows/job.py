@@ -1,0 +1,198 @@
+"""A job: ask, wait, run, account, release, roll up, end.
+
+A job of one task lives that task's life itself. A job of several gives each task a `TaskWorkflow`, so that no history grows with
+the number of tasks times attempts. A job that failed is a failed workflow and a cancelled one is cancelled, so Temporal's own
+lists, colours and buttons mean what they say.
+"""
+
+import asyncio
+from typing import NoReturn
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, is_cancelled_exception
+
+from iris import details, names
+from iris.jobs import JobStatus, TaskStatus
+from iris.placement import Placement
+from iris.states import JobState, TaskState, roll_up
+from iris.workflows.attributes import keywords, show_state
+from iris.workflows.messages import JobInput, TaskInput, TaskProgress
+from iris.workflows.task import TaskWorkflow
+from iris.workflows.task_life import TaskLife
+
+
+@workflow.defn
+class JobWorkflow:
+    @workflow.init
+    def __init__(self, job: JobInput) -> None:
+        self._job = job
+        self._submitted_at = job.submitted_at or workflow.info().workflow_start_time
+        self._tasks = list(job.tasks) or [TaskStatus(index=index) for index in range(job.spec.replicas)]
+        self._shown_state = JobState.PENDING
+        self._life = TaskLife(self._task_input(0), self._life_changed, self._renew) if job.spec.replicas == 1 else None
+        self._describe()
+
+    @workflow.run
+    async def run(self, job: JobInput) -> JobStatus:
+        try:
+            if self._life is not None:
+                await self._life.run()
+            else:
+                await self._run_tasks()
+        except asyncio.CancelledError:
+            self._describe()
+            raise
+        status = self.status()
+        show_state(status.state)
+        if status.state is not JobState.SUCCEEDED:
+            raise ApplicationError(status.reason, status, type=status.state, non_retryable=True)
+        return status
+
+    @workflow.signal(description="The scheduler found a host")
+    def placed(self, placement: Placement) -> None:
+        if self._life is not None:
+            self._life.placed(placement)
+
+    @workflow.signal(description="The host says how far the program is")
+    def task_progress(self, progress: TaskProgress) -> None:
+        if self._life is not None:
+            self._life.progressed(progress)
+
+    @workflow.signal(description="A task of this job has got further")
+    def task_changed(self, task: TaskStatus) -> None:
+        self._set_task(task)
+
+    @workflow.query(description="The job and its tasks as they are now")
+    def status(self) -> JobStatus:
+        started = [task.started_at for task in self._tasks if task.started_at]
+        finished = [task.finished_at for task in self._tasks if task.finished_at]
+        has_run = any(task.attempt for task in self._tasks)
+        state = roll_up((task.state for task in self._tasks), has_run=has_run, max_task_failures=self._job.spec.max_task_failures)
+        return JobStatus(
+            id=self._job.spec.id,
+            state=state,
+            reason=self._reason(state),
+            user=self._job.spec.user,
+            submitted_at=self._submitted_at,
+            started_at=min(started, default=None),
+            finished_at=max(finished, default=None) if state.ended else None,
+            tasks=tuple(self._tasks),
+        )
+
+    # One task: the job lives its life.
+
+    def _life_changed(self) -> None:
+        assert self._life is not None
+        self._set_task(self._life.status)
+
+    def _renew(self) -> NoReturn:
+        workflow.continue_as_new(
+            JobInput(cluster=self._job.cluster, spec=self._job.spec, submitted_at=self._submitted_at, tasks=tuple(self._tasks))
+        )
+
+    # Several tasks: each has a workflow of its own.
+
+    async def _run_tasks(self) -> None:
+        """Every task to its end; once the job's state is decided, the others are ended too."""
+        running = {asyncio.create_task(self._run_task(task.index)) for task in self._tasks if task.finished_at is None}
+        try:
+            while running:
+                _, still = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                running = set(still)
+                if running and self.status().state.ended:
+                    await self._end(running)
+                    return
+        except asyncio.CancelledError:
+            await self._end(running)
+            raise
+
+    async def _end(self, running: set[asyncio.Task[None]]) -> None:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _run_task(self, index: int) -> None:
+        task = self._task_input(index)
+        try:
+            status = await workflow.execute_child_workflow(
+                TaskWorkflow.run,
+                task,
+                id=names.task_workflow(self._job.cluster, names.task_id(self._job.spec.id, index)),
+                parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                static_summary=f"task {index} of {self._job.spec.replicas}",
+                search_attributes=keywords(
+                    {
+                        names.SA_CLUSTER: self._job.cluster,
+                        names.SA_KIND: names.KIND_TASK,
+                        names.SA_STATE: TaskState.PENDING,
+                        names.SA_USER: self._job.spec.user,
+                        names.SA_PARENT: self._job.spec.id,
+                        names.SA_PRIORITY: self._job.spec.band,
+                    }
+                ),
+            )
+        except ChildWorkflowError as error:
+            status = self._status_of(index, error)
+        except asyncio.CancelledError:
+            # Cancelled before it was started.
+            self._set_task(self._ended(index, TaskState.KILLED, "cancelled"))
+            raise
+        self._set_task(status)
+
+    def _status_of(self, index: int, error: ChildWorkflowError) -> TaskStatus:
+        cause = error.cause
+        if isinstance(cause, ApplicationError) and cause.details:
+            return TaskStatus.model_validate(cause.details[0])
+        if is_cancelled_exception(error):
+            return self._ended(index, TaskState.KILLED, "cancelled")
+        return self._ended(index, TaskState.KILLED, f"its workflow ended: {cause or error}")
+
+    def _ended(self, index: int, state: TaskState, reason: str) -> TaskStatus:
+        return self._tasks[index].model_copy(update={"state": state, "reason": reason, "finished_at": workflow.now()})
+
+    def _task_input(self, index: int) -> TaskInput:
+        return TaskInput(
+            cluster=self._job.cluster,
+            spec=self._job.spec,
+            index=index,
+            parent=workflow.info().workflow_id,
+            run_id=workflow.info().first_execution_run_id,
+            submitted_at=self._submitted_at,
+            status=self._tasks[index],
+        )
+
+    # What is shown.
+
+    def _set_task(self, task: TaskStatus) -> None:
+        before = self._tasks[task.index]
+        if before.finished_at is not None and before.attempt >= task.attempt:
+            return  # news from before the end
+        self._tasks[task.index] = task
+        self._describe()
+
+    def _describe(self) -> None:
+        status = self.status()
+        workflow.set_current_details(details.job_details(self._job.spec, status))
+        # RUNNING is shown in lists only once a host has reported it: a short job is spared the event.
+        runs = any(task.state is TaskState.RUNNING for task in self._tasks)
+        if runs and self._shown_state is JobState.PENDING:
+            self._shown_state = JobState.RUNNING
+            show_state(JobState.RUNNING)
+
+    def _reason(self, state: JobState) -> str:
+        """The first task's reason that explains the state, with the task's number where there are several."""
+        explains = {
+            JobState.PENDING: (TaskState.PENDING,),
+            JobState.FAILED: (TaskState.FAILED,),
+            JobState.KILLED: (TaskState.KILLED,),
+            JobState.WORKER_FAILED: (TaskState.WORKER_FAILED, TaskState.PREEMPTED),
+            JobState.UNSCHEDULABLE: (TaskState.UNSCHEDULABLE,),
+            JobState.RUNNING: (TaskState.PENDING,),
+        }.get(state, ())
+        why_waiting = self._life.refusal.message if self._life is not None and self._life.refusal else ""
+        for task in self._tasks:
+            reason = task.reason or (why_waiting if task.state is TaskState.PENDING else "")
+            if task.state in explains and reason:
+                return reason if len(self._tasks) == 1 else f"task {task.index}: {reason}"
+        return ""

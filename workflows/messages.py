@@ -1,0 +1,235 @@
+"""What workflows, activities and clients say to each other: one value per message.
+
+On the wire an unknown field is ignored and a new field has a default: a strict model would wedge every workflow whose history
+holds an older message.
+"""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.hosts import Host
+from iris.jobs import JobSpec, TaskStatus
+from iris.ledger import LedgerState
+from iris.liveness import Silent
+from iris.placement import Placement, Refusal, Request
+from iris.slices import SliceState
+from iris.states import TaskState
+
+
+class Wire(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+# -- to the scheduler ----------------------------------------------------------------------------------------------------------
+
+
+class Ask(Wire):
+    """A task wants a host. Answered with its placement, or with why it has to wait: then a `placed` signal follows."""
+
+    kind: Literal["ask"] = "ask"
+    request: Request
+
+
+class Release(Wire):
+    """Whatever the key waits for or holds, it wants no longer. Answered with why it was still waiting, if it was."""
+
+    kind: Literal["release"] = "release"
+    key: str
+
+
+class SliceUp(Wire):
+    """Hosts take work from now on."""
+
+    kind: Literal["slice_up"] = "slice_up"
+    hosts: tuple[Host, ...]
+
+
+class SliceDown(Wire):
+    """A slice is gone with all its hosts."""
+
+    kind: Literal["slice_down"] = "slice_down"
+    slice_id: str
+
+
+class HostLost(Wire):
+    """One incarnation of a host is gone."""
+
+    kind: Literal["host_lost"] = "host_lost"
+    host_id: str
+    incarnation: str
+    reason: str = ""
+
+
+Message = Annotated[Ask | Release | SliceUp | SliceDown | HostLost, Field(discriminator="kind")]
+
+
+class Envelope(Wire):
+    """One message to the scheduler, as an activity's argument."""
+
+    message: Message
+
+
+class Batch(Wire):
+    """Everything a process had for the scheduler while its previous batch was under way."""
+
+    messages: tuple[Message, ...]
+
+
+class Answer(Wire):
+    """What the scheduler says to one message."""
+
+    placement: Placement | None = None
+    refusal: Refusal | None = None
+
+
+class Answers(Wire):
+    """One answer per message of the batch, in its order."""
+
+    answers: tuple[Answer, ...]
+
+
+class SchedulerStart(Wire):
+    """All that a run of the scheduler hands to the next."""
+
+    cluster: str
+    ledger: LedgerState = LedgerState()
+    #: Placements whose owners have not been told yet.
+    notices: tuple[Placement, ...] = ()
+
+
+class SnapshotPage(Wire):
+    """Which part of the book to show."""
+
+    offset: int = 0
+    limit: int = 1_000
+
+
+class HostView(Wire):
+    """A host, what is free on it and which tasks it runs."""
+
+    host: Host
+    free: dict[str, int]
+    running: tuple[str, ...]
+
+
+class Snapshot(Wire):
+    """A page of hosts, and how many tasks wait and run."""
+
+    hosts: tuple[HostView, ...]
+    total_hosts: int
+    waiting: int
+    running: int
+
+
+class Owner(Wire):
+    """Who asked for a key."""
+
+    key: str
+    owner: str
+
+
+class Owners(Wire):
+    owners: tuple[Owner, ...]
+    total: int
+
+
+class Notices(Wire):
+    """Placements to be told to their owners."""
+
+    placements: tuple[Placement, ...]
+
+
+class Keys(Wire):
+    keys: tuple[str, ...] = ()
+
+
+class ClusterRef(Wire):
+    cluster: str
+
+
+# -- to and from jobs and tasks ------------------------------------------------------------------------------------------------
+
+
+class JobInput(Wire):
+    """All that a run of a job hands to the next; the first has only the specification."""
+
+    cluster: str
+    spec: JobSpec
+    submitted_at: datetime | None = None
+    tasks: tuple[TaskStatus, ...] = ()
+
+
+class TaskInput(Wire):
+    """One task of a job of several; `run_id` is the job's first run, under which its logs are kept."""
+
+    cluster: str
+    spec: JobSpec
+    index: int
+    parent: str
+    run_id: str
+    submitted_at: datetime
+    status: TaskStatus | None = None
+
+
+class TaskProgress(Wire):
+    """An attempt has got further: told by its host, and only of attempts that outlive a second."""
+
+    key: str
+    state: TaskState
+    at: datetime
+
+
+class RunTask(Wire):
+    """One attempt, as its host needs to know it."""
+
+    key: str
+    #: The workflow to tell of progress.
+    owner: str
+    job: str
+    index: int
+    attempt: int
+    num_tasks: int
+    #: Only this incarnation of the host may run it: another has forgotten what it promised.
+    incarnation: str
+    command: tuple[str, ...]
+    env: dict[str, str]
+    workdir: str | None
+    timeout: timedelta | None
+    grace: timedelta
+    #: Where in the object store its logs go.
+    logs: str
+
+
+# -- to slices and the autoscaler ----------------------------------------------------------------------------------------------
+
+
+class SliceInput(Wire):
+    """All that a run of a slice hands to the next."""
+
+    cluster: str
+    id: str
+    #: How many hosts make it whole.
+    size: int = 1
+    state: SliceState = SliceState.REQUESTED
+    hosts: tuple[Host, ...] = ()
+
+
+class HostReady(Wire):
+    """An agent is ready to take work."""
+
+    host: Host
+
+
+class AutoscalerStart(Wire):
+    """All that a run of the autoscaler hands to the next."""
+
+    cluster: str
+    suspects: tuple[Silent, ...] = ()
+
+
+class FleetReport(Wire):
+    """What is not as it should be; nothing when all is well, so that a quiet fleet of any size costs the same history."""
+
+    silent: tuple[Silent, ...] = ()

@@ -1,0 +1,33 @@
+"""Every timeout and retry policy, each with its reason."""
+
+from datetime import timedelta
+
+from temporalio.common import RetryPolicy
+
+#: Temporal never repeats an attempt by itself: who pays for it and where it goes next is decided in workflow code.
+ONCE = RetryPolicy(maximum_attempts=1)
+
+#: For deeds that must be done however long a service is away. Ten seconds between tries: an outage ends without a stampede.
+UNTIL_DONE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
+
+#: The first try of an exchange, inside the workflow task. Longer would hold a workflow-task slot and be re-run by its heartbeat.
+EXCHANGE_QUICK = timedelta(seconds=2)
+#: Each further try, as a normal activity.
+EXCHANGE_PATIENT = timedelta(seconds=30)
+
+#: Nobody took the attempt from its host's queue: it is undelivered. An idle agent polls all the time, so this is long.
+SCHEDULE_TO_START = timedelta(seconds=60)
+#: The agent says every two seconds that the attempt lives. A minute covers a restart of the server and a stall of the network.
+HEARTBEAT = timedelta(seconds=60)
+#: The agent itself ends an attempt that runs too long; the server's clock is only for agents that fail to.
+TIMEOUT_MARGIN = timedelta(minutes=2)
+#: For programs without a limit: Temporal wants a number. Ten years.
+NO_TIMEOUT = timedelta(days=3650)
+
+#: One call to the platform or the server's list of workers.
+OBSERVE = timedelta(seconds=20)
+#: Telling owners of their placements: one signal each, a few milliseconds apiece.
+TELL = timedelta(seconds=60)
+#: How often the scheduler makes sure that those who hold or wait still exist; only while there are any.
+CHECK_JOBS_EVERY = timedelta(seconds=60)
+CHECK_JOBS = timedelta(seconds=60)

@@ -1,0 +1,73 @@
+"""One task of a job of several: the same life that a job of one task lives, told to the job as it goes."""
+
+import asyncio
+from typing import NoReturn
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from iris import details
+from iris.jobs import TaskStatus
+from iris.placement import Placement
+from iris.states import TaskState
+from iris.workflows.attributes import show_state
+from iris.workflows.messages import TaskInput, TaskProgress
+from iris.workflows.task_life import TaskLife
+
+
+@workflow.defn
+class TaskWorkflow:
+    @workflow.init
+    def __init__(self, task: TaskInput) -> None:
+        self._task = task
+        self._life = TaskLife(task, self._changed, self._renew)
+        self._news: list[TaskStatus] = []
+        self._told = self._life.status.state
+
+    @workflow.run
+    async def run(self, task: TaskInput) -> TaskStatus:
+        teller = asyncio.create_task(self._tell_parent())
+        try:
+            status = await self._life.run()
+        finally:
+            teller.cancel()
+        show_state(status.state)
+        if status.state is not TaskState.SUCCEEDED:
+            raise ApplicationError(status.reason, status, type=status.state, non_retryable=True)
+        return status
+
+    @workflow.signal(description="The scheduler found a host")
+    def placed(self, placement: Placement) -> None:
+        self._life.placed(placement)
+
+    @workflow.signal(description="The host says how far the program is")
+    def task_progress(self, progress: TaskProgress) -> None:
+        self._life.progressed(progress)
+
+    @workflow.query(description="The task as it is now")
+    def status(self) -> TaskStatus:
+        return self._life.status
+
+    def _renew(self) -> NoReturn:
+        workflow.continue_as_new(self._task.model_copy(update={"status": self._life.status}))
+
+    def _changed(self) -> None:
+        """The job hears what its users wait for: that the task runs, or waits again. Ends travel as this workflow's own end."""
+        status = self._life.status
+        why_waiting = self._life.refusal.message if self._life.refusal else ""
+        workflow.set_current_details(details.task_details(self._task.spec, status, why_waiting))
+        waits = status.state is TaskState.PENDING and (why_waiting or status.attempt)
+        if status.state is TaskState.RUNNING or waits:
+            if why_waiting and not status.reason:
+                status = status.model_copy(update={"reason": why_waiting})
+            self._news = [status]
+
+    async def _tell_parent(self) -> None:
+        parent = workflow.get_external_workflow_handle(self._task.parent)
+        while True:
+            await workflow.wait_condition(lambda: bool(self._news))
+            status = self._news.pop()
+            try:
+                await parent.signal("task_changed", status)
+            except ApplicationError:
+                return  # the job is gone; this task is about to be cancelled
