@@ -41,6 +41,7 @@ class JobWorkflow:
                 await self._run_tasks()
         except asyncio.CancelledError:
             self._describe()
+            show_state(self.status().state)
             raise
         status = self.status()
         show_state(status.state)

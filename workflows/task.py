@@ -29,6 +29,9 @@ class TaskWorkflow:
         teller = asyncio.create_task(self._tell_parent())
         try:
             status = await self._life.run()
+        except asyncio.CancelledError:
+            show_state(self._life.status.state)
+            raise
         finally:
             teller.cancel()
         show_state(status.state)
