@@ -25,7 +25,7 @@ from iris.jobs import TaskOutcome
 from iris.states import TaskState
 from iris.store import Store
 from iris.units import format_duration
-from iris.workflows.messages import RunTask, TaskProgress
+from iris.workflows.messages import Batch, Release, RunTask, TaskProgress
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +79,10 @@ class Attempt:
         """Run the program to its end and report; returns when the server has the outcome or does not want it."""
         try:
             outcome = await self._run()
-            if not self._given_up:
-                await self._report(outcome)
+            if self._given_up:
+                await self._free()
+            else:
+                await report(self._handle, outcome, self._task.key)
         finally:
             shutil.rmtree(self._dir, ignore_errors=True)
 
@@ -199,8 +201,11 @@ class Attempt:
                 return
             await asyncio.sleep(0 if self._logs.behind else RETRY_EVERY.total_seconds())
 
-    async def _report(self, outcome: TaskOutcome) -> None:
-        await report(self._handle, outcome, self._task.key)
+    async def _free(self) -> None:
+        """The job may have been terminated and unable to give its host back. The scheduler finds that out too, but later."""
+        scheduler = self._client.get_workflow_handle(names.scheduler_workflow(self._cluster))
+        with contextlib.suppress(RPCError):
+            await scheduler.signal("deliver", Batch(messages=(Release(key=self._task.key),)), rpc_timeout=RPC_TIMEOUT)
 
     def _save(self) -> None:
         """Whole or not at all: an agent that dies while writing leaves the previous state."""

@@ -77,7 +77,7 @@ class Tasks:
         if task.key not in self._attempts:
             env = attempt_env(task, self._env, self._cluster, self._host.id, self._host.slice_id)
             directory = self._attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
-            attempt = Attempt(self._client, self._store, task, activity.info().task_token, directory, env)
+            attempt = Attempt(self._client, self._store, self._cluster, task, activity.info().task_token, directory, env)
             self._attempts[task.key] = attempt
             life = asyncio.create_task(attempt.live(), name=task.key)
             self._lives[task.key] = life

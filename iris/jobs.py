@@ -10,6 +10,7 @@ from iris import names
 from iris.errors import InvalidValue
 from iris.resources import Resources
 from iris.states import JobState, TaskState
+from iris.units import MAX_DURATION
 
 #: A workflow may have 2,000 children pending and should have few hundred (docs.temporal.io/cloud/limits); each replica is one.
 MAX_REPLICAS = 1_000
@@ -96,11 +97,18 @@ class JobSpec(BaseModel):
     @field_validator("scheduling_timeout", "timeout")
     @classmethod
     def _is_a_time_to_wait(cls, time: timedelta | None, info: ValidationInfo) -> timedelta | None:
-        if time is not None and time <= timedelta(0):
+        if time is not None and not timedelta(0) < time <= MAX_DURATION:
             raise InvalidValue(
                 str(info.field_name), f"{time.total_seconds():g}s", "is not a time to wait", "leave it out for no limit"
             )
         return time
+
+    @field_validator("grace")
+    @classmethod
+    def _is_a_time_to_stop(cls, grace: timedelta) -> timedelta:
+        if not timedelta(0) <= grace <= MAX_DURATION:
+            raise InvalidValue("grace", f"{grace.total_seconds():g}s", "is no time to stop in", "give 0s or more")
+        return grace
 
     @field_validator("env")
     @classmethod
@@ -116,7 +124,7 @@ class JobSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_into_a_history(self) -> Self:
-        size = len(self.model_dump_json())
+        size = len(self.model_dump_json().encode())
         if size > MAX_SPEC_BYTES:
             field = max(("env", "command"), key=lambda name: len(str(getattr(self, name))))
             raise InvalidValue(

@@ -6,17 +6,23 @@ Every entry may come twice, late, or out of order, because messages are delivere
 2. *What was given back stays given back.* The last keys that were forgotten are remembered, so that an ask that was overtaken
    by its own withdrawal does not come to life.
 3. *A placement dies with its host's incarnation*, and giving it back later credits nobody: headroom is derived, not counted.
+4. *An incarnation that has ended stays ended.* The last ones are remembered, so that a late "this host is ready" does not bring
+   back a host that is gone, or push out its successor.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
 
 from pydantic import BaseModel, Field
 
 from iris.hosts import Host
 from iris.placement import Placement, Refusal, RefusalCode, Request, explain, place
 
-#: How many forgotten keys are remembered. A message is late by seconds; a scheduler forgets fewer than a hundred keys a second.
+#: How many forgotten keys, and how many ended incarnations, are remembered. A message is late by seconds; a scheduler forgets fewer than a hundred keys a second.
 REMEMBERED = 2_000
+
+
+_Entry = TypeVar("_Entry", bound=Hashable)
 
 
 class LedgerState(BaseModel):
@@ -26,6 +32,8 @@ class LedgerState(BaseModel):
     live: list[Placement] = Field(default_factory=list)
     queue: list[Request] = Field(default_factory=list)
     forgotten: list[str] = Field(default_factory=list)
+    #: (host, incarnation) of lives that are over.
+    ended: list[tuple[str, str]] = Field(default_factory=list)
 
 
 class Ledger:
@@ -37,6 +45,7 @@ class Ledger:
         self.live: dict[str, Placement] = {placement.key: placement for placement in state.live}
         self.queue: dict[str, Request] = {request.key: request for request in state.queue}
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
+        self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
 
     def state(self) -> LedgerState:
         return LedgerState(
@@ -44,6 +53,7 @@ class Ledger:
             live=list(self.live.values()),
             queue=list(self.queue.values()),
             forgotten=list(self._forgotten),
+            ended=list(self._ended),
         )
 
     def ask(self, request: Request) -> None:
@@ -55,19 +65,22 @@ class Ledger:
         """The request waits no longer, or its host is free of it again."""
         self.queue.pop(key, None)
         self.live.pop(key, None)
-        self._forgotten.pop(key, None)
-        self._forgotten[key] = None
-        while len(self._forgotten) > REMEMBERED:
-            del self._forgotten[next(iter(self._forgotten))]
+        _remember(self._forgotten, key)
 
     def hosts_up(self, hosts: Iterable[Host]) -> None:
         """Hosts are ready. A new incarnation of a known host ends what was placed on the old one."""
         for host in hosts:
+            if (host.id, host.incarnation) in self._ended:
+                continue
+            before = self.hosts.get(host.id)
+            if before is not None and before.incarnation != host.incarnation:
+                _remember(self._ended, (before.id, before.incarnation))
             self.hosts[host.id] = host
         self._drop_orphans()
 
     def host_lost(self, host_id: str, incarnation: str) -> None:
         """A host is gone, unless it has come back meanwhile."""
+        _remember(self._ended, (host_id, incarnation))
         host = self.hosts.get(host_id)
         if host is not None and host.incarnation == incarnation:
             del self.hosts[host_id]
@@ -75,7 +88,9 @@ class Ledger:
 
     def slice_down(self, slice_id: str) -> None:
         """A slice is gone with all its hosts."""
-        self.hosts = {host.id: host for host in self.hosts.values() if host.slice_id != slice_id}
+        for host in [host for host in self.hosts.values() if host.slice_id == slice_id]:
+            _remember(self._ended, (host.id, host.incarnation))
+            del self.hosts[host.id]
         self._drop_orphans()
 
     def settle(self) -> list[Placement]:
@@ -102,3 +117,11 @@ class Ledger:
             return host is not None and host.incarnation == placement.incarnation
 
         self.live = {key: placement for key, placement in self.live.items() if stands(placement)}
+
+
+def _remember(book: dict[_Entry, None], entry: _Entry) -> None:
+    """Add the entry as the newest; the oldest ones are dropped beyond the limit."""
+    book.pop(entry, None)
+    book[entry] = None
+    while len(book) > REMEMBERED:
+        del book[next(iter(book))]

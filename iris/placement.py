@@ -96,8 +96,11 @@ def place(hosts: Sequence[Host], live: Iterable[Placement], queue: Iterable[Requ
             continue
         room = rooms[index]
         room.give(wanted)
-        if room.takes(wanted):
-            heapq.heappush(heap, (room.rank(wanted), index))
+        # Being taken from makes a host with devices a better fit for every other shape too: their heaps are told at once.
+        touched = [wanted] if room.host.resources.device is None else candidates
+        for shape in touched:
+            if (shape is wanted or shape.device is not None) and room.takes(shape):
+                heapq.heappush(candidates[shape], (room.rank(shape), index))
         placed.append(
             Placement(
                 key=request.key,
@@ -198,7 +201,8 @@ def _best(heap: list[tuple[_Rank, int]], rooms: list[_Room], wanted: Resources) 
 
 
 def _short(needed: dict[str, int], available: dict[str, int]) -> list[str]:
-    return [name for name, amount in needed.items() if amount > available[name]]
+    # A host that came back smaller than what runs on it has less than nothing; who needs nothing of that can still go there.
+    return [name for name, amount in needed.items() if amount > max(0, available[name])]
 
 
 def _shortfall(needed: dict[str, int], available: dict[str, int]) -> tuple[int, float]:

@@ -5,6 +5,7 @@ Inside Iris a quantity is an integer (bytes, millicores) or a `timedelta`; text 
 
 import re
 from datetime import timedelta
+from decimal import Decimal
 
 from iris.errors import InvalidValue
 
@@ -13,9 +14,9 @@ MIB = KIB * 1024
 GIB = MIB * 1024
 TIB = GIB * 1024
 
-_BYTE_UNITS = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}
+_BYTE_UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}
 _SECOND_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd]|)")
 
 #: More than any machine has: an exbibyte, a million cores. A larger number is a slip of the unit, and is refused as such.
@@ -34,10 +35,10 @@ def parse_bytes(text: str | int, field: str = "memory") -> int:
     match = _BYTES.fullmatch(str(text).strip())
     if match is None:
         raise InvalidValue(field, text, "is not a size", 'write a number with a unit, such as "512m", "8g" or "1.5t"')
-    size = int(float(match[1]) * _BYTE_UNITS[match[2].lower()])
+    size = Decimal(match[1]) * _BYTE_UNITS[(match[2] or "").lower()]
     if size > MAX_BYTES:
         raise InvalidValue(field, text, "is more than any machine has", "check the unit")
-    return size
+    return int(size)
 
 
 def parse_cpu(text: str | float, field: str = "cpu") -> int:
@@ -48,7 +49,7 @@ def parse_cpu(text: str | float, field: str = "cpu") -> int:
     """
     raw = str(text).strip()
     remedy = 'write a number of cores, such as "4" or "0.5"'
-    match = re.fullmatch(r"(\d+)m", raw)
+    match = re.fullmatch(r"(\d{1,12})m", raw)
     if match is not None:
         millicores = int(match[1])
     else:
@@ -74,7 +75,7 @@ def parse_duration(text: str | float, field: str = "duration") -> timedelta:
     """
     raw = str(text).strip().lower()
     parts = list(_DURATION.finditer(raw))
-    if not raw or "".join(part[0] for part in parts) != raw or (len(parts) > 2 and any(p[2] == "" for p in parts[:-1])):
+    if not raw or "".join(part[0] for part in parts) != raw or (len(parts) > 1 and any(p[2] == "" for p in parts)):
         raise InvalidValue(field, text, "is not a duration", 'write a number with a unit, such as "30s", "10m", "1h30m" or "2d"')
     seconds = sum(float(part[1]) * _SECOND_UNITS[part[2]] for part in parts if part[0])
     if seconds > MAX_DURATION.total_seconds():

@@ -332,7 +332,9 @@ class IrisClient:
                 raise Unreachable(f"the control plane of cluster {self.cluster.name} could not answer: {error}") from None
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
-                    raise Unreachable(f"the control plane of cluster {self.cluster.name} has not started: {error.message}") from None
+                    raise Unreachable(
+                        f"the control plane of cluster {self.cluster.name} has not started: {error.message}"
+                    ) from None
                 raise
 
     async def _not_found(self, job: str) -> NotFound:
