@@ -53,9 +53,10 @@ class Attempt:
     """
 
     def __init__(
-        self, client: Client, store: Store, task: RunTask, token: bytes, directory: Path, env: Mapping[str, str]
+        self, client: Client, store: Store, cluster: str, task: RunTask, token: bytes, directory: Path, env: Mapping[str, str]
     ) -> None:
         self._client = client
+        self._cluster = cluster
         self._task = task
         self._handle: AsyncActivityHandle = client.get_async_activity_handle(task_token=token)
         self._dir = directory
