@@ -16,6 +16,8 @@ from iris.units import MAX_DURATION
 MAX_REPLICAS = 1_000
 #: Nothing larger goes into a workflow's history; a job's specification is its first event.
 MAX_SPEC_BYTES = 64 * 1024
+#: A job's workflow starts its tasks' workflows with the specification, and may have 50 MiB of history in all.
+MAX_SPECS_BYTES = 16 * 1024 * 1024
 #: How long a program may take to stop after SIGTERM before it is killed; Kubernetes' default, which people count on.
 DEFAULT_GRACE = timedelta(seconds=30)
 
@@ -132,6 +134,14 @@ class JobSpec(BaseModel):
                 f"{size:,} bytes",
                 f"makes the job larger than {MAX_SPEC_BYTES:,} bytes",
                 "put the data into a file that the program reads",
+            )
+        if size * self.replicas > MAX_SPECS_BYTES:
+            most = MAX_SPECS_BYTES // size
+            raise InvalidValue(
+                "replicas",
+                self.replicas,
+                f"is too many for a job of {size:,} bytes",
+                f"ask for at most {most}, or pass less data",
             )
         return self
 

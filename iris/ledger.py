@@ -18,7 +18,8 @@ from pydantic import BaseModel, Field
 from iris.hosts import Host
 from iris.placement import Placement, Refusal, RefusalCode, Request, explain, place
 
-#: How many forgotten keys, and how many ended incarnations, are remembered. A message is late by seconds; a scheduler forgets fewer than a hundred keys a second.
+#: How many forgotten keys, and how many ended incarnations, are remembered. A message is late by seconds; a scheduler forgets
+#: fewer than a hundred keys a second.
 REMEMBERED = 2_000
 
 

@@ -96,11 +96,13 @@ def place(hosts: Sequence[Host], live: Iterable[Placement], queue: Iterable[Requ
             continue
         room = rooms[index]
         room.give(wanted)
-        # Being taken from makes a host with devices a better fit for every other shape too: their heaps are told at once.
-        touched = [wanted] if room.host.resources.device is None else candidates
-        for shape in touched:
-            if (shape is wanted or shape.device is not None) and room.takes(shape):
-                heapq.heappush(candidates[shape], (room.rank(shape), index))
+        if room.takes(wanted):
+            heapq.heappush(heap, (room.rank(wanted), index))
+        if room.host.resources.device is not None:
+            # Being taken from makes it a better fit for the other shapes that want devices: they are told at once.
+            for shape, other in candidates.items():
+                if other is not heap and shape.device is not None and room.takes(shape):
+                    heapq.heappush(other, (room.rank(shape), index))
         placed.append(
             Placement(
                 key=request.key,
@@ -187,7 +189,10 @@ def _rooms(hosts: Iterable[Host], live: Iterable[Placement]) -> list[_Room]:
 
 
 def _best(heap: list[tuple[_Rank, int]], rooms: list[_Room], wanted: Resources) -> int | None:
-    """The best host of a shape's heap. Entries that other shapes have taken from meanwhile are ranked anew when they come up."""
+    """The best host of a shape's heap. Other shapes may have taken from it since it was ranked.
+
+    For tasks without devices that made it worse, so it is ranked anew when it comes up; for the others it was ranked anew then.
+    """
     while heap:
         rank, index = heapq.heappop(heap)
         room = rooms[index]
@@ -196,7 +201,8 @@ def _best(heap: list[tuple[_Rank, int]], rooms: list[_Room], wanted: Resources) 
         now = room.rank(wanted)
         if now == rank:
             return index
-        heapq.heappush(heap, (now, index))
+        if wanted.device is None:
+            heapq.heappush(heap, (now, index))
     return None
 
 

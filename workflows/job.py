@@ -20,6 +20,11 @@ from iris.workflows.messages import JobInput, TaskInput, TaskProgress
 from iris.workflows.task import TaskWorkflow
 from iris.workflows.task_life import TaskLife
 
+#: Children started by one workflow task: each start carries the job's specification, and all of them go in one 4 MiB request.
+STARTS_AT_ONCE = 32
+#: Some tens of kilobytes.
+TASKS_IN_RESULT = 100
+
 
 @workflow.defn
 class JobWorkflow:
@@ -45,9 +50,11 @@ class JobWorkflow:
             raise
         status = self.status()
         show_state(status.state)
+        # The history keeps the end of a large job short; the query has all of it.
+        end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
-            raise ApplicationError(status.reason, status, type=status.state, non_retryable=True)
-        return status
+            raise ApplicationError(status.reason, end, type=status.state, non_retryable=True)
+        return end
 
     @workflow.signal(description="The scheduler found a host")
     def placed(self, placement: Placement) -> None:
@@ -95,11 +102,11 @@ class JobWorkflow:
 
     async def _run_tasks(self) -> None:
         """Every task to its end; once the job's state is decided, the others are ended too."""
-        running = {asyncio.create_task(self._run_task(task.index)) for task in self._tasks if task.finished_at is None}
+        starts = asyncio.Semaphore(STARTS_AT_ONCE)
+        running = [asyncio.create_task(self._run_task(task.index, starts)) for task in self._tasks if task.finished_at is None]
         try:
             while running:
-                _, still = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                running = set(still)
+                _, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 if running and self.status().state.ended:
                     await self._end(running)
                     return
@@ -107,50 +114,54 @@ class JobWorkflow:
             await self._end(running)
             raise
 
-    async def _end(self, running: set[asyncio.Task[None]]) -> None:
+    async def _end(self, running: list[asyncio.Task[None]]) -> None:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    async def _run_task(self, index: int) -> None:
-        task = self._task_input(index)
+    async def _run_task(self, index: int, starts: asyncio.Semaphore) -> None:
         try:
-            status = await workflow.execute_child_workflow(
-                TaskWorkflow.run,
-                task,
-                id=names.task_workflow(self._job.cluster, names.task_id(self._job.spec.id, index)),
-                parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                static_summary=f"task {index} of {self._job.spec.replicas}",
-                search_attributes=keywords(
-                    {
-                        names.SA_CLUSTER: self._job.cluster,
-                        names.SA_KIND: names.KIND_TASK,
-                        names.SA_STATE: TaskState.PENDING,
-                        names.SA_USER: self._job.spec.user,
-                        names.SA_PARENT: self._job.spec.id,
-                        names.SA_PRIORITY: self._job.spec.band,
-                    }
-                ),
-            )
+            async with starts:
+                child = await self._start_task(index)
+            status = await child
         except ChildWorkflowError as error:
             status = self._status_of(index, error)
         except asyncio.CancelledError:
             # Cancelled before it was started.
-            self._set_task(self._ended(index, TaskState.KILLED, "cancelled"))
+            self._set_task(self._ended(index, "cancelled"))
             raise
         self._set_task(status)
+
+    async def _start_task(self, index: int) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
+        return await workflow.start_child_workflow(
+            TaskWorkflow.run,
+            self._task_input(index),
+            id=names.task_workflow(self._job.cluster, names.task_id(self._job.spec.id, index)),
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            static_summary=f"task {index} of {self._job.spec.replicas}",
+            search_attributes=keywords(
+                {
+                    names.SA_CLUSTER: self._job.cluster,
+                    names.SA_KIND: names.KIND_TASK,
+                    names.SA_STATE: TaskState.PENDING,
+                    names.SA_USER: self._job.spec.user,
+                    names.SA_PARENT: self._job.spec.id,
+                    names.SA_PRIORITY: self._job.spec.band,
+                }
+            ),
+        )
 
     def _status_of(self, index: int, error: ChildWorkflowError) -> TaskStatus:
         cause = error.cause
         if isinstance(cause, ApplicationError) and cause.details:
             return TaskStatus.model_validate(cause.details[0])
         if is_cancelled_exception(error):
-            return self._ended(index, TaskState.KILLED, "cancelled")
-        return self._ended(index, TaskState.KILLED, f"its workflow ended: {cause or error}")
+            return self._ended(index, "cancelled")
+        return self._ended(index, f"its workflow ended: {cause or error}")
 
-    def _ended(self, index: int, state: TaskState, reason: str) -> TaskStatus:
-        return self._tasks[index].model_copy(update={"state": state, "reason": reason, "finished_at": workflow.now()})
+    def _ended(self, index: int, reason: str) -> TaskStatus:
+        return self._tasks[index].model_copy(update={"state": TaskState.KILLED, "reason": reason, "finished_at": workflow.now()})
 
     def _task_input(self, index: int) -> TaskInput:
         return TaskInput(

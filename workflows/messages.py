@@ -205,6 +205,12 @@ class RunTask(Wire):
 # -- to slices and the autoscaler ----------------------------------------------------------------------------------------------
 
 
+class HostReady(Wire):
+    """An agent is ready to take work."""
+
+    host: Host
+
+
 class SliceInput(Wire):
     """All that a run of a slice hands to the next."""
 
@@ -214,12 +220,8 @@ class SliceInput(Wire):
     size: int = 1
     state: SliceState = SliceState.REQUESTED
     hosts: tuple[Host, ...] = ()
-
-
-class HostReady(Wire):
-    """An agent is ready to take work."""
-
-    host: Host
+    #: Reports that came while the previous run was ending.
+    reports: tuple[HostReady, ...] = ()
 
 
 class AutoscalerStart(Wire):

@@ -15,6 +15,9 @@ from iris.workflows.attributes import show_state
 from iris.workflows.exchange import exchange
 from iris.workflows.messages import HostLost, HostReady, SliceDown, SliceInput, SliceUp
 
+#: While it is in one of these, its hosts' news count.
+LIVE = (SliceState.BOOTSTRAPPING, SliceState.READY)
+
 
 @workflow.defn
 class SliceWorkflow:
@@ -24,18 +27,23 @@ class SliceWorkflow:
         self._state = start.state
         self._reason = ""
         self._hosts: dict[str, Host] = {host.id: host for host in start.hosts}
-        self._inbox: deque[HostReady | HostLost] = deque()
+        self._inbox: deque[HostReady | HostLost] = deque(start.reports)
 
     @workflow.run
     async def run(self, start: SliceInput) -> SliceStatus:
         if self._state is SliceState.REQUESTED:
             self._move(SliceState.BOOTSTRAPPING, f"waits for {start.size} host(s) to report")
-        while self._state in (SliceState.BOOTSTRAPPING, SliceState.READY):
+        while self._state in LIVE:
             await workflow.wait_condition(lambda: bool(self._inbox) or workflow.info().is_continue_as_new_suggested())
-            while self._inbox:
+            while self._inbox and self._state in LIVE:
                 await self._handle(self._inbox.popleft())
             if workflow.info().is_continue_as_new_suggested() and not self._inbox:
-                workflow.continue_as_new(start.model_copy(update={"state": self._state, "hosts": tuple(self._hosts.values())}))
+                workflow.continue_as_new(
+                    start.model_copy(update={"state": self._state, "hosts": tuple(self._hosts.values()), "reports": ()})
+                )
+        if reports := tuple(event for event in self._inbox if isinstance(event, HostReady)):
+            # An agent has come back while its former life was being taken out: that is a new slice of the same name.
+            workflow.continue_as_new(SliceInput(cluster=start.cluster, id=start.id, size=start.size, reports=reports))
         return self.status()
 
     @workflow.signal(description="An agent is ready to take work")
