@@ -8,8 +8,7 @@ on in the next record (`+`) or not (`.`), and the bytes as the program wrote the
 
 from collections.abc import Iterator
 from enum import StrEnum
-
-from pydantic import BaseModel, ConfigDict
+from typing import NamedTuple
 
 #: A line longer than this is stored in pieces, so that no program can make an agent hold an unbounded line.
 MAX_PIECE = 64 * 1024
@@ -21,10 +20,11 @@ class Stream(StrEnum):
     BUILD = "b"  # what the host says about preparing the attempt
 
 
-class LogLine(BaseModel):
-    """One record: a line of output, or a piece of one that `goes_on` in the next record of the same stream."""
+class LogLine(NamedTuple):
+    """One record: a line of output, or a piece of one that `goes_on` in the next record of the same stream.
 
-    model_config = ConfigDict(frozen=True)
+    A named tuple, not a model: a log has millions of them.
+    """
 
     at_ms: int
     stream: Stream
@@ -69,7 +69,10 @@ def decode(chunk: bytes) -> Iterator[LogLine]:
     """The records of a chunk."""
     for record in chunk.split(b"\n")[:-1]:
         head, mark, data = record.split(b" ", 2)
-        yield LogLine(at_ms=int(head), stream=Stream(mark[:1].decode()), data=data, goes_on=mark[1:] == b"+")
+        yield LogLine(int(head), _STREAMS[mark[:1]], data, mark[1:] == b"+")
+
+
+_STREAMS = {stream.encode(): stream for stream in Stream}
 
 
 def _pieces(line: bytes) -> Iterator[tuple[bytes, bool]]:

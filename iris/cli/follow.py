@@ -1,6 +1,7 @@
 """Following a job in a terminal: its logs on standard output, what happens to it on standard error."""
 
 import asyncio
+import codecs
 import contextlib
 import sys
 
@@ -26,28 +27,32 @@ class LinePrinter:
 
     def __init__(self, *, prefixed: bool) -> None:
         self._prefixed = prefixed
+        # What is not UTF-8 is replaced: a terminal must not be fed arbitrary bytes. A piece's end may cut a character in two.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         #: Pieces of lines that go on, by task, attempt and stream.
         self._pieces: dict[tuple[int, int, Stream], bytes] = {}
 
     def print(self, lines: list[TaskLine]) -> None:
-        out = sys.stdout.buffer
-        for entry in lines:
-            key = (entry.task, entry.attempt, entry.line.stream)
-            data = self._pieces.pop(key, b"") + entry.line.data
-            if entry.line.goes_on and self._prefixed:
-                self._pieces[key] = data
-                continue
-            out.write(f"[{entry.task}] ".encode() if self._prefixed else b"")
-            # Only what is not UTF-8 is replaced: a terminal must not be fed arbitrary bytes.
-            out.write(data.decode(errors="replace").encode())
-            out.write(b"" if entry.line.goes_on else b"\n")
-        out.flush()
+        out = []
+        for task, attempt, line in lines:
+            data = line.data
+            if self._prefixed:
+                key = (task, attempt, line.stream)
+                data = self._pieces.pop(key, b"") + data
+                if line.goes_on:
+                    self._pieces[key] = data
+                    continue
+                out.append(b"[%d] " % task)
+            out.append(data if line.goes_on else data + b"\n")
+        self._write(b"".join(out))
 
     def finish(self) -> None:
         """Print what never got its newline."""
-        for (task, _, _), data in self._pieces.items():
-            sys.stdout.buffer.write(f"[{task}] ".encode() + data.decode(errors="replace").encode() + b"\n")
+        self._write(b"".join(b"[%d] %s\n" % (task, data) for (task, _, _), data in self._pieces.items()), last=True)
         self._pieces.clear()
+
+    def _write(self, data: bytes, *, last: bool = False) -> None:
+        sys.stdout.buffer.write(self._decoder.decode(data, last).encode())
         sys.stdout.buffer.flush()
 
 

@@ -4,18 +4,15 @@ Needs neither the host nor the control plane: the store has it all.
 """
 
 from collections.abc import AsyncIterator, Iterable
-
-from pydantic import BaseModel, ConfigDict
+from typing import NamedTuple
 
 from iris import names
 from iris.logs import LogLine, decode
 from iris.store import Store
 
 
-class TaskLine(BaseModel):
+class TaskLine(NamedTuple):
     """A line and whose it is."""
-
-    model_config = ConfigDict(frozen=True)
 
     task: int
     attempt: int
