@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from iris.cli.common import CPU, DEVICE, DISK, MEMORY, json_option, print_json
+from iris.cli.common import CPU, DEVICE, DISK, MEMORY, cluster_option, json_option, print_json
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord, cluster_dir, read_record, running_clusters
 from iris.errors import IrisError, NotFound, Unreachable
@@ -75,6 +75,7 @@ def start(
 @cluster.command()
 @click.argument("name", required=False)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@cluster_option
 @click.pass_context
 def stop(ctx: click.Context, name: str | None, yes: bool) -> None:
     """Stop a local cluster. What runs is ended; unless it is ephemeral, its jobs go on when it is started again."""
@@ -97,6 +98,7 @@ def stop(ctx: click.Context, name: str | None, yes: bool) -> None:
 @cluster.command()
 @click.argument("name", required=False)
 @json_option
+@cluster_option
 @click.pass_context
 def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
     """Show a cluster: where it is, its hosts and its jobs."""

@@ -14,6 +14,16 @@ from iris.units import parse_bytes, parse_cpu, parse_duration
 
 T = TypeVar("T")
 
+
+def _meant(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.find_root().obj["cluster"] = value
+
+
+#: On every command, so that it may stand where people look for it; the one before the command gives way.
+cluster_option = click.option(
+    "--cluster", metavar="NAME|ADDRESS", expose_value=False, callback=_meant, help="Which cluster; else the local one that runs."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 

@@ -3,7 +3,7 @@
 import click
 
 from iris.cli import render
-from iris.cli.common import json_option, print_json, with_client
+from iris.cli.common import cluster_option, json_option, print_json, with_client
 
 
 @click.group()
@@ -13,6 +13,7 @@ def host() -> None:
 
 @host.command("list")
 @json_option
+@cluster_option
 @click.pass_context
 def list_hosts(ctx: click.Context, as_json: bool) -> None:
     """List hosts: what they offer, what is free, what they run."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from iris.cli import render
-from iris.cli.common import DURATION, json_option, print_json, with_client
+from iris.cli.common import DURATION, cluster_option, json_option, print_json, with_client
 from iris.cli.follow import tell_end
 from iris.client.client import IrisClient, JobRow, full_job_id
 from iris.errors import IrisError, WaitTimeout
@@ -17,6 +17,7 @@ from iris.jobs import JobStatus
 @click.option("--all", "all_jobs", is_flag=True, help="Ended jobs too.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @json_option
+@cluster_option
 @click.pass_context
 def jobs(ctx: click.Context, all_jobs: bool, limit: int, as_json: bool) -> None:
     """List jobs, the newest first; with --json ended ones too."""
@@ -34,6 +35,7 @@ def jobs(ctx: click.Context, all_jobs: bool, limit: int, as_json: bool) -> None:
 @click.command()
 @click.argument("job")
 @json_option
+@cluster_option
 @click.pass_context
 def status(ctx: click.Context, job: str, as_json: bool) -> None:
     """Show JOB (NAME or USER/NAME) and its tasks."""
@@ -48,6 +50,7 @@ def status(ctx: click.Context, job: str, as_json: bool) -> None:
 @click.argument("job", nargs=-1, required=True)
 @click.option("--timeout", type=DURATION, help="Stop waiting after this time, such as 10m; exits with 124.")
 @json_option
+@cluster_option
 @click.pass_context
 def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as_json: bool) -> None:
     """Wait until every JOB has ended.
@@ -80,6 +83,7 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
 @click.command()
 @click.argument("job", nargs=-1, required=True)
 @click.option("--reason", default="", help="Why, for whoever looks at the job later.")
+@cluster_option
 @click.pass_context
 def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     """End each JOB: SIGTERM, its grace, SIGKILL."""
@@ -104,6 +108,7 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 @click.command()
 @click.argument("job")
 @json_option
+@cluster_option
 @click.pass_context
 def explain(ctx: click.Context, job: str, as_json: bool) -> None:
     """Say why JOB is where it is: for a waiting one, what it needs and what there is."""

@@ -2,7 +2,7 @@
 
 import click
 
-from iris.cli.common import with_client
+from iris.cli.common import cluster_option, with_client
 from iris.cli.follow import LinePrinter, follow_logs
 from iris.client.client import IrisClient, full_job_id
 from iris.client.logs import LogReader
@@ -16,6 +16,7 @@ from iris.store import Store
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines there are now.")
 @click.option("--task", type=click.IntRange(min=0), help="Only this task's.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt's.")
+@cluster_option
 @click.pass_context
 def logs(ctx: click.Context, job: str, follow: bool, tail: int | None, task: int | None, attempt: int | None) -> None:
     """Show what JOB (NAME, USER/NAME, or one task of it: NAME:3) prints. Works when host and control plane are gone."""

@@ -84,6 +84,8 @@ def run(arguments: list[str]) -> int:
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.NoSuchOption) and arguments[:1] == ["submit"] and "--" not in arguments:
+            click.echo("Put -- before the command to run: iris submit [options] -- python train.py --lr 0.1", err=True)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY
+from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, cluster_option
 from iris.client.client import IrisClient
 from iris.client.clusters import state_dir
 from iris.names import check_name
@@ -43,6 +43,7 @@ def serve(name: str, address: str, namespace: str, store: str, ui: str) -> None:
 @click.option("--device", type=DEVICE, help="KIND:VARIANT:COUNT to offer, such as gpu:H100:8.")
 @click.option("--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="What else is true of this host.")
 @click.option("--accept-cpu-jobs", is_flag=True, help="Take tasks without devices too, although there are some.")
+@cluster_option
 @click.pass_context
 def agent(
     ctx: click.Context,

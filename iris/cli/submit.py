@@ -10,7 +10,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, json_option, print_json
+from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, cluster_option, json_option, print_json
 from iris.cli.follow import follow_job, tell_end
 from iris.client.client import IrisClient, Submitted, current_user
 from iris.client.logs import LogReader
@@ -39,6 +39,7 @@ from iris.store import Store
 @click.option("-q", "--quiet", is_flag=True, help="Print the id and return.")
 @json_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@cluster_option
 @click.pass_context
 def submit(ctx: click.Context, /, needs_no_cluster: bool, detach: bool, quiet: bool, as_json: bool, **options: Any) -> None:
     """Run COMMAND on the cluster.
