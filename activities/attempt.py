@@ -80,10 +80,8 @@ class Attempt:
         """Run the program to its end and report; returns when the server has the outcome or does not want it."""
         try:
             outcome = await self._run()
-            if self._given_up:
+            if self._given_up or not await report(self._handle, outcome, self._task.key):
                 await self._free()
-            else:
-                await report(self._handle, outcome, self._task.key)
         finally:
             shutil.rmtree(self._dir, ignore_errors=True)
 
@@ -135,7 +133,7 @@ class Attempt:
         if status == 0:
             return self._outcome(TaskState.SUCCEEDED, "", 0)
         if status < 0:
-            name = signal.Signals(-status).name
+            name = _signal_name(-status)
             return self._outcome(TaskState.FAILED, f"killed by {name}", 128 - status, name)
         return self._outcome(TaskState.FAILED, f"exited with code {status}", status)
 
@@ -215,16 +213,23 @@ class Attempt:
         fresh.replace(self._dir / "state.json")
 
 
-async def report(handle: AsyncActivityHandle, outcome: TaskOutcome, key: str) -> None:
-    """Give the server the outcome, however long that takes, unless it does not want it any more."""
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal: only the first and the last have names
+        return f"signal {number}"
+
+
+async def report(handle: AsyncActivityHandle, outcome: TaskOutcome, key: str) -> bool:
+    """Give the server the outcome, however long that takes; False: it does not want it any more."""
     while True:
         try:
             await handle.complete(outcome, rpc_timeout=RPC_TIMEOUT)
-            return
+            return True
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 logger.info("nobody waits for the outcome of %s any more", key)
-                return
+                return False
             logger.warning("the outcome of %s could not be reported, trying again: %s", key, error)
         await asyncio.sleep(RETRY_EVERY.total_seconds())
 

@@ -5,6 +5,7 @@ iris submit --replicas 2 -- python3 examples/pi.py
 
 import os
 import random
+import time
 
 ROUNDS, DARTS = 5, 200_000
 
@@ -15,4 +16,5 @@ darts = random.Random(task)
 hits = 0
 for number in range(1, ROUNDS + 1):
     hits += sum(darts.random() ** 2 + darts.random() ** 2 < 1 for _ in range(DARTS))
+    time.sleep(0.4)  # so that there is something to follow
     print(f"after {number * DARTS:,} darts: pi is about {4 * hits / (number * DARTS):.4f}")

@@ -222,10 +222,19 @@ def _refusal(
 ) -> Refusal:
     needed = {name: wanted.amounts()[name] for name in short}
     free = {name: max(0, has[name]) for name in short}
-    available = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in free.items())
+    available = ", ".join(_available(name, needed[name], amount) for name, amount in free.items())
     kind = f"{len(rooms)} host{'s' if len(rooms) > 1 else ''} of its kind"
     message = f"needs {format_amounts(needed, wanted.device)}; {text.format(kind, available)}"
     return Refusal(code=code, message=message, needed=needed, free=free, hosts=len(rooms), ahead=ahead)
+
+
+def _available(name: str, needed: int, there: int) -> str:
+    """What there is; where that would read like what is needed, what is missing."""
+    shown = format_amount(name, there)
+    noun = "devices" if name == "device" and there != 1 else name
+    return (
+        f"{shown} {noun}" if shown != format_amount(name, needed) else f"{format_amount(name, needed - there)} too little {name}"
+    )
 
 
 def _no_device(hosts: Sequence[Host], wanted: Resources) -> str:

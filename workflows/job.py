@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError, is_cance
 from iris import details, names
 from iris.jobs import JobStatus, TaskStatus
 from iris.placement import Placement
-from iris.states import JobState, TaskState, roll_up
+from iris.states import ENDED, JobState, TaskState, roll_up
 from iris.workflows.attributes import keywords, show_state
 from iris.workflows.messages import JobInput, TaskInput, TaskProgress
 from iris.workflows.task import TaskWorkflow
@@ -68,7 +68,8 @@ class JobWorkflow:
 
     @workflow.signal(description="A task of this job has got further")
     def task_changed(self, task: TaskStatus) -> None:
-        self._set_task(task)
+        if self._tasks[task.index].state not in ENDED:  # news may come after the end
+            self._set_task(task)
 
     @workflow.query(description="The job and its tasks as they are now")
     def status(self) -> JobStatus:
@@ -177,9 +178,6 @@ class JobWorkflow:
     # What is shown.
 
     def _set_task(self, task: TaskStatus) -> None:
-        before = self._tasks[task.index]
-        if before.finished_at is not None and before.attempt >= task.attempt:
-            return  # news from before the end
         self._tasks[task.index] = task
         self._describe()
 

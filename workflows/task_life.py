@@ -21,7 +21,7 @@ from iris.states import TaskState, move_task
 from iris.units import format_duration
 from iris.workflows import policies
 from iris.workflows.exchange import exchange, uninterrupted
-from iris.workflows.messages import Ask, Release, RunTask, TaskInput, TaskProgress
+from iris.workflows.messages import Answer, Ask, Release, RunTask, TaskInput, TaskProgress
 
 
 class TaskLife:
@@ -122,7 +122,13 @@ class TaskLife:
             if placement is not None:
                 outcome = await self._run_on(placement, number)
         finally:
-            answer = await uninterrupted(exchange(self._task.cluster, Release(key=request.key)))
+            answer = Answer()
+            try:
+                answer = await uninterrupted(exchange(self._task.cluster, Release(key=request.key)))
+            except asyncio.CancelledError:
+                # The host has been given back by now. What the attempt came to is known, and is not thrown away.
+                if outcome is None:
+                    raise
         return outcome or self._unschedulable(answer.refusal or self.refusal)
 
     async def _wait_for_host(self, request: Request) -> Placement | None:

@@ -41,7 +41,11 @@ async def start(command: Sequence[str], env: Mapping[str, str], workdir: Path, s
     Raises:
         CannotStart: the program or its directory does not exist, may not be executed, or its arguments are too long.
     """
-    if not workdir.is_dir():
+    try:
+        exists = workdir.is_dir()
+    except OSError as error:  # not allowed to look, or no possible name
+        raise CannotStart(f"the working directory cannot be used: {error}", 126) from None
+    if not exists:
         raise CannotStart(f"the working directory {str(workdir)!r} does not exist on this host", 126)
     with stdout.open("ab") as out, stderr.open("ab") as err:
         try:

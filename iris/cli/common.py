@@ -57,9 +57,21 @@ def _device(text: str) -> "Device | str":
 DEVICE = Parsed("kind[:variant[:count]]", _device)
 
 
+def utf8(text: str) -> str:
+    """The text itself. Python smuggles bytes of an argument that are no UTF-8 in as surrogates, which no history can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidValue("text", repr(text), "is not UTF-8", "put such data into a file that the program reads") from None
+    return text
+
+
+TEXT = Parsed("text", utf8)
+
+
 def key_value(text: str) -> tuple[str, str]:
     """The parts of `KEY=VALUE`."""
-    key, equals, value = text.partition("=")
+    key, equals, value = utf8(text).partition("=")
     if not equals or not key:
         raise InvalidValue("KEY=VALUE", text, "is not a pair", "write a name, = and a value")
     return key, value

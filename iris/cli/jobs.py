@@ -8,7 +8,9 @@ import click
 from iris.cli import render
 from iris.cli.common import DURATION, cluster_option, json_option, print_json, with_client
 from iris.cli.follow import tell_end
-from iris.client.client import IrisClient, JobRow, full_job_id
+from iris.client.client import IrisClient
+from iris.client.identity import full_job_id
+from iris.client.views import JobRow
 from iris.errors import IrisError, WaitTimeout
 from iris.jobs import JobStatus
 

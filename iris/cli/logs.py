@@ -4,7 +4,8 @@ import click
 
 from iris.cli.common import cluster_option, with_client
 from iris.cli.follow import LinePrinter, follow_logs
-from iris.client.client import IrisClient, full_job_id
+from iris.client.client import IrisClient
+from iris.client.identity import full_job_id
 from iris.client.logs import LogReader
 from iris.errors import InvalidValue, NotFound
 from iris.store import Store

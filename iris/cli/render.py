@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from iris.client.client import Explanation, JobRow
+from iris.client.views import Explanation, JobRow
 from iris.jobs import JobStatus
 from iris.resources import Resources, format_amounts
 from iris.units import format_duration

@@ -10,10 +10,12 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, cluster_option, json_option, print_json
+from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, cluster_option, json_option, print_json
 from iris.cli.follow import follow_job, tell_end
-from iris.client.client import IrisClient, Submitted, current_user
+from iris.client.client import IrisClient
+from iris.client.identity import current_user
 from iris.client.logs import LogReader
+from iris.client.views import Submitted
 from iris.errors import IrisError, Rejected
 from iris.jobs import JobSpec
 from iris.resources import Device, Resources
@@ -38,7 +40,7 @@ from iris.store import Store
 @click.option("-d", "--detach", is_flag=True, help="Do not follow the job.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the id and return.")
 @json_option
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, required=True, type=TEXT)
 @cluster_option
 @click.pass_context
 def submit(ctx: click.Context, /, needs_no_cluster: bool, detach: bool, quiet: bool, as_json: bool, **options: Any) -> None:

@@ -3,18 +3,14 @@
 import asyncio
 import contextlib
 import difflib
-import getpass
 import os
-import re
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict
 from temporalio.client import (
     Client,
-    WorkflowExecution,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowFailureError,
@@ -22,17 +18,20 @@ from temporalio.client import (
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
 )
-from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import details, names
 from iris.client.clusters import ClusterRecord, local_cluster
 from iris.client.connection import connect
-from iris.errors import InvalidValue, NotFound, Rejected, Unreachable, WaitTimeout
-from iris.jobs import JobSpec, JobStatus, TaskStatus
+from iris.client.discovery import discover
+from iris.client.identity import current_user
+from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, overruled, state_of, story
+from iris.errors import NotFound, Rejected, Unreachable, WaitTimeout
+from iris.jobs import JobSpec, JobStatus
 from iris.placement import Refusal, RefusalCode
-from iris.states import LIVE, JobState, TaskState
+from iris.states import JobState, TaskState
 from iris.units import format_duration
 from iris.workflows.attributes import keywords
 from iris.workflows.job import JobWorkflow
@@ -42,77 +41,6 @@ from iris.workflows.messages import HostView, JobInput, Snapshot, SnapshotPage
 ASK_TIMEOUT = timedelta(seconds=10)
 T = TypeVar("T")
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION)
-
-
-class Submitted(BaseModel):
-    """A job that has been accepted."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    workflow_id: str
-    run_id: str
-    #: Its page in Temporal's Web UI; empty when the cluster has none.
-    ui: str
-
-
-class JobRow(BaseModel):
-    """A job in a list."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    state: JobState
-    user: str
-    submitted_at: datetime
-    command: str
-
-
-class LogSource(BaseModel):
-    """What a reader of a job's logs needs to know."""
-
-    model_config = ConfigDict(frozen=True)
-
-    run_id: str
-    tasks: int
-
-
-class Explanation(BaseModel):
-    """Why a job is where it is: for a waiting one the scheduler's reason with its numbers."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    state: JobState
-    code: str
-    message: str
-    needed: dict[str, int]
-    free: dict[str, int]
-
-
-def current_user() -> str:
-    """Whose jobs these are: `IRIS_USER`, else the login name as far as it can be part of an id."""
-    if explicit := os.environ.get(names.ENV_USER):
-        return names.check_name(names.ENV_USER, explicit)
-    try:
-        login = getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as in containers
-        login = f"uid-{os.getuid()}"
-    return re.sub(r"[^a-zA-Z0-9._-]", "-", login).strip("._-")[: names.MAX_NAME] or "user"
-
-
-def full_job_id(job: str) -> str:
-    """The id of `name` (one of mine) or `user/name`.
-
-    Raises:
-        InvalidValue: it is neither.
-    """
-    user, slash, name = job.partition("/")
-    if not slash:
-        user, name = current_user(), job
-    if "/" in name:
-        raise InvalidValue("job", job, "is not a job", "write NAME or USER/NAME")
-    return names.job_id(names.check_name("job", user), names.check_name("job", name))
 
 
 class IrisClient:
@@ -136,7 +64,7 @@ class IrisClient:
             return cls(await connect(record.address, record.namespace), record)
         address, _, name = cluster.partition("/")
         client = await connect(address, os.environ.get("TEMPORAL_NAMESPACE", "default"))
-        return cls(client, await _discover(client, address, name or None))
+        return cls(client, await discover(client, address, name or None))
 
     async def submit(self, spec: JobSpec) -> Submitted:
         """Start the job.
@@ -194,7 +122,7 @@ class IrisClient:
         if refusal is not None:
             code, message, needed, free = refusal.code.value, refusal.message, refusal.needed, refusal.free
         else:
-            code, message, needed, free = status.state.value, status.reason or _story(status), {}, {}
+            code, message, needed, free = status.state.value, status.reason or story(status), {}, {}
         return Explanation(id=status.id, state=status.state, code=code, message=message, needed=needed, free=free)
 
     async def jobs(self, *, live_only: bool = False, limit: int = 50) -> list[JobRow]:
@@ -209,8 +137,8 @@ class IrisClient:
                 rows.append(
                     JobRow(
                         id=names.job_of_workflow(execution.id),
-                        state=_state_of(execution),
-                        user=_attribute(execution, names.SA_USER),
+                        state=state_of(execution),
+                        user=attribute(execution, names.SA_USER),
                         submitted_at=execution.start_time,
                         command=str(memo.get(names.MEMO_COMMAND, "")),
                     )
@@ -226,7 +154,7 @@ class IrisClient:
         """
         described = await self._describe(job)
         if described.status is not WorkflowExecutionStatus.RUNNING:
-            raise Rejected(f"job {job} has ended already ({_state_of(described)})")
+            raise Rejected(f"job {job} has ended already ({state_of(described)})")
         async with _reaching(self.cluster):
             await self._handle(job).cancel(reason=reason or f"cancelled by {current_user()}")
 
@@ -245,7 +173,12 @@ class IrisClient:
         return await self.status(job, run_id)
 
     async def ended(self, job: str, run_id: str | None = None) -> None:
-        """Return once the job has ended, well or badly, however often the service is away meanwhile."""
+        """Return once the job has ended, well or badly, however often the service is away meanwhile.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: the cluster is a local one and has been stopped.
+        """
         while True:
             try:
                 await self._handle(job, run_id).result()
@@ -255,16 +188,18 @@ class IrisClient:
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     raise await self._not_found(job) from None
+                if self.cluster.supervisor is not None and not self.cluster.alive():
+                    raise Unreachable(f"cluster {self.cluster.name} was stopped before job {job} had ended") from None
                 await asyncio.sleep(1)
 
     async def hosts(self) -> list[HostView]:
-        """The hosts with what is free on them and what they run."""
+        """The hosts by their ids, with what is free on them and what they run."""
         hosts: list[HostView] = []
         while True:
             page = await self._ask_scheduler("snapshot", SnapshotPage(offset=len(hosts)), Snapshot)
             hosts.extend(page.hosts)
             if not page.hosts or len(hosts) >= page.total_hosts:
-                return hosts
+                return sorted(hosts, key=lambda view: view.host.id)
 
     async def log_source(self, job: str) -> LogSource:
         """Where the job's logs are; asks only the service, so it works while no control plane answers.
@@ -306,7 +241,7 @@ class IrisClient:
         described = await self._describe(job, run_id)
         status = await self._query(self._handle(job, described.run_id), "status", None, JobStatus)
         if described.status is not WorkflowExecutionStatus.RUNNING:
-            return _overruled(status, _state_of(described)), None
+            return overruled(status, state_of(described)), None
         waiting = next((task for task in status.tasks if task.state is TaskState.PENDING and task.key), None)
         if waiting is None or waiting.key is None:
             return status, None
@@ -345,34 +280,6 @@ class IrisClient:
         return NotFound(f"there is no job {job}; {hint}")
 
 
-async def _discover(client: Client, address: str, name: str | None) -> ClusterRecord:
-    """What the service at this address knows of its clusters; each has a scheduler that carries the rest in its memo."""
-    found: dict[str, ClusterRecord] = {}
-    try:
-        async for execution in client.list_workflows(
-            f"{names.SA_KIND} = '{names.KIND_SCHEDULER}' AND ExecutionStatus = 'Running'"
-        ):
-            memo = await execution.memo()
-            cluster = execution.id.partition("/")[0]
-            found[cluster] = ClusterRecord(
-                name=cluster,
-                address=address,
-                namespace=client.namespace,
-                store=str(memo[names.MEMO_STORE]),
-                ui=str(memo[names.MEMO_UI]),
-            )
-    except RPCError as error:
-        if error.status is not RPCStatusCode.INVALID_ARGUMENT:  # search attributes that nobody has registered: no Iris here
-            raise Unreachable(f"the service at {address} does not answer: {error}") from None
-    if name is not None and name in found:
-        return found[name]
-    if name is None and len(found) == 1:
-        return next(iter(found.values()))
-    there_are = ", ".join(sorted(found)) or "none"
-    problem = f"no cluster {name!r}" if name else ("several clusters" if found else "no Iris cluster")
-    raise NotFound(f"{problem} at {address} (there are: {there_are}); name one as {address}/NAME")
-
-
 @contextlib.asynccontextmanager
 async def _reaching(cluster: ClusterRecord) -> AsyncIterator[None]:
     """Turn what a client's library says of an absent service into what a user can act on."""
@@ -382,44 +289,3 @@ async def _reaching(cluster: ClusterRecord) -> AsyncIterator[None]:
         if error.status in _GONE:
             raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
         raise
-
-
-def _attribute(execution: WorkflowExecution, name: str) -> str:
-    return str(execution.typed_search_attributes.get(SearchAttributeKey.for_keyword(name)) or "")
-
-
-def _state_of(execution: WorkflowExecution) -> JobState:
-    """A job's state as lists know it: the workflow's own end, or what it last showed."""
-    match execution.status:
-        case WorkflowExecutionStatus.COMPLETED:
-            return JobState.SUCCEEDED
-        case WorkflowExecutionStatus.CANCELED | WorkflowExecutionStatus.TERMINATED:
-            return JobState.KILLED
-        case WorkflowExecutionStatus.TIMED_OUT:
-            return JobState.FAILED
-    shown = _attribute(execution, names.SA_STATE)
-    return JobState(shown) if shown in JobState.__members__ else JobState.PENDING
-
-
-def _overruled(status: JobStatus, end: JobState) -> JobStatus:
-    """The status of an ended job. One that was terminated had no time to say so itself."""
-    if status.state is end:
-        return status
-    reason = "its workflow was terminated"
-
-    def ended(task: TaskStatus) -> TaskStatus:
-        if task.state in LIVE or task.state is TaskState.PENDING:
-            return task.model_copy(update={"state": TaskState.KILLED, "reason": reason})
-        return task
-
-    return status.model_copy(update={"state": end, "reason": reason, "tasks": tuple(ended(task) for task in status.tasks)})
-
-
-def _story(status: JobStatus) -> str:
-    """What there is to say of a job that gives no reason itself."""
-    if status.state is JobState.SUCCEEDED:
-        return "every task ended with exit code 0"
-    hosts = sorted({task.host for task in status.tasks if task.host and task.state in LIVE})
-    if hosts:
-        return f"runs on {', '.join(hosts)}"
-    return "has just been submitted"

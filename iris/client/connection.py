@@ -71,5 +71,5 @@ async def connect(
             runtime=Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=REPORT_EVERY),
             connect_timeout=timeout,
         )
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # the latter: it is no address
         raise Unreachable(f"no Temporal service answers at {address} (namespace {namespace}): {error}") from None

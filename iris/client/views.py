@@ -1,0 +1,98 @@
+"""What a client shows of jobs, and how a job's state is read from what Temporal lists of its workflow."""
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
+
+from iris import names
+from iris.jobs import JobStatus, TaskStatus
+from iris.states import LIVE, JobState, TaskState
+
+
+class Submitted(BaseModel):
+    """A job that has been accepted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    workflow_id: str
+    run_id: str
+    #: Its page in Temporal's Web UI; empty when the cluster has none.
+    ui: str
+
+
+class JobRow(BaseModel):
+    """A job in a list."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    state: JobState
+    user: str
+    submitted_at: datetime
+    command: str
+
+
+class LogSource(BaseModel):
+    """What a reader of a job's logs needs to know."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    tasks: int
+
+
+class Explanation(BaseModel):
+    """Why a job is where it is: for a waiting one the scheduler's reason with its numbers."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    state: JobState
+    code: str
+    message: str
+    needed: dict[str, int]
+    free: dict[str, int]
+
+
+def attribute(execution: WorkflowExecution, name: str) -> str:
+    return str(execution.typed_search_attributes.get(SearchAttributeKey.for_keyword(name)) or "")
+
+
+def state_of(execution: WorkflowExecution) -> JobState:
+    """A job's state as lists know it: the workflow's own end, or what it last showed."""
+    match execution.status:
+        case WorkflowExecutionStatus.COMPLETED:
+            return JobState.SUCCEEDED
+        case WorkflowExecutionStatus.CANCELED | WorkflowExecutionStatus.TERMINATED:
+            return JobState.KILLED
+        case WorkflowExecutionStatus.TIMED_OUT:
+            return JobState.FAILED
+    shown = attribute(execution, names.SA_STATE)
+    return JobState(shown) if shown in JobState.__members__ else JobState.PENDING
+
+
+def overruled(status: JobStatus, end: JobState) -> JobStatus:
+    """The status of an ended job. One that was terminated had no time to say so itself."""
+    if status.state is end:
+        return status
+    reason = "its workflow was terminated"
+
+    def ended(task: TaskStatus) -> TaskStatus:
+        if task.state in LIVE or task.state is TaskState.PENDING:
+            return task.model_copy(update={"state": TaskState.KILLED, "reason": reason})
+        return task
+
+    return status.model_copy(update={"state": end, "reason": reason, "tasks": tuple(ended(task) for task in status.tasks)})
+
+
+def story(status: JobStatus) -> str:
+    """What there is to say of a job that gives no reason itself."""
+    if status.state is JobState.SUCCEEDED:
+        return "every task ended with exit code 0"
+    hosts = sorted({task.host for task in status.tasks if task.host and task.state in LIVE})
+    if hosts:
+        return f"runs on {', '.join(hosts)}"
+    return "has just been submitted"
