@@ -87,18 +87,16 @@ class Ledger:
             del self.hosts[host_id]
             self._drop_orphans()
 
-    def slice_down(self, slice_id: str) -> None:
-        """A slice is gone with all its hosts."""
-        for host in [host for host in self.hosts.values() if host.slice_id == slice_id]:
-            _remember(self._ended, (host.id, host.incarnation))
-            del self.hosts[host.id]
-        self._drop_orphans()
+    def slice_down(self, lives: Iterable[tuple[str, str]]) -> None:
+        """A slice is gone with these (host, incarnation)s; a later life of the same machines is another slice's business."""
+        for host_id, incarnation in lives:
+            self.host_lost(host_id, incarnation)
 
-    def settle(self) -> list[Placement]:
-        """One pass: whoever fits is moved from the queue to their hosts. Returns the new placements."""
+    def settle(self, most: int | None = None) -> list[Placement]:
+        """One pass: whoever fits, but at most so many, is moved from the queue to their hosts. Returns the new placements."""
         if not self.queue or not self.hosts:
             return []
-        placed = place(list(self.hosts.values()), self.live.values(), self.queue.values())
+        placed = place(list(self.hosts.values()), self.live.values(), self.queue.values(), most)
         for placement in placed:
             del self.queue[placement.key]
             self.live[placement.key] = placement

@@ -79,12 +79,14 @@ class Refusal(BaseModel):
     ahead: int = 0
 
 
-def place(hosts: Sequence[Host], live: Iterable[Placement], queue: Iterable[Request]) -> list[Placement]:
-    """One pass: the placements that are possible now, in the order in which they were decided."""
+def place(hosts: Sequence[Host], live: Iterable[Placement], queue: Iterable[Request], most: int | None = None) -> list[Placement]:
+    """One pass: the placements that are possible now, at most so many, in the order in which they were decided."""
     rooms = _rooms(hosts, live)
     candidates: dict[Resources, list[tuple[_Rank, int]]] = {}
-    placed = []
+    placed: list[Placement] = []
     for request in sorted(queue, key=order):
+        if most is not None and len(placed) >= most:
+            break
         wanted = request.resources
         heap = candidates.get(wanted)
         if heap is None:

@@ -32,7 +32,8 @@ class Device(BaseModel):
         """Whether a host's device is of the kind and variant asked for; the count is a matter of headroom."""
         if offered is None or offered.kind != self.kind:
             return False
-        return self.variant == ANY_VARIANT or offered.variant.lower() in self.variant.lower().split(",")
+        wanted = [variant.strip() for variant in self.variant.lower().split(",")]
+        return ANY_VARIANT in wanted or offered.variant.lower() in wanted
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.variant}:{self.count}"

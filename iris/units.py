@@ -45,7 +45,7 @@ def parse_cpu(text: str | float, field: str = "cpu") -> int:
     """Millicores of `"0.5"`, `2` or `"1500m"`.
 
     Raises:
-        InvalidValue: the text is no number of cores, is negative, or finer than a millicore.
+        InvalidValue: the text is no number of cores, is negative, or less than a millicore (finer fractions are rounded).
     """
     raw = str(text).strip()
     remedy = 'write a number of cores, such as "4" or "0.5"'

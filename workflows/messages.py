@@ -50,7 +50,8 @@ class SliceDown(Wire):
     """A slice is gone with all its hosts."""
 
     kind: Literal["slice_down"] = "slice_down"
-    slice_id: str
+    #: (host, incarnation): a late copy of this message must not take out the machines' next lives.
+    lives: tuple[tuple[str, str], ...]
 
 
 class HostLost(Wire):

@@ -37,6 +37,8 @@ from iris.workflows.messages import (
     SnapshotPage,
 )
 
+#: Placed by one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
+MAX_PLACEMENTS = 1_000
 #: Signals sent by one activity: a second's work, and a payload of some hundred kilobytes.
 MAX_NOTICES = 500
 
@@ -48,16 +50,23 @@ class SchedulerWorkflow:
         self._cluster = start.cluster
         self._ledger = Ledger(start.ledger)
         self._notices: dict[str, Placement] = {notice.key: notice for notice in start.notices}
+        #: The last pass stopped at its limit: there may be more to place.
+        self._unsettled = bool(self._ledger.queue)
         self._describe()
 
     @workflow.run
     async def run(self, start: SchedulerStart) -> None:
         checks = asyncio.create_task(self._check_jobs())
         while True:
-            await workflow.wait_condition(lambda: bool(self._notices) or workflow.info().is_continue_as_new_suggested())
+            await workflow.wait_condition(
+                lambda: bool(self._notices) or self._unsettled or workflow.info().is_continue_as_new_suggested()
+            )
             if workflow.info().is_continue_as_new_suggested():
                 break
-            await self._tell()
+            if self._notices:
+                await self._tell()
+            if self._unsettled:
+                self._settle()
         checks.cancel()
         # No await between here and the end: whatever has been handled is in the book, and the book goes along.
         workflow.continue_as_new(
@@ -120,13 +129,15 @@ class SchedulerWorkflow:
                 self._notices.pop(key, None)
             case SliceUp(hosts=hosts):
                 self._ledger.hosts_up(hosts)
-            case SliceDown(slice_id=slice_id):
-                self._ledger.slice_down(slice_id)
+            case SliceDown(lives=lives):
+                self._ledger.slice_down(lives)
             case HostLost(host_id=host_id, incarnation=incarnation):
                 self._ledger.host_lost(host_id, incarnation)
 
     def _settle(self, told_by_answer: dict[str, None] | None = None) -> None:
-        for placement in self._ledger.settle():
+        placed = self._ledger.settle(MAX_PLACEMENTS)
+        self._unsettled = len(placed) == MAX_PLACEMENTS
+        for placement in placed:
             if not told_by_answer or placement.key not in told_by_answer:
                 self._notices[placement.key] = placement
         self._describe()

@@ -79,7 +79,7 @@ class SliceWorkflow:
         if known is None or known.incarnation != lost.incarnation:
             return  # news of an earlier life of the host
         self._move(SliceState.FAILED, lost.reason)
-        await exchange(self._start.cluster, SliceDown(slice_id=self._start.id))
+        await exchange(self._start.cluster, SliceDown(lives=tuple((host.id, host.incarnation) for host in self._hosts.values())))
         self._move(SliceState.DELETING, lost.reason)
         # Nothing to give back for a machine that somebody brought.
         self._move(SliceState.DELETED, lost.reason)

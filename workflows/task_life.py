@@ -168,7 +168,7 @@ class TaskLife:
             finished_at=None,
         )
         try:
-            return await workflow.execute_activity_method(
+            running = workflow.start_activity_method(
                 Tasks.run_task,
                 RunTask(
                     key=placement.key,
@@ -196,6 +196,7 @@ class TaskLife:
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=f"attempt {number} on {placement.host_id}",
             )
+            return await _kept(running)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from error
@@ -243,3 +244,15 @@ class TaskLife:
     def _update(self, **changes: object) -> None:
         self.status = self.status.model_copy(update=changes)
         self._changed()
+
+
+async def _kept(running: workflow.ActivityHandle[TaskOutcome]) -> TaskOutcome:
+    """The outcome, even if a cancellation comes with it: awaited as usual, the SDK would then drop what the host has reported."""
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        # Once all that has arrived with it is handled.
+        await workflow.wait_condition(lambda: True)
+        if not running.done():
+            running.cancel()
+        return await running

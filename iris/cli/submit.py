@@ -126,7 +126,11 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
             max_retries_failure=options["max_retries"],
         )
     except ValidationError as error:
-        problems = [str(problem.get("ctx", {}).get("error", problem["msg"])) for problem in error.errors()]
+        problems = [
+            # Iris' own refusals name their field; pydantic's do not.
+            str(problem.get("ctx", {}).get("error") or f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}")
+            for problem in error.errors()
+        ]
         raise Rejected("; ".join(problems)) from None
 
 

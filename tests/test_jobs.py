@@ -1,0 +1,94 @@
+"""What a user may submit."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from iris.errors import InvalidValue
+from iris.jobs import MAX_REPLICAS, MAX_SPEC_BYTES, Band, JobSpec
+from iris.units import MAX_DURATION
+from tests.builders import a_spec
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("user", ""),
+        ("user", "ada/lovelace"),
+        ("name", "train:1"),
+        ("name", "train@2"),
+        ("name", "-train"),
+        ("name", ".."),
+        ("name", "train\n"),
+        ("name", "x" * 61),
+        ("command", ()),
+        ("command", ("",)),
+        ("command", ("  ", "x")),
+        ("command", ("echo", "a\0b")),
+        ("replicas", 0),
+        ("replicas", MAX_REPLICAS + 1),
+        ("max_retries_failure", -1),
+        ("max_retries_preemption", -1),
+        ("max_task_failures", -1),
+        ("scheduling_timeout", timedelta(0)),
+        ("scheduling_timeout", timedelta(seconds=-1)),
+        ("scheduling_timeout", MAX_DURATION + timedelta(seconds=1)),
+        ("timeout", timedelta(0)),
+        ("timeout", timedelta.max),
+        ("grace", timedelta(seconds=-1)),
+        ("grace", timedelta.max),
+        ("env", {"": "1"}),
+        ("env", {"A=B": "1"}),
+        ("env", {"A": "x\0y"}),
+        ("env", {"A\0B": "x"}),
+        ("env", {"IRIS_JOB_ID": "mine"}),
+        ("env", {"BLOB": "x" * MAX_SPEC_BYTES}),
+        ("command", ("python", "-c", "x" * MAX_SPEC_BYTES)),
+    ],
+)
+def test_an_impossible_job_cannot_be_built_and_the_field_is_named(field: str, value: Any) -> None:
+    """What is wrong is found before anything is sent, and said in terms of what the user typed."""
+    with pytest.raises(ValidationError) as error:
+        a_spec(**{field: value})
+
+    (problem,) = error.value.errors()
+    refusal = problem["ctx"]["error"]
+    assert isinstance(refusal, InvalidValue)
+    assert refusal.field == field
+    assert str(refusal).startswith(f"{field}: ")
+
+
+def test_the_limit_of_a_job_counts_bytes_not_letters() -> None:
+    """The server counts bytes; forty thousand umlauts are eighty thousand of them."""
+    with pytest.raises(ValidationError, match="env"):
+        a_spec(env={"BLOB": "ü" * (MAX_SPEC_BYTES * 2 // 3)})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "0-x.y_Z"},
+        {"name": "x" * 60},
+        {"replicas": MAX_REPLICAS},
+        {"command": ("echo", "", " ", "ü", "a\nb")},
+        {"grace": timedelta(0)},
+        {"timeout": timedelta(milliseconds=1)},
+        {"env": {"PATH": "", "iris_home": "x", "IRIS": "y"}},
+        {"env": {"BLOB": "x" * (MAX_SPEC_BYTES // 2)}},
+    ],
+)
+def test_what_is_possible_is_accepted_and_survives_the_wire(changes: dict[str, Any]) -> None:
+    """A specification is rebuilt from history at every replay: what was accepted once must be accepted again, unchanged."""
+    spec = a_spec(**changes)
+
+    assert spec == JobSpec.model_validate_json(spec.model_dump_json())
+    assert all(getattr(spec, field) == value for field, value in changes.items())
+
+
+def test_production_comes_before_interactive_before_batch() -> None:
+    """The order in which the bands are served."""
+    shuffled = [Band.BATCH, Band.PRODUCTION, Band.INTERACTIVE]
+
+    assert sorted(shuffled, key=lambda band: band.rank) == [Band.PRODUCTION, Band.INTERACTIVE, Band.BATCH]

@@ -1,0 +1,50 @@
+"""How four folders become one package, `iris`."""
+
+import importlib
+import subprocess
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROLES = ("workflows", "activities", "platforms", "worker_agents")
+
+
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_is_committed_as_a_relative_link(role: str) -> None:
+    """An absolute link works on one machine only, and a copy would be a second truth."""
+    mode = git("ls-files", "--stage", f"iris/{role}").split()[0]
+
+    assert mode == "120000", "not committed as a link"
+    assert git("cat-file", "blob", f":iris/{role}").strip() == f"../{role}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_is_imported_from_its_own_folder(role: str) -> None:
+    """`import iris.workflows` is this repository's, whatever else is installed."""
+    package = importlib.import_module(f"iris.{role}")
+
+    assert package.__file__ is not None
+    assert Path(package.__file__).resolve() == ROOT / role / "__init__.py"
+
+
+def test_every_folder_with_python_files_is_a_package() -> None:
+    """One without `__init__.py` works from a checkout and is missing from the wheel."""
+    files = [file for folder in ("iris", *ROLES) for file in (ROOT / folder).rglob("*.py")]
+    folders = {file.parent for file in files}
+
+    assert len(folders) > len(ROLES)
+    assert [str(folder.relative_to(ROOT)) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+
+
+def test_the_installed_version_is_the_one_in_pyproject() -> None:
+    """What `iris --version` says is what was built from these sources."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert metadata.version("iris-temporal") == project["version"]

@@ -1,0 +1,48 @@
+"""A slice's life."""
+
+from itertools import product
+
+import pytest
+
+from iris.errors import IllegalMove
+from iris.slices import SliceState, move_slice
+
+S = SliceState
+
+#: Written down a second time, from the design: the two must agree.
+LEGAL = {
+    *((S.REQUESTED, to) for to in (S.PROVISIONING, S.BOOTSTRAPPING, S.FAILED, S.DELETING)),
+    *((S.PROVISIONING, to) for to in (S.BOOTSTRAPPING, S.FAILED, S.DELETING)),
+    *((S.BOOTSTRAPPING, to) for to in (S.READY, S.FAILED, S.DELETING)),
+    *((S.READY, to) for to in (S.DRAINING, S.FAILED, S.DELETING)),
+    *((S.DRAINING, to) for to in (S.DELETING, S.FAILED)),
+    (S.FAILED, S.DELETING),
+    (S.DELETING, S.DELETED),
+}
+
+
+@pytest.mark.parametrize(("now", "to"), sorted(LEGAL))
+def test_a_slice_makes_the_moves_of_the_design(now: SliceState, to: SliceState) -> None:
+    """A move that is missing is a machine that nobody deletes."""
+    assert to is move_slice(now, to)
+
+
+@pytest.mark.parametrize(("now", "to"), sorted(set(product(S, S)) - LEGAL))
+def test_a_slice_makes_no_other_move_and_is_told_which_it_could(now: SliceState, to: SliceState) -> None:
+    """A slice that is being deleted must not become READY by a late report: jobs would be placed on a vanishing machine."""
+    with pytest.raises(IllegalMove) as error:
+        move_slice(now, to)
+
+    assert f"{now} cannot become {to}" in str(error.value)
+    assert all(str(allowed) in str(error.value) for before, allowed in LEGAL if before is now)
+
+
+@pytest.mark.parametrize("gone_wrong_in", [S.REQUESTED, S.PROVISIONING, S.BOOTSTRAPPING, S.READY, S.DRAINING])
+def test_a_failed_slice_is_still_deleted(gone_wrong_in: SliceState) -> None:
+    """No machine leaks: failure leads to DELETED and nowhere else, for a half-made machine costs as much as a whole one."""
+    state = gone_wrong_in
+    for step in (S.FAILED, S.DELETING, S.DELETED):
+        state = move_slice(state, step)
+
+    assert state is S.DELETED
+    assert {to for now, to in LEGAL if now is S.FAILED} == {S.DELETING}
