@@ -82,6 +82,12 @@ class Attempt:
             outcome = await self._run()
             if self._given_up or not await report(self._handle, outcome, self._task.key):
                 await self._free()
+        except Exception as error:  # a fault of this host: its disk is full, or the program has deleted what is kept beside it
+            logger.exception("attempt %s cannot go on here", self._task.key)
+            if self._program is not None:
+                self._program.signal(signal.SIGKILL)
+            outcome = self._outcome(TaskState.WORKER_FAILED, f"the attempt could not go on on this host: {error}")
+            await report(self._handle, outcome, self._task.key)
         finally:
             shutil.rmtree(self._dir, ignore_errors=True)
 
@@ -137,7 +143,9 @@ class Attempt:
             return self._outcome(TaskState.FAILED, f"killed by {name}", 128 - status, name)
         return self._outcome(TaskState.FAILED, f"exited with code {status}", status)
 
-    def _outcome(self, state: TaskState, reason: str, exit_code: int, signal_name: str | None = None) -> TaskOutcome:
+    def _outcome(
+        self, state: TaskState, reason: str, exit_code: int | None = None, signal_name: str | None = None
+    ) -> TaskOutcome:
         return TaskOutcome(
             state=state,
             reason=reason,

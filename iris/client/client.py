@@ -61,9 +61,9 @@ class IrisClient:
         cluster = cluster or os.environ.get(names.ENV_CLUSTER) or None
         if cluster is None or ":" not in cluster:
             record = local_cluster(cluster)
-            return cls(await connect(record.address, record.namespace), record)
+            return cls(await connect(record.address, record.namespace, quiet=True), record)
         address, _, name = cluster.partition("/")
-        client = await connect(address, os.environ.get("TEMPORAL_NAMESPACE", "default"))
+        client = await connect(address, os.environ.get("TEMPORAL_NAMESPACE", "default"), quiet=True)
         return cls(client, await discover(client, address, name or None))
 
     async def submit(self, spec: JobSpec) -> Submitted:

@@ -55,20 +55,29 @@ class IrisPlugin(SimplePlugin):
 
 
 async def connect(
-    address: str, namespace: str = "default", *, identity: str | None = None, timeout: timedelta = timedelta(seconds=10)
+    address: str,
+    namespace: str = "default",
+    *,
+    identity: str | None = None,
+    timeout: timedelta = timedelta(seconds=10),
+    quiet: bool = False,
 ) -> Client:
     """A client of the Temporal service at `host:port`. TLS, API key and the like come from Temporal's own environment variables.
+
+    Args:
+        quiet: the SDK's core logs nothing. It does so on standard output, which on a command line belongs to the command.
 
     Raises:
         Unreachable: nobody answers there within the timeout, or whoever answers refuses.
     """
     settings: dict[str, Any] = {**ClientConfig.load_client_connect_config(), "target_host": address, "namespace": namespace}
+    telemetry = TelemetryConfig(logging=None) if quiet else TelemetryConfig()
     try:
         return await Client.connect(
             **settings,
             plugins=[IrisPlugin()],
             identity=identity,
-            runtime=Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=REPORT_EVERY),
+            runtime=Runtime(telemetry=telemetry, worker_heartbeat_interval=REPORT_EVERY),
             connect_timeout=timeout,
         )
     except (RuntimeError, ValueError) as error:  # the latter: it is no address
