@@ -1,0 +1,56 @@
+"""`python -m benchmarks`: measure, print the table; exit code 1 when a target was missed."""
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from typing import Protocol
+
+from benchmarks import command, idle, latency, load
+from benchmarks.table import Row, show
+
+
+class Measurement(Protocol):
+    def __call__(self, *, quick: bool) -> list[Row]: ...
+
+
+MEASUREMENTS: dict[str, Measurement] = {
+    "load": load.measure,
+    "latency": latency.measure,
+    "command": command.measure,
+    "idle": idle.measure_few,
+    "crowd": idle.measure_many,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What Iris costs, against the floor.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of: {', '.join(MEASUREMENTS)}; without, all")
+    parser.add_argument("--quick", action="store_true", help="fewer jobs, fewer hosts, shorter windows")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in MEASUREMENTS]
+    if unknown:
+        parser.error(f"there is no measurement {unknown[0]!r}; there are: {', '.join(MEASUREMENTS)}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: clusters are stopped on the way out
+    rows: list[Row] = []
+    for name in arguments.names or MEASUREMENTS:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        rows += MEASUREMENTS[name](quick=arguments.quick)
+    show(rows)
+    return int(any(row.met is False for row in rows))
+
+
+if __name__ == "__main__":
+    code = 1
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        code = 130
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except Exception:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # Temporal's client may abort in the interpreter's own clean-up

@@ -1,0 +1,90 @@
+"""What a cluster costs while nothing happens: history events an hour, from a window of some minutes, with few hosts and many.
+
+Many hosts are simulated (`crowd`): real agents, several hundred to a process.
+"""
+
+import asyncio
+import contextlib
+import tempfile
+import time
+
+import psutil
+
+from benchmarks.events import added, count_events, of_cluster
+from benchmarks.ground import Ground, child, cluster, cpu_seconds
+from benchmarks.table import Row
+from iris.client.client import IrisClient
+from iris.client.connection import connect
+from iris.errors import Unreachable
+
+FEW = 10
+#: Real agents in one process of the crowd.
+PER_PROCESS = 250
+#: Before the window: the last to join have been looked at, and the cluster is at rest.
+SETTLE = 30.0
+JOIN_TIMEOUT = 300.0
+TARGET = 3_000
+
+
+def measure_few(*, quick: bool) -> list[Row]:
+    with cluster(FEW) as ground:
+        return asyncio.run(_watch(ground, FEW, _window(quick), list(ground.agents)))
+
+
+def measure_many(*, quick: bool) -> list[Row]:
+    many = 100 if quick else 1_000
+    with cluster(0) as ground, contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="iris-crowd-", ignore_cleanup_errors=True))
+        where = (ground.record.address, ground.record.name, ground.record.store, directory)
+        crowd = [
+            stack.enter_context(child("benchmarks.crowd", (*where, str(first), str(min(PER_PROCESS, many - first)))))
+            for first in range(0, many, PER_PROCESS)
+        ]
+        return asyncio.run(_watch(ground, many, _window(quick), [psutil.Process(process.pid) for process in crowd]))
+
+
+def _window(quick: bool) -> float:
+    return 60.0 if quick else 240.0
+
+
+async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.Process]) -> list[Row]:
+    temporal = await connect(ground.record.address)
+    await _all_there(await ground.client(), hosts)
+    await asyncio.sleep(SETTLE)
+    watched = [[ground.server], [ground.controller], agents]
+    used = [cpu_seconds(processes) for processes in watched]
+    before, begun = await count_events(temporal, of_cluster(ground.record.name)), time.monotonic()
+    await asyncio.sleep(window)
+    after, seconds = await count_events(temporal, of_cluster(ground.record.name)), time.monotonic() - begun
+    server, controller, all_agents = (
+        (cpu_seconds(processes) - was) / seconds for processes, was in zip(watched, used, strict=True)
+    )
+    await _all_there(await ground.client(), hosts)
+    grown = added(before, after)
+    per_hour = 3600 / seconds
+    return [
+        Row(
+            f"idle with {hosts:,} hosts, events an hour",
+            sum(grown.values()) * per_hour,
+            target=TARGET,
+            format="{:,.0f}",
+            note=f"{sum(grown.values())} in {seconds:.0f} s: {', '.join(f'{kind} {n}' for kind, n in grown.items())}; "
+            f"CPU: server {server:.0%}, control plane {controller:.0%}, each agent {all_agents / hosts:.2%} of a core",
+        )
+    ]
+
+
+async def _all_there(client: IrisClient, hosts: int) -> None:
+    """Return when the scheduler has that many hosts.
+
+    Raises:
+        TimeoutError: some do not join, or have been lost.
+    """
+    deadline = time.monotonic() + JOIN_TIMEOUT
+    there = 0
+    while there != hosts:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{there} of {hosts} hosts are in the cluster")
+        with contextlib.suppress(Unreachable):  # busy with those that join
+            there = len(await client.hosts())
+        await asyncio.sleep(1)

@@ -1,0 +1,87 @@
+"""How long an idle cluster takes from submission to the program's start, by the wall clock that all processes here share.
+
+The program is `date`, which does nothing but say what time it is (GNU's: to the nanosecond). Its stamp is read from the last
+lines in the attempt's outcome, beside `started_at`, the moment at which the agent took the attempt and went about starting the
+program. On the floor it is the activity's first line. One at a time, taking turns.
+"""
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass
+from statistics import median
+
+from temporalio.api.enums.v1 import EventType
+
+from benchmarks import floor
+from benchmarks.ground import Ground, beside_floor
+from benchmarks.table import Row
+from iris.client.client import IrisClient
+from iris.client.connection import connect
+from iris.jobs import JobSpec, TaskOutcome
+
+#: Between two, so that each finds the cluster idle.
+PAUSE = 0.1
+WARM_UP = 5
+STAMP = ("date", "+%s%N")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Milliseconds from submission until the agent took the job, and until its program said that it ran."""
+
+    taken: float
+    running: float
+
+
+def measure(*, quick: bool) -> list[Row]:
+    with beside_floor() as ground:
+        return asyncio.run(_measure(ground, 20 if quick else 100))
+
+
+async def _measure(ground: Ground, count: int) -> list[Row]:
+    iris, temporal = await ground.client(), await connect(ground.record.address)
+    bare: list[float] = []
+    jobs: list[Start] = []
+    for _ in range(WARM_UP + count):
+        begun = time.time_ns()
+        handle = await floor.start(temporal, f"latency-{secrets.token_hex(4)}")
+        bare.append((await handle.result() - begun) / 1e6)
+        await asyncio.sleep(PAUSE)
+        jobs.append(await _job(iris))
+        await asyncio.sleep(PAUSE)
+    bare, jobs = bare[WARM_UP:], jobs[WARM_UP:]
+    running = sorted(job.running for job in jobs)
+    return [
+        Row(
+            "p50 submit → program starts, ms",
+            median(running),
+            median(bare),
+            3.0,
+            note=f"p95 {running[len(running) * 95 // 100]:.0f}, floor's {sorted(bare)[len(bare) * 95 // 100]:.0f}; "
+            "the program's own stamp",
+        ),
+        Row("p50 submit → agent takes it, ms", median(job.taken for job in jobs), median(bare), note="the agent's started_at"),
+    ]
+
+
+async def _job(client: IrisClient) -> Start:
+    spec = JobSpec(user="bench", name=f"latency-{secrets.token_hex(4)}", command=STAMP)
+    begun = time.time_ns()
+    submitted = await client.submit(spec)
+    await client.ended(submitted.id, submitted.run_id)
+    outcome = await _outcome(client, submitted.workflow_id)
+    assert outcome.started_at is not None
+    taken = outcome.started_at.timestamp() * 1e3 - begun / 1e6
+    return Start(taken, (int(outcome.last_lines) - begun) / 1e6)
+
+
+async def _outcome(client: IrisClient, workflow_id: str) -> TaskOutcome:
+    temporal = await connect(client.cluster.address)
+    async for event in temporal.get_workflow_handle(workflow_id).fetch_history_events():
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            payloads = event.activity_task_completed_event_attributes.result.payloads
+            (outcome,) = await temporal.data_converter.decode(payloads, [TaskOutcome])
+            assert isinstance(outcome, TaskOutcome)
+            return outcome
+    raise LookupError(f"{workflow_id} has no outcome")

@@ -1,0 +1,139 @@
+"""Throughput, and what a job costs: many trivial jobs with a fixed number under way.
+
+Both sides are driven by the same code: start, wait for the result. Rounds take turns, in changing order, and medians count,
+because a laptop's cores are shared. Server CPU is that of the server's process from the start of a round until a second after its
+end, when the work it puts off is done. Events are those of every workflow on the side in question, the scheduler's and
+autoscaler's included.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks import floor
+from benchmarks.events import FLOOR, added, count_events, of_cluster
+from benchmarks.ground import Ground, beside_floor, cpu_seconds
+from benchmarks.table import Row
+from iris.client.client import IrisClient
+from iris.client.connection import connect
+from iris.jobs import JobSpec
+
+CONCURRENCY = 32
+SETTLE = 1.0
+
+One = Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Round:
+    """Per job: seconds on the clock, and CPU seconds of the server, of who serves workflows and of who runs the jobs."""
+
+    seconds: float
+    server: float
+    workflows: float
+    jobs: float
+
+
+def measure(*, quick: bool) -> list[Row]:
+    with beside_floor() as ground:
+        return asyncio.run(_measure(ground, jobs=100 if quick else 300, rounds=3 if quick else 7))
+
+
+async def _measure(ground: Ground, jobs: int, rounds: int) -> list[Row]:
+    iris = await ground.client()
+    temporal = await connect(ground.record.address)
+
+    async def bare(name: str) -> None:
+        await (await floor.start(temporal, name)).result()
+
+    sides: dict[str, tuple[One, str]] = {"floor": (bare, FLOOR), "iris": (_job(iris), of_cluster(ground.record.name))}
+    for one, _ in sides.values():
+        await _drive(one, 2 * CONCURRENCY)
+    before = {side: await count_events(temporal, query) for side, (_, query) in sides.items()}
+    results: dict[str, list[Round]] = {"floor": [], "iris": []}
+    for number in range(rounds):
+        for side in ("floor", "iris") if number % 2 == 0 else ("iris", "floor"):
+            results[side].append(await _round(ground, side, sides[side][0], jobs))
+    grown = {side: added(before[side], await count_events(temporal, query)) for side, (_, query) in sides.items()}
+    return _rows(results, grown, jobs)
+
+
+def _rows(results: dict[str, list[Round]], grown: dict[str, dict[str, int]], jobs: int) -> list[Row]:
+    def mid(side: str, what: Callable[[Round], float]) -> float:
+        return median(what(result) for result in results[side])
+
+    done = jobs * len(results["iris"])
+    others = ", ".join(f"{kind} {count / done:.2f}" for kind, count in grown["iris"].items())
+    rates = "; ".join(f"{side} " + " ".join(f"{1 / result.seconds:.0f}" for result in results[side]) for side in results)
+    return [
+        Row(
+            "jobs per second",
+            1 / mid("iris", lambda one: one.seconds),
+            1 / mid("floor", lambda one: one.seconds),
+            0.75,
+            at_least=True,
+            note=f"{jobs} jobs, {CONCURRENCY} under way; rounds: {rates}",
+        ),
+        Row(
+            "server CPU, ms a job", 1000 * mid("iris", lambda one: one.server), 1000 * mid("floor", lambda one: one.server), 1.35
+        ),
+        Row(
+            "control plane CPU, ms a job",
+            1000 * mid("iris", lambda one: one.workflows),
+            1000 * mid("floor", lambda one: one.workflows),
+            note="floor: its workflow worker",
+        ),
+        Row(
+            "agent CPU, ms a job",
+            1000 * mid("iris", lambda one: one.jobs),
+            1000 * mid("floor", lambda one: one.jobs),
+            note="with the programs it runs; floor: its activity worker",
+        ),
+        Row(
+            "history events a job",
+            sum(grown["iris"].values()) / done,
+            sum(grown["floor"].values()) / done,
+            format="{:.2f}",
+            note=others,
+        ),
+    ]
+
+
+def _job(client: IrisClient) -> One:
+    async def one(name: str) -> None:
+        submitted = await client.submit(JobSpec(user="bench", name=name, command=("true",)))
+        await client.ended(submitted.id, submitted.run_id)
+
+    return one
+
+
+async def _round(ground: Ground, side: str, one: One, jobs: int) -> Round:
+    workflows, runs = ((ground.floor[0],), (ground.floor[1],)) if side == "floor" else ((ground.controller,), ground.agents)
+
+    def spent() -> tuple[float, float, float]:
+        return cpu_seconds([ground.server]), cpu_seconds(workflows), cpu_seconds(runs, children=True)
+
+    before = spent()
+    begun = time.perf_counter()
+    await _drive(one, jobs)
+    seconds = time.perf_counter() - begun
+    await asyncio.sleep(SETTLE)
+    server, workflow, job = ((after - was) / jobs for was, after in zip(before, spent(), strict=True))
+    return Round(seconds / jobs, server, workflow, job)
+
+
+async def _drive(one: One, jobs: int) -> None:
+    """So many, never more than `CONCURRENCY` at once."""
+    prefix = f"load-{secrets.token_hex(4)}"
+    numbers = iter(range(jobs))
+
+    async def work() -> None:
+        with contextlib.suppress(StopIteration):
+            while True:
+                await one(f"{prefix}-{next(numbers)}")
+
+    await asyncio.gather(*(work() for _ in range(CONCURRENCY)))

@@ -1,0 +1,68 @@
+"""What was measured, and the table of it."""
+
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: what Iris took, what the floor took, and what their ratio (or Iris' own number) should be.
+
+    Args:
+        target: None: a number worth knowing that nothing was promised of.
+        at_least: the target is a lower bound; else it is an upper one.
+        format: how a number of this kind is written.
+        note: what is behind the numbers.
+    """
+
+    what: str
+    iris: float
+    floor: float | None = None
+    target: float | None = None
+    at_least: bool = False
+    format: str = "{:.1f}"
+    note: str = ""
+
+    @property
+    def judged(self) -> float:
+        """The number that the target is about: a ratio where there is a floor."""
+        return self.iris if self.floor is None else self.iris / self.floor
+
+    @property
+    def met(self) -> bool | None:
+        if self.target is None:
+            return None
+        return self.judged >= self.target if self.at_least else self.judged <= self.target
+
+    def cells(self) -> tuple[str, ...]:
+        ratio = "" if self.floor is None else f"{self.judged:.2f}"
+        floor = "" if self.floor is None else self.format.format(self.floor)
+        bound = "≥" if self.at_least else "≤"
+        written = f"{self.target:.2f}" if self.floor is not None and self.target is not None else self._written()
+        verdict = {None: "", True: "met", False: "MISSED"}[self.met]
+        return (
+            self.what,
+            self.format.format(self.iris),
+            floor,
+            ratio,
+            f"{bound} {written}" if written else "",
+            verdict,
+            self.note,
+        )
+
+    def _written(self) -> str:
+        return "" if self.target is None else self.format.format(self.target)
+
+
+def show(rows: list[Row]) -> None:
+    """Print the table; as wide as it is when nobody looks at it on a terminal."""
+    table = Table()
+    for heading in ("measured", "Iris", "floor", "ratio", "target", "verdict", "note"):
+        numeric = heading in ("Iris", "floor", "ratio", "target")
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row.cells())
+    console = Console()
+    Console(width=None if console.is_terminal else 200).print(table)

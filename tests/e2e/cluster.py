@@ -1,0 +1,240 @@
+"""A real cluster for tests, handled as its users handle it: by the command line, in processes of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+#: Whose jobs the tests' jobs are, whoever runs the tests.
+USER = "ada"
+#: In the environment of every cluster's processes, and so of every agent; no program may see it.
+SECRET = "AGENTS_SECRET"
+#: How long a command may take before the test gives up on it.
+PATIENCE = 60.0
+
+
+def eventually(look: Callable[[], T], within: float = 20.0, every: float = 0.1) -> T:
+    """What `look` returns, once that is true; fails when it has not become so within some seconds."""
+    deadline = time.monotonic() + within
+    while True:
+        if seen := look():
+            return seen
+        assert time.monotonic() < deadline, f"not within {within:g} s; last seen: {seen!r}"
+        time.sleep(every)
+
+
+class Ran(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    raw_out: bytes
+    err: str
+
+    @property
+    def out(self) -> str:
+        return self.raw_out.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw_out)
+
+
+class Running:
+    """A command that has been started. Its output goes to files, so that no pipe can fill up."""
+
+    def __init__(self, arguments: Sequence[str], env: dict[str, str], cwd: Path | None, directory: Path) -> None:
+        said = Path(tempfile.mkdtemp(prefix="command-", dir=directory))
+        self._out, self._err = said / "out", said / "err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                arguments, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text(errors="replace")
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+
+    def ends(self, code: int | None = 0, within: float = PATIENCE) -> Ran:
+        """Wait for its end. No command may ever show a user a traceback.
+
+        Args:
+            code: the exit code it must have; None: any.
+        """
+        try:
+            ended_with = self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"{self.process.args} did not end within {within:g} s\n{self.out[-2000:]}\n{self.err}") from None
+        ran = Ran(ended_with, self._out.read_bytes(), self.err)
+        assert "Traceback" not in ran.err, ran.err
+        assert code is None or ran.code == code, f"{self.process.args} ended with {ran.code}, not {code}:\n{ran.err}"
+        return ran
+
+
+class Cluster:
+    """One local cluster with a state directory of its own, or none that runs yet.
+
+    Args:
+        home: a new directory with a short name.
+    """
+
+    def __init__(self, home: Path, name: str = "local", options: Sequence[str] = ()) -> None:
+        self.home = home
+        self.name = name
+        self.options = tuple(options)
+        self.work = home / "work"
+        self.work.mkdir(exist_ok=True)
+
+    # -- its life --------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> "Cluster":
+        self.iris("cluster", "start", "--local", "-d", "--name", self.name, *self.options)
+        return self
+
+    def stop(self) -> None:
+        self.iris("cluster", "stop", self.name, "--yes")
+
+    @property
+    def address(self) -> str:
+        """Where its Temporal service is."""
+        record = json.loads((self.home / "clusters" / self.name / "cluster.json").read_text())
+        return str(record["address"])
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that belongs to this state directory: started with it, or, as programs are, in it."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                texts = (process.cwd(), *process.cmdline(), *process.environ().values())
+                if process.status() != psutil.STATUS_ZOMBIE and any(str(self.home) in text for text in texts):
+                    found.append(process)
+        return found
+
+    def pid(self, *words: str) -> int | None:
+        """The process of this cluster that has all these words in its command line, if there is one."""
+        for process in self.processes():
+            with suppress(psutil.Error):
+                if set(words) <= set(process.cmdline()):
+                    return process.pid
+        return None
+
+    def kill(self, *words: str) -> int:
+        """`kill -9` the process with these words in its command line; its number."""
+        pid = self.pid(*words)
+        assert pid is not None, f"no process has {words} in its command line"
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def clear(self) -> None:
+        """After a test: end whatever it has left."""
+        for process in self.processes():
+            with suppress(psutil.Error):
+                process.kill()
+
+    # -- commands --------------------------------------------------------------------------------------------------------------
+
+    def begin(self, *arguments: str, cwd: Path | None = None, **env: str) -> Running:
+        """Start `iris ARGUMENTS…`."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("IRIS_", "TEMPORAL_"))}
+        own = {"IRIS_STATE_DIR": str(self.home), "IRIS_USER": USER, SECRET: "not for programs"}
+        return Running([sys.executable, "-m", "iris.cli.main", *arguments], inherited | own | env, cwd or self.work, self.home)
+
+    def iris(self, *arguments: str, code: int | None = 0, within: float = PATIENCE, cwd: Path | None = None, **env: str) -> Ran:
+        """Run `iris ARGUMENTS…` to its end."""
+        return self.begin(*arguments, cwd=cwd, **env).ends(code, within)
+
+    def submit(self, name: str, *arguments: str) -> dict[str, str]:
+        """Submit a job without following it. The arguments are options, `--`, and the command."""
+        submitted: dict[str, str] = self.iris("submit", "-n", name, "--json", *arguments).json
+        return submitted
+
+    def status(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.iris("status", job, "--json").json
+        return found
+
+    def logs(self, job: str, *arguments: str) -> list[str]:
+        return self.iris("logs", job, *arguments).out.splitlines()
+
+    def host_ids(self) -> list[str]:
+        return [host["id"] for host in self.iris("host", "list", "--json").json]
+
+    def free_cpu(self) -> list[float]:
+        return [host["free"]["cpu"] for host in self.iris("host", "list", "--json").json]
+
+    def temporal(self, *arguments: str) -> Any:
+        """What Temporal's own command line says, as JSON."""
+        command = [str(Path(sys.executable).with_name("temporal")), *arguments, "--address", self.address, "--output", "json"]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE).stdout or b"null")
+
+    def terminate(self, job: str) -> None:
+        """What the Terminate button of the Web UI does."""
+        workflow = f"{self.name}/job/{USER}/{job}"
+        command = [str(Path(sys.executable).with_name("temporal")), "workflow", "terminate", "--workflow-id", workflow]
+        subprocess.run([*command, "--address", self.address], check=True, capture_output=True, timeout=PATIENCE)
+
+    # -- files that programs and tests meet at ---------------------------------------------------------------------------------
+
+    def file(self, name: str) -> Path:
+        return self.work / name
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a file, none while it does not exist."""
+        return self.file(name).read_text().splitlines() if self.file(name).exists() else []
+
+    def there_is(self, name: str, within: float = 20.0) -> None:
+        """Wait until a program has made this file."""
+        eventually(self.file(name).exists, within, every=0.02)
+
+
+def until(name: str) -> str:
+    """Shell text that waits until the file is there."""
+    return f"while [ ! -e {name} ]; do sleep 0.05; done"
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody has asked about does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextmanager
+def a_home() -> Iterator[Path]:
+    """A state directory with a short name."""
+    with tempfile.TemporaryDirectory(prefix="iris-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+@contextmanager
+def a_cluster(*options: str, name: str = "local") -> Iterator[Cluster]:
+    """A cluster that runs; afterwards it does not, whatever the test did to it."""
+    with a_home() as home:
+        cluster = Cluster(home, name, options)
+        try:
+            yield cluster.start()
+        finally:
+            try:
+                cluster.iris("cluster", "stop", name, "--yes", code=None)
+            finally:
+                cluster.clear()

@@ -1,0 +1,181 @@
+"""What happens when processes are killed with `kill -9`: nothing is lost, and nothing is done twice at once."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from tests.e2e.cluster import USER, Cluster, a_cluster, alive, eventually, until
+
+#: A program that takes a lock for as long as it lives; whoever finds it taken says so. Attempt 1 never ends by itself.
+EXCLUSIVE = """
+import fcntl, os, pathlib, subprocess, time
+me = "task" + os.environ["IRIS_TASK_INDEX"]
+lock = open(me + ".lock", "w")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    pathlib.Path("overlap").touch()
+attempt = os.environ["IRIS_ATTEMPT"]
+with open(me, "a") as runs:
+    print(attempt, file=runs)
+print("attempt", attempt, flush=True)
+if attempt == "1":
+    # A child in a session of its own, which holds the lock as well.
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=True, pass_fds=[lock.fileno()])
+    pathlib.Path(me + ".pids").write_text(f"{os.getpid()} {child.pid}")
+    pathlib.Path(me + ".runs").touch()
+    time.sleep(1000)
+"""
+
+
+class Silent:
+    """A host whose agent was killed, and a watch on how long the cluster still counts it in."""
+
+    def __init__(self, cluster: Cluster, victim: str) -> None:
+        self.cluster = cluster
+        self._victim = victim
+        self.gone_after: float | None = None
+        self._killed_at = time.monotonic()
+        cluster.kill("agent", victim)
+        self._watch = threading.Thread(target=self._look, daemon=True)
+        self._watch.start()
+
+    def _look(self) -> None:
+        eventually(lambda: self._victim not in self.cluster.host_ids(), within=90, every=1.5)
+        self.gone_after = time.monotonic() - self._killed_at
+
+    def wait(self) -> float | None:
+        self._watch.join(100)
+        return self.gone_after
+
+
+def joined(cluster: Cluster, host: str, *options: str, cpu: int = 4) -> None:
+    """An agent of its own joins the cluster by its address, as another machine would."""
+    directory = str(cluster.home / host)
+    where = ["--cluster", cluster.address, "agent", "--join", "--host-id", host, "--dir", directory]
+    cluster.begin(*where, "--cpu", str(cpu), "--memory", "4g", *options)
+    eventually(lambda: host in cluster.host_ids(), every=0.3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def silent() -> Iterator[Silent]:
+    """It takes most of a minute to know that a host is gone, so that begins before everything else here."""
+    with a_cluster("--hosts", "0", "--ephemeral", name="wide") as cluster:
+        joined(cluster, "silent", cpu=1)  # which its job takes, so that no other is sent there
+        cluster.submit("on-silent", "--", "sh", "-c", "echo $$ > pid.new; mv pid.new pid; sleep 1000")
+        cluster.there_is("pid")
+        yield Silent(cluster, "silent")
+
+
+@pytest.mark.parametrize("part", ["controller", "start-dev"], ids=["control-plane", "temporal-service"])
+def test_jobs_do_not_notice_the_death_of_a_service(part: str) -> None:
+    """One task runs, several wait, one is followed; afterwards all have succeeded and each has run once."""
+    with a_cluster("--cpu", "1") as cluster:
+        once = "echo $IRIS_JOB_ID:$IRIS_TASK_INDEX >> runs"
+        running = cluster.begin(
+            "submit", "-n", "running", "--", "sh", "-c", f"echo begin; {once}; touch up; {until('go')}; echo end"
+        )
+        cluster.there_is("up")
+        cluster.submit("waiting", "--replicas", "3", "--", "sh", "-c", once)
+        first = cluster.kill(part)
+        if part == "controller":
+            cluster.submit("meanwhile", "--", "sh", "-c", once)  # a submission needs only the service
+        eventually(lambda: cluster.pid(part) not in (None, first))
+        cluster.file("go").touch()
+        assert running.ends().out == "begin\nend\n"
+        others = ["waiting", "meanwhile"] if part == "controller" else ["waiting"]
+        cluster.iris("wait", *others)
+        expected = [f"{USER}/running:0", *(f"{USER}/waiting:{index}" for index in range(3))]
+        assert sorted(cluster.lines("runs")) == sorted(expected + [f"{USER}/meanwhile:0"] * (part == "controller"))
+        eventually(lambda: cluster.free_cpu() == [1])
+
+
+def test_the_programs_of_a_killed_agent_die_with_it_and_their_tasks_run_again() -> None:
+    """At once, children in other sessions included; the second attempts never meet the first, and all room is free again."""
+    with a_cluster("--cpu", "2", "--ephemeral") as cluster:
+        cluster.submit("exclusive", "--replicas", "2", "--", "python3", "-c", EXCLUSIVE)
+        for index in (0, 1):
+            cluster.there_is(f"task{index}.runs")
+        pids = [int(pid) for index in (0, 1) for pid in cluster.file(f"task{index}.pids").read_text().split()]
+        cluster.kill("agent", "local-0")
+        eventually(lambda: not any(alive(pid) for pid in pids), within=5)
+        cluster.iris("wait", "exclusive")
+        tasks = cluster.status("exclusive")["tasks"]
+        assert [(task["state"], task["attempt"]) for task in tasks] == [("SUCCEEDED", 2), ("SUCCEEDED", 2)]
+        assert [cluster.lines(f"task{index}") for index in (0, 1)] == [["1", "2"], ["1", "2"]]
+        assert not cluster.file("overlap").exists()
+        assert cluster.logs("exclusive", "--task", "0") == ["attempt 1", "attempt 2"]
+        assert cluster.logs("exclusive", "--task", "0", "--attempt", "2") == ["attempt 2"]
+        eventually(lambda: cluster.free_cpu() == [2])
+
+
+def test_a_cluster_whose_supervisor_was_killed_starts_again_and_goes_on() -> None:
+    """With the same jobs at the same address; the task that ran runs again, and never beside its first attempt."""
+    with a_cluster("--cpu", "1") as cluster:
+        cluster.submit("exclusive", "--", "python3", "-c", EXCLUSIVE)
+        cluster.there_is("task0.runs")
+        cluster.submit("waiting", "--", "echo", "at last")
+        cluster.kill("cluster", "start")
+        assert "no local cluster runs" in cluster.iris("jobs", code=4).err
+        cluster.start()
+        cluster.iris("wait", "exclusive", "waiting")
+        assert cluster.lines("task0") == ["1", "2"]
+        assert not cluster.file("overlap").exists()
+        assert cluster.logs("waiting") == ["at last"]
+        cluster.stop()
+        assert cluster.processes() == []
+
+
+def test_an_attempt_that_its_host_cannot_keep_is_ended_and_made_again(silent: Silent) -> None:
+    """A program that deletes its own attempt's files is killed, not left alone beside its successor."""
+    cluster = silent.cluster
+    joined(cluster, "careless")
+    marker = cluster.file("careless")
+    careless = f"if [ $IRIS_ATTEMPT = 1 ]; then echo $$ > {marker}; rm -rf ../*; exec sleep 1000; fi; echo fine"
+    elsewhere = ["--cluster", cluster.address, "submit", "-n", "careless"]  # each attempt in a directory of its own
+    assert cluster.iris(*elsewhere, "--", "sh", "-c", careless, within=30).out.endswith("fine\n")
+    assert not alive(int(marker.read_text()))
+    assert cluster.status("careless")["tasks"][0]["attempt"] == 2
+
+
+def test_an_agent_that_is_stopped_is_out_at_once_and_its_task_waits_for_another(silent: Silent) -> None:
+    """SIGTERM: the program gets its own, the host leaves the list, the task is PENDING until another host can take it."""
+    cluster = silent.cluster
+    joined(cluster, "polite", "--device", "gpu:H100:1", "--attribute", "zone=here")
+    (host,) = [host for host in cluster.iris("host", "list", "--json").json if host["id"] == "polite"]
+    assert (host["slice"], host["attributes"]) == ("polite", {"zone": "here"})
+    assert host["resources"]["device"] == {"kind": "gpu", "variant": "H100", "count": 1}
+    told = cluster.file("polite.told")
+    command = f"trap 'touch {told}; exit' TERM; touch {cluster.file('polite.runs')}; while true; do sleep 0.05; done"
+    cluster.submit("preempted", "--device", "gpu:H100:1", "--", "sh", "-c", command)
+    cluster.there_is("polite.runs")
+    agent = psutil.Process(cluster.pid("agent", "polite"))
+    agent.terminate()
+    eventually(lambda: "polite" not in cluster.host_ids(), within=10, every=0.3)
+    eventually(told.exists)
+    eventually(lambda: cluster.status("preempted")["tasks"][0]["state"] == "PENDING", within=10, every=0.3)
+    with suppress(psutil.NoSuchProcess):
+        agent.wait(20)
+    cluster.iris("cancel", "preempted")
+    cluster.iris("wait", "preempted", code=126)
+
+
+def test_a_second_agent_of_the_same_host_is_refused(silent: Silent) -> None:
+    """Two would take each other's attempts for leftovers; exit code 5, and the first goes on."""
+    cluster = silent.cluster
+    joined(cluster, "twice")
+    again = ["--cluster", cluster.address, "agent", "--join", "--host-id", "twice", "--dir", str(cluster.home / "twice")]
+    assert "an agent for host twice runs on this machine already" in cluster.iris(*again, code=5).err
+    assert "twice" in cluster.host_ids()
+
+
+def test_a_host_whose_agent_was_killed_is_lost_within_a_minute(silent: Silent) -> None:
+    """Its program died with it at once; the list of hosts shows it no more after at most 60 s."""
+    assert not alive(int(silent.cluster.file("pid").read_text()))
+    gone_after = silent.wait()
+    assert gone_after is not None
+    assert gone_after <= 60

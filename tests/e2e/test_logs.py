@@ -1,0 +1,121 @@
+"""Logs: complete, in order, once each, whatever the bytes; while the job runs and after it has ended."""
+
+import hashlib
+import subprocess
+import sys
+
+from tests.e2e.cluster import USER, Cluster, eventually, until
+
+
+def test_output_that_is_no_text_arrives_readable_with_all_its_lines(cluster: Cluster) -> None:
+    """What is not UTF-8 is replaced, never dropped, and hurts no line beside it."""
+    ran = cluster.iris("submit", "--", "printf", r"before\n\377\376\nafter")
+    assert ran.out == "before\n��\nafter\n"
+
+
+def test_a_last_line_without_its_newline_is_not_lost(cluster: Cluster) -> None:
+    """Neither while following nor afterwards, also when it is all there is."""
+    assert cluster.iris("submit", "-n", "unterminated", "--", "printf", "one\ntwo").out == "one\ntwo\n"
+    assert cluster.logs("unterminated") == ["one", "two"]
+    assert cluster.iris("submit", "--replicas", "2", "--", "printf", "end").out.splitlines() in (
+        ["[0] end", "[1] end"],
+        ["[1] end", "[0] end"],
+    )
+
+
+def test_a_line_longer_than_a_chunk_arrives_whole(cluster: Cluster) -> None:
+    """Also where letters of several bytes lie across the cuts."""
+    line = "a" + "é" * 300_000
+    program = ["python3", "-X", "utf8", "-c", "print('a' + 'é' * 300_000)"]
+    assert cluster.iris("submit", "-n", "long-line", "--", *program).out == line + "\n"
+    assert cluster.logs("long-line", "--tail", "1") == [line]
+
+
+def test_following_from_the_middle_loses_and_repeats_no_line(cluster: Cluster) -> None:
+    """Three followers, one from the start and two who come while lines are written, end with the job and have the same lines."""
+    program = """
+import pathlib, time
+for i in range(600):
+    print(f"line {i:04}")
+    if i % 200 == 100:
+        pathlib.Path(f"middle.{i}").touch()
+    if i % 3 == 0:
+        time.sleep(0.01)
+print("last words", end="")
+"""
+    first = cluster.begin("submit", "-n", "counted", "--", "python3", "-c", program)
+    cluster.there_is("middle.100")
+    second = cluster.begin("logs", "-f", "counted")
+    cluster.there_is("middle.300")
+    third = cluster.begin("logs", "-f", "counted:0")
+    expected = [*(f"line {i:04}" for i in range(600)), "last words"]
+    for follower in (first, second, third):
+        assert follower.ends().out.splitlines() == expected
+    assert cluster.logs("counted", "-f") == expected
+
+
+def test_the_tail_of_a_log_goes_on_behind_itself_when_it_is_followed(cluster: Cluster) -> None:
+    """`--tail 2 -f` begins with the two last lines there are and shows every line after them once."""
+    command = f"seq 1 50; touch tail.written; {until('tail.go')}; seq 51 60"
+    cluster.submit("tailed", "--", "sh", "-c", command)
+    cluster.there_is("tail.written")
+    eventually(lambda: cluster.logs("tailed", "--tail", "1") == ["50"])
+    following = cluster.begin("logs", "tailed", "--tail", "2", "-f")
+    eventually(lambda: following.out == "49\n50\n")
+    cluster.file("tail.go").touch()
+    assert following.ends().out.split() == [str(number) for number in range(49, 61)]
+    assert cluster.logs("tailed", "--tail", "3") == ["58", "59", "60"]
+    assert cluster.logs("tailed", "--tail", "0") == []
+
+
+def test_lines_of_several_tasks_carry_the_number_of_their_task(cluster: Cluster) -> None:
+    """Unless one task was asked for, as `--task N` or `JOB:N`."""
+    ran = cluster.iris("submit", "-n", "several", "--replicas", "3", "--", "sh", "-c", "echo one; echo I am $IRIS_TASK_INDEX")
+    expected = sorted([f"[{index}] one" for index in range(3)] + [f"[{index}] I am {index}" for index in range(3)])
+    assert sorted(ran.out.splitlines()) == expected
+    assert sorted(cluster.logs("several")) == expected
+    assert cluster.logs("several", "--task", "1") == ["one", "I am 1"]
+    assert cluster.logs(f"{USER}/several:2") == ["one", "I am 2"]
+    assert "its tasks are 0 to 2" in cluster.iris("logs", "several:3", code=3).err
+
+
+def test_a_job_that_has_not_run_has_no_lines_yet(cluster: Cluster) -> None:
+    """Not an error; and a follower who comes that early sees everything."""
+    cluster.submit("early", "--cpu", "4", "--", "sh", "-c", until("early.go"))
+    cluster.submit("later", "--cpu", "4", "--", "echo", "at last")
+    assert cluster.logs("later") == []
+    following = cluster.begin("logs", "-f", "later")
+    cluster.file("early.go").touch()
+    assert following.ends().out == "at last\n"
+
+
+def test_a_hundred_megabytes_pass_and_the_history_stays_small(cluster: Cluster) -> None:
+    """Every byte arrives; Temporal's history of the job has as few events as that of a silent one."""
+    program = (
+        "import sys; [sys.stdout.write(''.join(f'{n:0399}\\n' for n in range(k, k + 1000))) for k in range(0, 250_000, 1000)]"
+    )
+    big = cluster.submit("big", "--", "python3", "-c", program)["workflow_id"]
+    cluster.iris("wait", "big", within=60)
+    output = cluster.iris("logs", "big").raw_out
+    digest = hashlib.sha256()
+    for number in range(250_000):
+        digest.update(b"%0399d\n" % number)
+    assert len(output) == 100_000_000
+    assert hashlib.sha256(output).digest() == digest.digest()
+    history = cluster.temporal("workflow", "describe", "-w", big)["workflowExecutionInfo"]
+    assert int(history["historyLength"]) <= 30
+    assert int(history["historySizeBytes"]) < 32 * 1024
+    assert cluster.logs("big", "--tail", "1") == ["0" * 393 + "249999"]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(cluster: Cluster) -> None:
+    """`iris logs … | head -1`."""
+    cluster.iris("submit", "-n", "enough", "--", "seq", "1", "200000")
+    command = [sys.executable, "-m", "iris.cli.main", "--cluster", cluster.address, "logs", f"{USER}/enough"]
+    reading = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert reading.stdout is not None
+    assert reading.stderr is not None
+    with reading:
+        assert reading.stdout.readline() == b"1\n"
+        reading.stdout.close()
+        assert (reading.wait(30), reading.stderr.read()) == (0, b"")

@@ -1,0 +1,100 @@
+"""What is wrong is said in a sentence with the right exit code; nothing hangs, and nobody sees a traceback (`Running.ends`)."""
+
+import pytest
+
+from tests.e2e.cluster import USER, Cluster, a_home, until
+
+
+def test_a_name_in_use_is_refused_until_its_job_has_ended(cluster: Cluster) -> None:
+    """Exit code 5 and which job it is; afterwards the name is free, and the new job has logs and status of its own."""
+    cluster.submit("taken", "--", "sh", "-c", f"echo first; {until('taken.go')}")
+    assert f"job {USER}/taken is live already" in cluster.iris("submit", "-n", "taken", "--", "true", code=5).err
+    cluster.file("taken.go").touch()
+    cluster.iris("wait", "taken")
+    assert cluster.iris("submit", "-n", "taken", "--", "echo", "second").out == "second\n"
+    assert cluster.logs("taken") == ["second"]
+
+
+@pytest.mark.parametrize("command", ["status", "explain", "logs", "wait", "cancel"])
+def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster, command: str) -> None:
+    """Exit code 3."""
+    cluster.iris("submit", "-n", "training-run", "--", "true")
+    said = cluster.iris(command, "traning-run", code=3).err
+    assert f"there is no job {USER}/traning-run; did you mean {USER}/training-run?" in said
+
+
+def test_without_a_cluster_every_command_says_how_to_start_one() -> None:
+    """Exit code 4."""
+    with a_home() as home:
+        nowhere = Cluster(home)
+        commands = (["submit", "--", "true"], ["jobs"], ["logs", "train"], ["host", "list"], ["cluster", "status"])
+        for asked in [nowhere.begin(*command) for command in commands]:
+            assert "iris cluster start --local" in asked.ends(4).err
+
+
+def test_an_address_where_nobody_answers_is_unreachable(cluster: Cluster) -> None:
+    """Exit code 4 for a closed port, and for one that cannot be."""
+    for address in ("127.0.0.1:1", "localhost:99999", "no.such.host.invalid:7233"):
+        assert address in cluster.iris("--cluster", address, "jobs", code=4).err
+
+
+def test_an_address_finds_the_cluster_behind_it(cluster: Cluster) -> None:
+    """`--cluster HOST:PORT`, `HOST:PORT/NAME` and IRIS_CLUSTER, from a machine that knows nothing else of the cluster."""
+    with a_home() as home:
+        elsewhere = Cluster(home)
+        by_address = elsewhere.begin("--cluster", cluster.address, "host", "list", "--json")
+        by_name = elsewhere.begin("host", "list", "--json", IRIS_CLUSTER=f"{cluster.address}/local")
+        assert [[host["id"] for host in asked.ends().json] for asked in (by_address, by_name)] == [["local-0"], ["local-0"]]
+        assert "there are: local" in elsewhere.iris("--cluster", f"{cluster.address}/other", "jobs", code=3).err
+
+
+#: Jobs that cannot even be submitted: arguments, exit code, and what is said.
+REFUSED = {
+    "empty-command": (["--", ""], 5, "command: '' is empty"),
+    "no-command": (["--"], 2, "Missing argument"),
+    "memory-that-is-none": (["--memory", "8x", "--", "true"], 2, "memory: '8x' is not a size"),
+    "negative-cpu": (["--cpu", "-1", "--", "true"], 2, "cpu: '-1' is out of range"),
+    "unknown-device": (["--device", "quantum:4", "--", "true"], 2, "unknown kind 'quantum'"),
+    "name-that-is-none": (["-n", "a b", "--", "true"], 5, "name: 'a b' is not a name"),
+    "iris-own-variable": (["--env", "IRIS_JOB_ID=x", "--", "true"], 5, "is set by Iris itself"),
+    "no-replicas": (["--replicas", "0", "--", "true"], 5, "replicas: '0' is out of range"),
+    "two-megabytes-of-environment": (
+        [word for index in range(16) for word in ("--env", f"V{index}={'x' * 120_000}")] + ["--", "true"],
+        5,
+        "makes the job larger than 65,536 bytes",
+    ),
+    "argument-that-is-no-text": (["--", "echo", "\udcff"], 2, "is not UTF-8"),
+    "variable-that-is-no-text": (["--env", "V=\udcff", "--", "true"], 2, "is not UTF-8"),
+}
+
+
+def test_a_job_that_cannot_be_is_refused_before_it_exists(cluster: Cluster) -> None:
+    """Wrong usage exits with 2, a job that the cluster cannot take with 5; either way there is no such job afterwards."""
+    before = len(cluster.iris("jobs", "--all", "--limit", "1000").out.splitlines())
+    asked = {case: cluster.begin("submit", *arguments) for case, (arguments, _, _) in REFUSED.items()}
+    for case, (_, code, words) in REFUSED.items():
+        assert words in asked[case].ends(code).err, case
+    assert len(cluster.iris("jobs", "--all", "--limit", "1000").out.splitlines()) == before
+
+
+#: Programs that cannot be started: options and command, the task's exit code, and its reason.
+UNSTARTABLE = {
+    "no-such-program": (["--", "no-such-program"], 127, "there is no program 'no-such-program' on this host"),
+    "no-such-path": (["--", "./missing"], 127, "there is no program './missing' on this host"),
+    "not-executable": (["--", "/etc/passwd"], 126, "'/etc/passwd' is not a program that may be executed"),
+    "a-directory": (["--", "/"], 126, "'/' is not a program that may be executed"),
+    "no-such-workdir": (["--workdir", "/nowhere", "--", "true"], 126, "the working directory '/nowhere' does not exist"),
+    "impossible-workdir": (["--workdir", "/" + "x" * 300, "--", "true"], 126, "the working directory cannot be used"),
+}
+
+
+def test_a_program_that_cannot_be_started_fails_its_job_with_the_shells_code(cluster: Cluster) -> None:
+    """127 for one that is not there, 126 for one that may not run; reason in the status, and in the logs too."""
+    asked = {case: cluster.begin("submit", "-n", case, *arguments) for case, (arguments, _, _) in UNSTARTABLE.items()}
+    for case, (_, exit_code, reason) in UNSTARTABLE.items():
+        ran = asked[case].ends(125)
+        assert reason in ran.err
+        assert reason in ran.out
+        (task,) = cluster.status(case)["tasks"]
+        assert (task["state"], task["exit_code"]) == ("FAILED", exit_code)
+        assert reason in task["reason"]

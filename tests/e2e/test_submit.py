@@ -1,0 +1,196 @@
+"""From the command line to a program on a host, and back: output, states, JSON and exit codes."""
+
+import json
+from datetime import datetime
+
+from tests.e2e.cluster import SECRET, USER, Cluster, until
+
+
+def test_a_submitted_command_runs_and_its_output_and_end_come_back(cluster: Cluster) -> None:
+    """Attached submit: the program's output on standard output, Iris' own words on standard error, exit code 0."""
+    ran = cluster.iris("submit", "-n", "hello", "--", "sh", "-c", "echo out; echo err >&2")
+    assert sorted(ran.out.splitlines()) == ["err", "out"]
+    assert f"submitted {USER}/hello" in ran.err
+    assert f"{USER}/hello SUCCEEDED" in ran.err
+
+
+def test_submit_as_json_names_the_job_and_its_workflow(cluster: Cluster) -> None:
+    """The contract of `submit --json`; the ids are those that Temporal knows."""
+    submitted = cluster.submit("contract-submit", "--", "true")
+    assert set(submitted) == {"id", "workflow_id", "run_id", "ui"}
+    assert submitted["id"] == f"{USER}/contract-submit"
+    described = cluster.temporal("workflow", "describe", "-w", submitted["workflow_id"], "-r", submitted["run_id"])
+    assert described["workflowExecutionInfo"]["execution"]["runId"] == submitted["run_id"]
+    assert submitted["run_id"] in submitted["ui"]
+
+
+def test_a_quiet_submit_prints_the_id_and_nothing_else(cluster: Cluster) -> None:
+    """For scripts: `job=$(iris submit -q -- …)`."""
+    ran = cluster.iris("submit", "-q", "-n", "quiet", "--", "true")
+    assert (ran.out, ran.err) == (f"{USER}/quiet\n", "")
+
+
+def test_the_status_of_a_job_has_every_key_of_its_contract(cluster: Cluster) -> None:
+    """`status --json` of a job of two tasks that has ended: states, hosts, exit codes, times in order."""
+    cluster.submit("contract-status", "--replicas", "2", "--", "sh", "-c", "exit $((IRIS_TASK_INDEX * 3))")
+    cluster.iris("wait", "contract-status", code=125)
+    status = cluster.status("contract-status")
+    assert set(status) == {"id", "state", "reason", "user", "submitted_at", "started_at", "finished_at", "tasks"}
+    assert (status["id"], status["user"], status["state"]) == (f"{USER}/contract-status", USER, "FAILED")
+    times = [datetime.fromisoformat(status[key]) for key in ("submitted_at", "started_at", "finished_at")]
+    assert times == sorted(times)
+    assert all(set(task) == {"index", "state", "host", "attempt", "exit_code", "reason"} for task in status["tasks"])
+    failed = status["tasks"][1]
+    assert (failed["index"], failed["state"], failed["host"], failed["attempt"]) == (1, "FAILED", "local-0", 1)
+    assert (failed["exit_code"], failed["reason"]) == (3, "exited with code 3")
+    assert status["reason"] == "task 1: exited with code 3"
+
+
+def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Cluster) -> None:
+    """`jobs`, `status`, `explain` and `host list` agree on what runs where; an ended job is only in the list of all."""
+    cluster.submit("shown", "--cpu", "1.5", "--memory", "2g", "--", "sh", "-c", f"touch shown.runs; {until('shown.go')}")
+    cluster.there_is("shown.runs")
+    looks = [cluster.begin(*command, "--json") for command in (["jobs"], ["explain", "shown"], ["host", "list"])]
+    jobs, explained, hosts = (look.ends().json for look in looks)
+    listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
+    assert set(listed) == {"id", "state", "user", "submitted_at"}
+    assert listed["user"] == USER
+    assert set(explained) == {"id", "state", "code", "message", "needed", "free"}
+    assert (explained["state"], explained["message"]) == ("RUNNING", "runs on local-0")
+    (host,) = hosts
+    assert set(host) == {"id", "state", "slice", "resources", "free", "attributes", "running"}
+    assert (host["id"], host["state"], host["resources"]["cpu"]) == ("local-0", "READY", 4)
+    assert host["resources"]["memory_bytes"] - host["free"]["memory_bytes"] == 2 * 2**30
+    assert host["free"]["cpu"] == 2.5
+    assert host["running"] == [f"{USER}/shown:0"]
+    cluster.file("shown.go").touch()
+    cluster.iris("wait", "shown")
+    live, all_jobs = (look.ends().out for look in (cluster.begin("jobs"), cluster.begin("jobs", "--all")))
+    assert "shown" not in live
+    assert f"{USER}/shown" in all_jobs
+    assert cluster.iris("explain", "shown", "--json").json["state"] == "SUCCEEDED"
+
+
+def test_a_program_sees_who_it_is_and_nothing_of_its_agent(cluster: Cluster) -> None:
+    """The IRIS_ variables of each task, the job's own, and none of the variables that the agent was started with."""
+    cluster.submit("environment", "--replicas", "2", "--env", "LR=0.1", "--env", "LANG=C.UTF-8", "--", "env")
+    cluster.iris("wait", "environment")
+    for index in (0, 1):
+        seen = dict(line.split("=", 1) for line in cluster.logs("environment", "--task", str(index)))
+        assert seen["IRIS_JOB_ID"] == f"{USER}/environment"
+        assert seen["IRIS_TASK_ID"] == f"{USER}/environment:{index}"
+        assert (seen["IRIS_TASK_INDEX"], seen["IRIS_NUM_TASKS"], seen["IRIS_ATTEMPT"]) == (str(index), "2", "1")
+        assert (seen["IRIS_CLUSTER"], seen["IRIS_HOST_ID"], seen["IRIS_SLICE_ID"]) == ("local", "local-0", "local-0")
+        assert (seen["LR"], seen["LANG"]) == ("0.1", "C.UTF-8")
+        assert {SECRET, "IRIS_STATE_DIR", "IRIS_USER"}.isdisjoint(seen)
+
+
+def test_a_job_starts_where_it_was_submitted_or_where_it_is_told_to(cluster: Cluster) -> None:
+    """On this machine a job has the files of whoever submits it; `--workdir` says otherwise."""
+    here = cluster.file("here")
+    here.mkdir()
+    asked = [cluster.begin("submit", "--", "pwd", cwd=here), cluster.begin("submit", "--workdir", str(cluster.home), "--", "pwd")]
+    assert [command.ends().out.strip() for command in asked] == [str(here), str(cluster.home)]
+
+
+def test_how_a_program_ended_is_the_exit_code_of_who_waited(cluster: Cluster) -> None:
+    """125 for a job that failed by code, by signal or by its timeout, with the task's own code in its status."""
+    ends = {
+        "by-code": (["sh", "-c", "exit 7"], 7, "exited with code 7"),
+        "by-signal": (["sh", "-c", "kill -TERM $$"], 143, "killed by SIGTERM"),
+        "by-rare-signal": (["sh", "-c", "kill -40 $$"], 168, "killed by signal 40"),
+        "by-timeout": (["sleep", "1000"], 143, "ran longer than its timeout of 1s"),
+    }
+    started = {
+        name: cluster.begin("submit", "-n", name, *(["--timeout", "1s"] if name == "by-timeout" else []), "--", *command)
+        for name, (command, _, _) in ends.items()
+    }
+    for name, (_, exit_code, reason) in ends.items():
+        assert reason in started[name].ends(125).err
+        (task,) = cluster.status(name)["tasks"]
+        assert (task["state"], task["exit_code"], task["reason"]) == ("FAILED", exit_code, reason)
+
+
+def test_a_cancelled_job_ends_its_program_and_says_so_to_who_waits(cluster: Cluster) -> None:
+    """`cancel`: SIGTERM reaches the program, followers and waiters exit with 126, the job is KILLED with the reason given."""
+    command = "trap 'touch told; exit 0' TERM; touch cancel.runs; while true; do sleep 0.05; done"
+    attached = cluster.begin("submit", "-n", "to-cancel", "--", "sh", "-c", command)
+    cluster.there_is("cancel.runs")
+    waiting = cluster.begin("wait", "to-cancel")
+    cluster.iris("cancel", "to-cancel", "--reason", "enough seen")
+    assert "enough seen" in attached.ends(126).err
+    waiting.ends(126)
+    assert cluster.file("told").exists()
+    status = cluster.status("to-cancel")
+    assert (status["state"], status["reason"]) == ("KILLED", "enough seen")
+    assert "has ended already (KILLED)" in cluster.iris("cancel", "to-cancel", code=5).err
+
+
+def test_a_wait_that_takes_too_long_ends_alone(cluster: Cluster) -> None:
+    """Exit code 124, and the job goes on to its own end."""
+    cluster.submit("slow", "--", "sh", "-c", until("slow.go"))
+    assert "goes on" in cluster.iris("wait", "slow", "--timeout", "500ms", code=124).err
+    cluster.file("slow.go").touch()
+    cluster.iris("wait", "slow")
+
+
+def test_waiting_for_several_jobs_reports_the_worst_of_them(cluster: Cluster) -> None:
+    """A failure weighs more than a success; one that was not found more than time that is over."""
+    cluster.submit("wait-good", "--", "true")
+    cluster.submit("wait-bad", "--", "false")
+    ran = cluster.iris("wait", "wait-good", "wait-bad", "--json", code=125)
+    assert {job["id"]: job["state"] for job in ran.json} == {f"{USER}/wait-good": "SUCCEEDED", f"{USER}/wait-bad": "FAILED"}
+
+
+def test_ctrl_c_detaches_from_a_job_and_leaves_it_running(cluster: Cluster) -> None:
+    """Exit code 130, how to come back on standard error, and the job goes on to its end."""
+    attached = cluster.begin(
+        "submit", "-n", "detached", "--", "sh", "-c", f"touch detached.runs; {until('detached.go')}; echo end"
+    )
+    cluster.there_is("detached.runs")
+    attached.interrupt()
+    said = attached.ends(130).err
+    assert f"iris logs -f {USER}/detached" in said
+    assert "goes on" in said
+    followed = cluster.begin("logs", "-f", "detached")
+    cluster.file("detached.go").touch()
+    assert followed.ends().out == "end\n"
+    assert cluster.status("detached")["state"] == "SUCCEEDED"
+
+
+def test_a_failed_program_is_tried_again_as_often_as_was_asked(cluster: Cluster) -> None:
+    """`--max-retries`: each attempt has a number and logs of its own."""
+    cluster.submit("again", "--max-retries", "1", "--", "sh", "-c", "echo attempt $IRIS_ATTEMPT; [ $IRIS_ATTEMPT = 2 ]")
+    cluster.iris("wait", "again")
+    (task,) = cluster.status("again")["tasks"]
+    assert (task["state"], task["attempt"], task["exit_code"]) == ("SUCCEEDED", 2, 0)
+    assert cluster.logs("again") == ["attempt 1", "attempt 2"]
+    assert cluster.logs("again", "--attempt", "1") == ["attempt 1"]
+
+
+def test_errors_are_json_too_when_json_was_asked_for(cluster: Cluster) -> None:
+    """A program that reads `--json` finds the error's kind and exit code on standard error."""
+    ran = cluster.iris("status", "nobody/knows", "--json", code=3)
+    assert (json.loads(ran.err)["error"], json.loads(ran.err)["exit_code"]) == ("NotFound", 3)
+    assert ran.out == ""
+
+
+def test_temporals_own_tools_tell_what_a_job_is_and_why(cluster: Cluster) -> None:
+    """Summary, details and search attributes: whoever has only the Web UI sees state, reason, numbers, and where the logs are."""
+    waits = cluster.submit("seen", "--cpu", "64", "--", "echo", "never")["workflow_id"]
+    described = cluster.temporal("workflow", "describe", "-w", waits)
+    assert described["executionConfig"]["userMetadata"]["summary"] == "echo never"
+    (metadata,) = cluster.temporal("workflow", "metadata", "-w", waits)["queryResult"]
+    for words in ("**PENDING**", "needs 64 cpu", "has 4 cpu", f"iris logs {USER}/seen"):
+        assert words in metadata["currentDetails"]
+    found = [
+        f"IrisKind = 'job' AND IrisUser = '{USER}' AND IrisState = 'PENDING'",
+        "IrisCluster = 'local' AND IrisKind = 'slice'",
+    ]
+    pending, slices = (cluster.temporal("workflow", "list", "--query", query) for query in found)
+    assert waits in [entry["execution"]["workflowId"] for entry in pending]
+    assert [entry["execution"]["workflowId"] for entry in slices] == ["local/slice/local-0"]
+    cluster.iris("cancel", "seen")
+    cluster.iris("wait", "seen", code=126)
+    (closed,) = cluster.temporal("workflow", "list", "--query", f"WorkflowId = '{waits}' AND IrisState = 'KILLED'")
+    assert closed["status"] == "WORKFLOW_EXECUTION_STATUS_CANCELED"

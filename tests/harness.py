@@ -1,0 +1,527 @@
+"""A cluster to try workflows in: real workflows, outbox and couriers on a test server, and hosts whose programs are scripted.
+
+On the time-skipping server (`time_skipping_cluster`) ten days pass in a moment, under these rules:
+
+1. The clock jumps only inside `later`, and exactly as far; else it runs as real time does. (The SDK's own way, to let it jump
+   while somebody waits for a result, lets it jump on after that result: years, until the scheduler's workflow times out.)
+2. It does not jump while any activity is pending: programs end at once, or hold the clock until the test lets them end.
+3. It cannot list or count, so the activities that need that are played by `Couriers` and `Watch` below.
+4. A timer that fires while its workflow is about to cancel it wedges that workflow (temporalio/sdk-java#2606): such races are
+   tried on the dev server.
+
+`dev_server_cluster` is the same cluster on Temporal's dev server, in real time, for what the other one cannot do.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio import activity
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Worker
+
+from iris import names
+from iris.activities import notices, outbox
+from iris.client.client import IrisClient
+from iris.client.clusters import ClusterRecord
+from iris.client.connection import IrisPlugin
+from iris.hosts import Host
+from iris.jobs import JobSpec, JobStatus, TaskOutcome, TaskStatus
+from iris.liveness import Silent
+from iris.placement import Placement
+from iris.resources import Resources
+from iris.slices import SliceState, SliceStatus
+from iris.states import TaskState
+from iris.workflows import policies
+from iris.workflows.attributes import keywords
+from iris.workflows.autoscaler import AutoscalerWorkflow
+from iris.workflows.job import JobWorkflow
+from iris.workflows.messages import (
+    Answer,
+    AutoscalerStart,
+    Batch,
+    ClusterRef,
+    Envelope,
+    FleetReport,
+    HostLost,
+    HostReady,
+    Keys,
+    Message,
+    Notices,
+    Release,
+    RunTask,
+    SchedulerStart,
+    SliceInput,
+    Snapshot,
+    SnapshotPage,
+    TaskProgress,
+)
+from iris.workflows.scheduler import SchedulerWorkflow
+from iris.workflows.slice import SliceWorkflow
+from iris.workflows.task import TaskWorkflow
+from tests.builders import a_host, a_spec
+
+WORKFLOWS = (JobWorkflow, TaskWorkflow, SliceWorkflow, SchedulerWorkflow, AutoscalerWorkflow)
+
+#: Generous: a wedged workflow fails its test instead of stopping the suite. The server's own long poll ends after 20 s.
+PATIENCE = timedelta(seconds=15)
+LOOK_EVERY = timedelta(milliseconds=20)
+#: The scheduler's look for owners that are gone costs a server some milliseconds; a minute apart, ten days would have 14,400.
+SELDOM = timedelta(days=365)
+#: How soon a scripted program hears that it is cancelled.
+HEARTBEAT_EVERY = timedelta(milliseconds=50)
+
+#: What a host makes of an attempt.
+Program = Callable[[RunTask], Awaitable[TaskOutcome]]
+
+
+# -- programs ------------------------------------------------------------------------------------------------------------------
+
+
+def ended(state: TaskState, reason: str = "", exit_code: int | None = None, started: bool = True) -> TaskOutcome:
+    """The outcome of an attempt that ends now, by the server's clock."""
+    now = activity.info().started_time
+    return TaskOutcome(
+        state=state, reason=reason, exit_code=exit_code, started_at=now if started else None, finished_at=now if started else None
+    )
+
+
+async def succeeds(task: RunTask) -> TaskOutcome:
+    return ended(TaskState.SUCCEEDED, exit_code=0)
+
+
+async def fails(task: RunTask) -> TaskOutcome:
+    return ended(TaskState.FAILED, reason="exited with code 7", exit_code=7)
+
+
+async def is_preempted(task: RunTask) -> TaskOutcome:
+    return ended(TaskState.PREEMPTED, reason="host was stopped")
+
+
+async def loses_its_host(task: RunTask) -> TaskOutcome:
+    return ended(TaskState.WORKER_FAILED, reason="the agent died")
+
+
+async def is_killed(task: RunTask) -> TaskOutcome:
+    """As a program is that stops when it is asked to."""
+    return ended(TaskState.KILLED, reason="cancelled", exit_code=143)
+
+
+async def is_refused(task: RunTask) -> TaskOutcome:
+    """As a host does that has restarted since: the program never starts."""
+    raise ApplicationError("refused the task: incarnation first of this host is over", type="HostRefused", non_retryable=True)
+
+
+async def hangs(task: RunTask) -> TaskOutcome:
+    """Nothing is heard of it again, as when the machine is gone."""
+    with contextlib.suppress(asyncio.CancelledError):  # the end of the test
+        await asyncio.Event().wait()
+    return ended(TaskState.WORKER_FAILED)
+
+
+def in_turn(*programs: Program) -> Program:
+    """The n-th attempt of each task does as the n-th program; further ones as the last."""
+
+    async def run(task: RunTask) -> TaskOutcome:
+        return await programs[min(task.attempt, len(programs)) - 1](task)
+
+    return run
+
+
+def by_index(*programs: Program) -> Program:
+    """Task i of a job does as the i-th program; further ones as the last."""
+
+    async def run(task: RunTask) -> TaskOutcome:
+        return await programs[min(task.index, len(programs) - 1)](task)
+
+    return run
+
+
+class Held:
+    """A program that runs until the test lets it go or it is cancelled. The clock stands still meanwhile."""
+
+    def __init__(self, then: Program = succeeds, on_cancel: Program = is_killed) -> None:
+        self._then = then
+        self._on_cancel = on_cancel
+        self._go = asyncio.Event()
+        #: Whether it has heard that it is cancelled.
+        self.cancelled = False
+
+    def let_go(self) -> None:
+        self._go.set()
+
+    async def __call__(self, task: RunTask) -> TaskOutcome:
+        try:
+            while not self._go.is_set():
+                activity.heartbeat()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._go.wait(), HEARTBEAT_EVERY.total_seconds())
+        except asyncio.CancelledError:
+            self.cancelled = True
+            return await self._on_cancel(task)
+        return await self._then(task)
+
+
+class FakeHost:
+    """An agent whose attempts are scripted. It takes whatever its queue has, whichever incarnation it was meant for."""
+
+    def __init__(self, host: Host, program: Program) -> None:
+        self.host = host
+        self.program = program
+        #: Every attempt that reached it, in order.
+        self.taken: list[RunTask] = []
+
+    @activity.defn
+    async def run_task(self, task: RunTask) -> TaskOutcome:
+        self.taken.append(task)
+        return await self.program(task)
+
+
+# -- activities of the control plane -------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """Open, unless a test closes it to hold up what would pass."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        #: How many have come to the gate.
+        self.seen = 0
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def passed(self) -> None:
+        self.seen += 1
+        await self._open.wait()
+
+
+class Outbox(outbox.Outbox):
+    """The real one, behind a gate for what is given back."""
+
+    def __init__(self, client: Client, cluster: str) -> None:
+        super().__init__(client, cluster)
+        self.releases = Gate()
+
+    @activity.defn
+    async def exchange(self, envelope: Envelope) -> Answer:
+        if isinstance(envelope.message, Release):
+            await self.releases.passed()
+        return await super().exchange(envelope)
+
+
+class Couriers(notices.Couriers):
+    """The real ones, unless a test keeps them away; but nobody is ever found to be gone: that needs a list of workflows."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        #: While it is set they get nowhere. The clock still jumps: a failed activity that waits for its next try is not pending.
+        self.away = False
+        #: Placements that they were given to tell, as often as they were given them.
+        self.given: list[Placement] = []
+
+    @activity.defn
+    async def tell_placed(self, notices: Notices) -> Keys:
+        self.given.extend(notices.placements)
+        if self.away:
+            raise ApplicationError("the couriers are away")
+        return await super().tell_placed(notices)
+
+    @activity.defn
+    async def check_jobs(self, ref: ClusterRef) -> Keys:
+        return Keys()
+
+
+class Watch:
+    """What the autoscaler sees: these reports one after the other, then that all is well."""
+
+    def __init__(self) -> None:
+        self.reports: deque[FleetReport] = deque()
+        self.looks = 0
+
+    def sees(self, *reports: tuple[Silent, ...]) -> None:
+        self.reports.extend(FleetReport(silent=silent) for silent in reports)
+
+    @activity.defn
+    async def observe_fleet(self, ref: ClusterRef) -> FleetReport:
+        self.looks += 1
+        return self.reports.popleft() if self.reports else FleetReport()
+
+
+# -- the cluster ---------------------------------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """One cluster, its users and its hosts. Use as a context; leaving it ends the workers, not the workflows."""
+
+    def __init__(self, env: WorkflowEnvironment, name: str = "trial", couriers: notices.Couriers | None = None) -> None:
+        self.name = name
+        self.client = env.client
+        self._env = env
+        self.users = IrisClient(env.client, ClusterRecord(name=name, address="trial:7233", namespace="default", store="", ui=""))
+        self.outbox = Outbox(env.client, name)
+        self.couriers = Couriers(env.client) if couriers is None else couriers
+        self.watch = Watch()
+        self.hosts: dict[str, FakeHost] = {}
+        self._workers = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> "Cluster":
+        # The time-skipping server can add them and not list them, so `register_search_attributes` is not for it.
+        await self.client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(
+                namespace=self.client.namespace,
+                search_attributes=dict.fromkeys(names.SEARCH_ATTRIBUTES, IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD),
+            )
+        )
+        await self._work(
+            names.control_queue(self.name),
+            workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
+            activities=[self.outbox.exchange, self.couriers.tell_placed, self.couriers.check_jobs, self.watch.observe_fleet],
+        )
+        await self._work(names.planner_queue(self.name), workflows=[SchedulerWorkflow, AutoscalerWorkflow])
+        await self.client.start_workflow(
+            SchedulerWorkflow.run,
+            SchedulerStart(cluster=self.name),
+            id=names.scheduler_workflow(self.name),
+            task_queue=names.planner_queue(self.name),
+            search_attributes=keywords({names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_SCHEDULER}),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.wait_for(self._workers.aclose(), PATIENCE.total_seconds())
+
+    async def _work(self, queue: str, **settings: Any) -> None:
+        worker = Worker(self.client, task_queue=queue, max_heartbeat_throttle_interval=HEARTBEAT_EVERY, **settings)
+        await self._workers.enter_async_context(worker)
+
+    async def start_autoscaler(self, *suspects: Silent) -> WorkflowHandle[Any, Any]:
+        """Without it nobody looks at the fleet; with it no clock jumps further than its next look."""
+        return await self.client.start_workflow(
+            AutoscalerWorkflow.run,
+            AutoscalerStart(cluster=self.name, suspects=suspects),
+            id=names.autoscaler_workflow(self.name),
+            task_queue=names.planner_queue(self.name),
+            search_attributes=keywords({names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_AUTOSCALER}),
+        )
+
+    # Time.
+
+    async def later(self, time: timedelta) -> None:
+        """Wait so long; what is due in between happens."""
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            await self._env.sleep(time)
+
+    async def now(self) -> datetime:
+        return await self._env.get_current_time()
+
+    async def result(self, handle: WorkflowHandle[Any, Any]) -> Any:
+        """The workflow's result.
+
+        Raises:
+            WorkflowFailureError: it did not end well.
+            TimeoutError: it does not end.
+        """
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            return await handle.result()
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        """Wait until the condition holds; it may be a coroutine function.
+
+        Raises:
+            TimeoutError: it does not come to hold. The location in the test says which.
+        """
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            while True:
+                answer = holds()
+                if inspect.isawaitable(answer):
+                    answer = await answer
+                if answer:
+                    return
+                await asyncio.sleep(LOOK_EVERY.total_seconds())
+
+    # Hosts.
+
+    async def join(
+        self, host_id: str = "h1", offers: Resources | None = None, program: Program = succeeds, **changes: Any
+    ) -> FakeHost:
+        """A host's agent reports; a known host begins a new incarnation and keeps its program."""
+        host = a_host(host_id, offers=offers, **changes)
+        if host_id in self.hosts:
+            self.hosts[host_id].host = host
+        else:
+            self.hosts[host_id] = FakeHost(host, program)
+            await self._work(names.host_queue(self.name, host_id), activities=[self.hosts[host_id].run_task])
+        await self.report(host)
+        await self.until(lambda: self.offers(host))
+        return self.hosts[host_id]
+
+    async def report(self, host: Host, size: int = 1) -> None:
+        """As an agent does that is ready: its slice's workflow is told, and started if there is none."""
+        await self.client.start_workflow(
+            SliceWorkflow.run,
+            SliceInput(cluster=self.name, id=host.slice_id, size=size),
+            id=names.slice_workflow(self.name, host.slice_id),
+            task_queue=names.control_queue(self.name),
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            search_attributes=keywords(
+                {names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_SLICE, names.SA_STATE: SliceState.REQUESTED}
+            ),
+            start_signal="host_ready",
+            start_signal_args=[HostReady(host=host)],
+        )
+
+    async def offers(self, host: Host) -> bool:
+        """Whether the scheduler counts on this incarnation of the host."""
+        return host in [view.host for view in (await self.snapshot()).hosts]
+
+    async def lose(self, host: Host, reason: str = "host was unplugged") -> None:
+        """The host's slice is told that it is gone."""
+        lost = HostLost(host_id=host.id, incarnation=host.incarnation, reason=reason)
+        await self.slice(host).signal("host_lost", lost)
+
+    def slice(self, host: Host) -> WorkflowHandle[Any, Any]:
+        return self.client.get_workflow_handle(names.slice_workflow(self.name, host.slice_id))
+
+    async def slice_status(self, host: Host) -> SliceStatus:
+        return await self.slice(host).query("status", result_type=SliceStatus)
+
+    async def announce(self, task: RunTask) -> None:
+        """As an agent does for a program that has run for a second."""
+        progress = TaskProgress(key=task.key, state=TaskState.RUNNING, at=datetime.now(UTC))
+        await self.client.get_workflow_handle(task.owner).signal("task_progress", progress)
+
+    # The scheduler.
+
+    @property
+    def scheduler(self) -> WorkflowHandle[Any, Any]:
+        return self.client.get_workflow_handle(names.scheduler_workflow(self.name))
+
+    @property
+    def autoscaler(self) -> WorkflowHandle[Any, Any]:
+        return self.client.get_workflow_handle(names.autoscaler_workflow(self.name))
+
+    async def snapshot(self) -> Snapshot:
+        return await self.scheduler.query("snapshot", SnapshotPage(), result_type=Snapshot)
+
+    async def deliver(self, *messages: Message) -> None:
+        await self.scheduler.signal("deliver", Batch(messages=messages))
+
+    async def free(self, host_id: str = "h1") -> dict[str, int]:
+        """What the scheduler thinks is free on the host."""
+        return next(view.free for view in (await self.snapshot()).hosts if view.host.id == host_id)
+
+    async def nothing_held(self) -> bool:
+        """Nobody waits, nobody holds anything, and every host has all that it offers."""
+        shown = await self.snapshot()
+        whole = all(view.free == view.host.resources.amounts() and not view.running for view in shown.hosts)
+        return whole and shown.waiting == 0 and shown.running == 0
+
+    # Jobs.
+
+    async def submit(self, name: str = "train", **asked: Any) -> str:
+        """The id of a new job."""
+        spec: JobSpec = a_spec(name=name, **asked)
+        return (await self.users.submit(spec)).id
+
+    async def cancel(self, job: str, reason: str = "") -> None:
+        await self.job(job).cancel(reason=reason)
+
+    def job(self, job: str) -> WorkflowHandle[Any, Any]:
+        return self.client.get_workflow_handle(names.job_workflow(self.name, job))
+
+    def task(self, job: str, index: int) -> WorkflowHandle[Any, Any]:
+        return self.client.get_workflow_handle(names.task_workflow(self.name, names.task_id(job, index)))
+
+    async def status(self, job: str) -> JobStatus:
+        return await self.job(job).query("status", result_type=JobStatus)
+
+    async def only_task(self, job: str) -> TaskStatus:
+        """The one task of a job of one."""
+        (task,) = (await self.status(job)).tasks
+        return task
+
+    async def placed(self, job: str, placement: Placement) -> None:
+        await self.job(job).signal("placed", placement)
+
+    async def waits(self, job: str, attempt: int = 0) -> None:
+        """Return once every task of the job waits for a host, with the scheduler's reason, after that many attempts."""
+        await self.until(lambda: self._waits(job, attempt))
+
+    async def _waits(self, job: str, attempt: int) -> bool:
+        status = await self.status(job)
+        waiting = [task for task in status.tasks if task.state is TaskState.PENDING and task.attempt == attempt]
+        return bool(status.reason) and len(waiting) == len(status.tasks) <= (await self.snapshot()).waiting
+
+    async def end(self, job: str, within: timedelta = timedelta(0)) -> JobStatus:
+        """The job's status after its end; one that must wait for something due needs that time to pass."""
+        await self.later(within)
+        with contextlib.suppress(WorkflowFailureError):
+            await self.result(self.job(job))
+        return await self.status(job)
+
+    async def failure(self, job: str, within: timedelta = timedelta(0)) -> ApplicationError:
+        """With what the job's workflow failed, after its end."""
+        await self.later(within)
+        try:
+            await self.result(self.job(job))
+        except WorkflowFailureError as error:
+            if isinstance(error.cause, ApplicationError):
+                return error.cause
+        raise AssertionError(f"the workflow of {job} did not fail")
+
+    async def shown_end(self, handle: WorkflowHandle[Any, Any]) -> str:
+        """The status that Temporal's own lists show."""
+        status = (await handle.describe()).status
+        return status.name if status is not None else ""
+
+    async def page(self, handle: WorkflowHandle[Any, Any]) -> str:
+        """What Temporal's Web UI shows of the workflow."""
+        metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+        return metadata.current_details
+
+
+@contextlib.asynccontextmanager
+async def time_skipping_cluster() -> AsyncIterator[Cluster]:
+    """A cluster on a fresh time-skipping server: a workflow that is wedged stops the clock for all, so none is shared."""
+    server = Path(sys.executable).with_name("temporal-test-server")
+    env = await WorkflowEnvironment.start_time_skipping(
+        plugins=[IrisPlugin()], identity="trial", test_server_existing_path=str(server), test_server_startup_timeout=PATIENCE
+    )
+    usual, policies.CHECK_JOBS_EVERY = policies.CHECK_JOBS_EVERY, SELDOM
+    try:
+        async with env, Cluster(env) as cluster:
+            yield cluster
+    finally:
+        policies.CHECK_JOBS_EVERY = usual
+
+
+@contextlib.asynccontextmanager
+async def dev_server_cluster(*settings: str) -> AsyncIterator[Cluster]:
+    """A cluster on a fresh dev server with these dynamic settings (`key=value`); here the couriers are the real ones."""
+    server = Path(sys.executable).with_name("temporal")
+    env = await WorkflowEnvironment.start_local(
+        plugins=[IrisPlugin()],
+        identity="trial",
+        dev_server_existing_path=str(server),
+        dev_server_extra_args=[word for setting in settings for word in ("--dynamic-config-value", setting)],
+        dev_server_startup_timeout=PATIENCE,
+    )
+    async with env, Cluster(env, couriers=notices.Couriers(env.client)) as cluster:
+        yield cluster

@@ -1,0 +1,82 @@
+"""Whatever comes in whatever order: every job has exactly one end, and nothing stays held."""
+
+from datetime import timedelta
+from typing import Literal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from iris.states import JobState
+from tests.builders import some
+from tests.harness import Cluster, in_turn, is_preempted, is_refused, succeeds, time_skipping_cluster
+
+#: Events happen at full minutes, timers fire at half ones: the server cannot take both at once (see the harness).
+TICK = timedelta(minutes=1)
+HALF = TICK / 2
+TICKS = 4
+ENDS = {JobState.SUCCEEDED, JobState.UNSCHEDULABLE, JobState.KILLED}
+
+
+class Event(BaseModel):
+    """What happens at one tick; those of the same tick happen one right after the other."""
+
+    tick: int
+    kind: Literal["submit", "join", "lose", "cancel"]
+    number: int
+    cpu: int
+    #: In ticks, after which a submitted job gives up; it does so half a tick later.
+    patience: int | None
+
+
+EVENTS = st.builds(
+    Event,
+    tick=st.integers(0, TICKS - 1),
+    kind=st.sampled_from(["submit", "submit", "join", "join", "lose", "cancel"]),
+    number=st.integers(0, 3),
+    cpu=st.sampled_from([1, 3]),
+    patience=st.sampled_from([None, 0, 1, 2]),
+)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+@given(st.lists(EVENTS, min_size=4, max_size=14))
+async def test_every_order_of_submissions_hosts_losses_and_cancellations_leaves_nothing_held(events: list[Event]) -> None:
+    """Promise one and two at once: no job without an end, none that ran after its end, no core that belongs to nobody."""
+    async with time_skipping_cluster() as cluster:
+        jobs = await _play(cluster, sorted(events, key=lambda event: event.tick))
+        # At last there is room for all; who had no timeout runs now, who had one has used it up.
+        await cluster.join("last", offers=some(cpu=64))
+        await cluster.later(TICKS * TICK)
+        ends = {job: await cluster.end(job) for job in jobs}
+
+        assert {end.state for end in ends.values()} <= ENDS
+        for job, end in ends.items():
+            attempts = [task.attempt for host in cluster.hosts.values() for task in host.taken if task.job == job]
+            assert len(attempts) == len(set(attempts)) == end.tasks[0].attempt
+            if end.state is JobState.UNSCHEDULABLE:
+                assert attempts == []
+        await cluster.until(cluster.nothing_held)
+
+
+async def _play(cluster: Cluster, events: list[Event]) -> list[str]:
+    """Let it happen; the jobs that were submitted."""
+    start = await cluster.now()
+    jobs: dict[int, str] = {}
+    lives: dict[int, int] = {}
+    for tick in range(TICKS):
+        for event in [event for event in events if event.tick == tick]:
+            number = event.number
+            if event.kind == "submit" and number not in jobs:
+                timeout = None if event.patience is None else event.patience * TICK + HALF
+                jobs[number] = await cluster.submit(f"j{number}", resources=some(cpu=event.cpu), scheduling_timeout=timeout)
+            elif event.kind == "join":
+                lives[number] = lives.get(number, 0) + 1
+                program = in_turn(is_preempted, is_refused, succeeds)
+                await cluster.join(f"h{number}", offers=some(cpu=event.cpu), program=program, incarnation=f"life {lives[number]}")
+            elif event.kind == "lose" and number in lives:
+                await cluster.lose(cluster.hosts[f"h{number}"].host)
+            elif event.kind == "cancel" and number in jobs:
+                await cluster.cancel(jobs[number])
+        await cluster.later(start + (tick + 1) * TICK - await cluster.now())
+    return list(jobs.values())

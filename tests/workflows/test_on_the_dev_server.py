@@ -1,0 +1,115 @@
+"""What the time-skipping server cannot show: histories that continue as new, collisions with timers, terminated jobs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from iris.states import JobState
+from iris.workflows import policies
+from tests.builders import some
+from tests.harness import Cluster, Held, dev_server_cluster, in_turn, is_preempted, succeeds
+
+#: Long for a history here; 4,096 events by default.
+LONG = 50
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    """On a server that finds a history long after fifty events."""
+    async with dev_server_cluster(f"limit.historyCount.suggestContinueAsNew={LONG}") as cluster:
+        yield cluster
+
+
+async def test_a_scheduler_that_continues_as_new_under_load_loses_nothing(cluster: Cluster) -> None:
+    """Every ask, placement, notice and release of a burst of jobs survives, whichever run it came to."""
+    await asyncio.gather(*(cluster.join(f"h{i}", offers=some(cpu=2)) for i in range(2)))
+    jobs = await asyncio.gather(*(cluster.submit(f"j{i}") for i in range(30)))
+    ends = await asyncio.gather(*(cluster.end(job) for job in jobs))
+
+    assert {end.state for end in ends} == {JobState.SUCCEEDED}
+    assert sum(len(host.taken) for host in cluster.hosts.values()) == len(jobs)
+    await cluster.until(cluster.nothing_held)
+    first = await _first_run(cluster)
+    assert (await cluster.scheduler.describe()).run_id != first, "it did not continue as new: nothing was tested"
+
+
+async def _first_run(cluster: Cluster) -> str | None:
+    return (await cluster.scheduler.describe()).raw_description.workflow_execution_info.first_run_id
+
+
+async def test_a_waiting_queue_is_carried_from_run_to_run(cluster: Cluster) -> None:
+    """Those who wait say nothing again: the scheduler alone remembers them."""
+    waiting = [await cluster.submit(f"w{i}", resources=some(cpu=8)) for i in range(3)]
+    for job in waiting:
+        await cluster.waits(job)
+    await cluster.join("small", offers=some(cpu=1))
+    first = await _first_run(cluster)
+    for i in range(12):
+        await cluster.end(await cluster.submit(f"j{i}"))
+
+    assert (await cluster.scheduler.describe()).run_id != first
+    assert (await cluster.snapshot()).waiting == 3
+    await cluster.join("large", offers=some(cpu=8))
+    assert {(await cluster.end(job)).state for job in waiting} == {JobState.SUCCEEDED}
+
+
+async def test_a_job_that_continues_as_new_keeps_its_accounts_and_its_age(cluster: Cluster) -> None:
+    """Between two attempts; else a job could spend its budget anew with every run, or change its place in the queue."""
+    host = await cluster.join(program=is_preempted)
+    job = await cluster.submit(max_retries_preemption=9)
+    first = (await cluster.job(job).describe()).run_id
+    status = await cluster.end(job)
+    described = await cluster.job(job).describe()
+
+    assert described.run_id != first, "it did not continue as new: nothing was tested"
+    assert status.state is JobState.WORKER_FAILED
+    assert status.reason == "host was stopped (preemptions 10, max_retries_preemption 9)"
+    assert [task.attempt for task in host.taken] == list(range(1, 11))
+    assert status.submitted_at < described.start_time
+    assert len({task.logs.rpartition("/")[0] for task in host.taken}) == 1
+    await cluster.until(cluster.nothing_held)
+
+
+async def test_a_task_that_continues_as_new_goes_on_with_its_next_attempt(cluster: Cluster) -> None:
+    """A job of several must not notice, nor the scheduler."""
+    await cluster.join(program=in_turn(*[is_preempted] * 9, succeeds))
+    job = await cluster.submit(replicas=2)
+    status = await cluster.end(job)
+
+    assert status.state is JobState.SUCCEEDED
+    assert [(task.attempt, task.preemptions) for task in status.tasks] == [(10, 9), (10, 9)]
+    await cluster.until(cluster.nothing_held)
+
+
+async def test_when_hosts_join_in_the_very_moment_of_the_timeouts_every_job_has_one_outcome(cluster: Cluster) -> None:
+    """Some timers win, some placements do; whichever it is, a job runs once or not at all, and nothing stays held."""
+    before = timedelta(seconds=2)
+    spread = timedelta(milliseconds=40)
+    jobs = await asyncio.gather(*(cluster.submit(f"j{i}", scheduling_timeout=before + i * spread) for i in range(24)))
+    middle = (await cluster.status(jobs[0])).submitted_at + before + 6 * spread
+    await cluster.later(middle - await cluster.now())
+    hosts = await asyncio.gather(*(cluster.join(f"h{i}", offers=some(cpu=2)) for i in range(2)))
+    ends = {job: (await cluster.end(job)).state for job in jobs}
+
+    assert set(ends.values()) <= {JobState.SUCCEEDED, JobState.UNSCHEDULABLE}
+    ran = [task.job for host in hosts for task in host.taken]
+    assert sorted(ran) == sorted(job for job, end in ends.items() if end is JobState.SUCCEEDED)
+    await cluster.until(cluster.nothing_held)
+
+
+async def test_what_a_terminated_job_held_or_waited_for_is_found_and_freed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Terminate in the Web UI gives a workflow no chance to give anything back."""
+    monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
+    host = await cluster.join(offers=some(cpu=4), program=Held())
+    holder = await cluster.submit("holder", resources=some(cpu=4))
+    await cluster.until(lambda: host.taken)
+    waiter = await cluster.submit("waiter", resources=some(cpu=8))
+    await cluster.waits(waiter)
+    for job in (holder, waiter):
+        await cluster.job(job).terminate()
+
+    await cluster.until(cluster.nothing_held)

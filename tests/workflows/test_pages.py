@@ -1,0 +1,69 @@
+"""What Temporal's Web UI shows: what a workflow is, in which state, why, on which hosts, and where its logs are."""
+
+from temporalio.common import SearchAttributeKey
+
+from iris import names
+from tests.builders import some
+from tests.harness import Cluster, Held, fails
+
+
+async def test_the_page_of_a_waiting_job_says_what_it_waits_for(cluster: Cluster) -> None:
+    """With the numbers; the logs command is there too, for later."""
+    await cluster.join(offers=some(cpu=4))
+    job = await cluster.submit(resources=some(cpu=32))
+    await cluster.waits(job)
+    page = await cluster.page(cluster.job(job))
+
+    assert "**PENDING** needs 32 cpu; even when empty, the largest of 1 host of its kind has 4 cpu" in page
+    assert "iris logs ada/train" in page
+
+
+async def test_the_page_of_a_running_job_says_where_it_runs(cluster: Cluster) -> None:
+    """Before anybody has asked a control plane anything."""
+    runs = Held()
+    host = await cluster.join("rack-7", program=runs)
+    job = await cluster.submit()
+    await cluster.until(lambda: host.taken)
+    await cluster.announce(host.taken[0])
+    await cluster.until(lambda: _says(cluster, job, "**RUNNING**"))
+
+    assert "| 0 | RUNNING | rack-7 | 1 |" in await cluster.page(cluster.job(job))
+    assert await _listed_as(cluster, job) == "RUNNING"
+    runs.let_go()
+    await cluster.end(job)
+    assert await _listed_as(cluster, job) == "SUCCEEDED"
+
+
+async def _says(cluster: Cluster, job: str, text: str) -> bool:
+    return text in await cluster.page(cluster.job(job))
+
+
+async def _listed_as(cluster: Cluster, job: str) -> str | None:
+    described = await cluster.job(job).describe()
+    return described.typed_search_attributes.get(SearchAttributeKey.for_keyword(names.SA_STATE))
+
+
+async def test_the_page_of_a_failed_job_says_why(cluster: Cluster) -> None:
+    """State, reason, host, attempt and exit code stay when the job has gone."""
+    await cluster.join("rack-7", program=fails)
+    job = await cluster.submit()
+    await cluster.end(job)
+    page = await cluster.page(cluster.job(job))
+
+    assert "**FAILED** exited with code 7" in page
+    assert "| 0 | FAILED | rack-7 | 1 | 7 | exited with code 7 |" in page
+    assert await _listed_as(cluster, job) == "FAILED"
+
+
+async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_about(cluster: Cluster) -> None:
+    """Whoever follows a link from a job's page finds the same kind of answer."""
+    host = await cluster.join("rack-7")
+    job = await cluster.submit(replicas=2)
+    await cluster.end(job)
+
+    task = await cluster.page(cluster.task(job, 1))
+    assert "**SUCCEEDED**" in task
+    assert "Attempt 1 on host `rack-7`." in task
+    assert "iris logs ada/train --task 1" in task
+    assert "| rack-7 | 4 cpu" in await cluster.page(cluster.slice(host.host))
+    assert "**1** hosts, **0** tasks placed, **0** waiting" in await cluster.page(cluster.scheduler)

@@ -1,0 +1,151 @@
+"""Waiting for a host: for ever, or for as long as the job said."""
+
+from datetime import timedelta
+
+from iris.placement import Placement
+from iris.states import JobState, TaskState
+from tests.builders import a_placement, some
+from tests.harness import Cluster, Held, loses_its_host, succeeds
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+MOMENT = timedelta(seconds=5)
+
+
+async def test_a_job_that_can_never_fit_is_unschedulable_after_three_days_and_blocks_nobody_meanwhile(cluster: Cluster) -> None:
+    """To the second, with the numbers that the user needs; a smaller job submitted after it must not pay for its size."""
+    await cluster.join(offers=some(cpu=4))
+    large = await cluster.submit("large", resources=some(cpu=32), scheduling_timeout=timedelta(days=3))
+    await cluster.waits(large)
+    small = await cluster.submit("small", resources=some(cpu=2))
+
+    assert (await cluster.end(small)).state is JobState.SUCCEEDED
+    assert (await cluster.status(large)).state is JobState.PENDING
+    status = await cluster.end(large, within=timedelta(days=3))
+
+    assert status.state is JobState.UNSCHEDULABLE
+    assert status.finished_at is not None
+    assert timedelta(days=3) <= status.finished_at - status.submitted_at < timedelta(days=3, seconds=1)
+    assert "within the scheduling timeout of 3d" in status.reason
+    assert "needs 32 cpu" in status.reason
+    assert "the largest of 1 host of its kind has 4 cpu" in status.reason
+    assert await cluster.nothing_held()
+
+
+async def test_a_job_without_a_timeout_waits_for_ever_and_runs_when_a_host_joins(cluster: Cluster) -> None:
+    """Ten days without a host are no reason to give up, and the eleventh day needs nobody to submit again."""
+    job = await cluster.submit()
+    await cluster.waits(job)
+    await cluster.later(timedelta(days=10))
+
+    assert (await cluster.status(job)).state is JobState.PENDING
+    await cluster.join()
+    status = await cluster.end(job)
+
+    assert status.state is JobState.SUCCEEDED
+    assert status.finished_at is not None
+    assert status.finished_at - status.submitted_at >= timedelta(days=10)
+    assert await cluster.nothing_held()
+
+
+async def test_two_jobs_that_need_three_of_four_cores_run_one_after_the_other(cluster: Cluster) -> None:
+    """Never together, whatever is free on paper; and the second one starts by itself when the first has ended."""
+    first_runs = Held()
+    host = await cluster.join(offers=some(cpu=4), program=first_runs)
+    first = await cluster.submit("first", resources=some(cpu=3))
+    await cluster.until(lambda: host.taken)
+    second = await cluster.submit("second", resources=some(cpu=3))
+    await cluster.waits(second)
+
+    assert "needs 3 cpu; the best of 1 host of its kind has 1 cpu free" in (await cluster.status(second)).reason
+    assert [task.job for task in host.taken] == [first]
+    first_runs.let_go()
+    ends = [await cluster.end(first), await cluster.end(second)]
+
+    assert [end.state for end in ends] == [JobState.SUCCEEDED, JobState.SUCCEEDED]
+    assert [task.job for task in host.taken] == [first, second]
+    assert await cluster.nothing_held()
+
+
+async def test_the_clock_of_the_scheduling_timeout_stops_at_the_first_placement(cluster: Cluster) -> None:
+    """A job that was preempted once has proved that it fits; it is not given up because the machine is away for a day."""
+    runs = Held(then=loses_its_host)
+    host = await cluster.join(program=runs)
+    job = await cluster.submit(scheduling_timeout=HOUR)
+    await cluster.until(lambda: host.taken)
+    await cluster.lose(host.host)
+    runs.let_go()
+    await cluster.waits(job, attempt=1)
+    await cluster.later(timedelta(days=1))
+
+    assert (await cluster.status(job)).state is JobState.RUNNING
+    host.program = succeeds
+    await cluster.join(incarnation="second")
+    assert (await cluster.end(job)).state is JobState.SUCCEEDED
+
+
+async def test_a_placement_that_arrives_after_the_timer_is_handed_straight_back(cluster: Cluster) -> None:
+    """The job has told its user that there was no host; the host must not be kept for it."""
+    job = await cluster.submit(scheduling_timeout=HOUR)
+    await cluster.waits(job)
+    await cluster.later(HOUR - MOMENT)
+    cluster.couriers.away = True
+    host = await cluster.join()
+
+    assert (await cluster.snapshot()).running == 1, "placed, but not told"
+    assert (await cluster.end(job, within=MOMENT)).state is JobState.UNSCHEDULABLE
+    cluster.couriers.away = False
+    await cluster.later(MINUTE)
+    next_job = await cluster.submit("next", resources=some(cpu=4))
+
+    assert (await cluster.end(next_job)).state is JobState.SUCCEEDED
+    assert [task.job for task in host.taken] == [next_job]
+    assert await cluster.nothing_held()
+
+
+async def test_a_placement_that_is_told_late_but_in_time_is_used(cluster: Cluster) -> None:
+    """The couriers may be slow; a job that has been placed keeps its host until it hears of it."""
+    job = await cluster.submit(scheduling_timeout=HOUR)
+    await cluster.waits(job)
+    cluster.couriers.away = True
+    await cluster.join()
+    await cluster.until(lambda: cluster.couriers.given)
+    cluster.couriers.away = False
+
+    assert (await cluster.end(job, within=MINUTE)).state is JobState.SUCCEEDED
+    assert len(cluster.couriers.given) > 1
+    assert await cluster.nothing_held()
+
+
+async def test_placements_that_come_twice_late_or_for_another_attempt_change_nothing(cluster: Cluster) -> None:
+    """Messages are delivered at least once; an attempt must not be started twice, nor on a host that nobody gave it."""
+    job = await cluster.submit()
+    await cluster.waits(job)
+    elsewhere = await cluster.join("elsewhere", offers=some(cpu=0.5))
+    stale = a_placement(elsewhere.host, key="ada/train:0@0/of another run")
+    await cluster.placed(job, stale)
+
+    assert (await cluster.only_task(job)).state is TaskState.PENDING
+    runs = Held()
+    host = await cluster.join("h1", program=runs)
+    await cluster.until(lambda: host.taken)
+    (right,) = cluster.couriers.given
+    await cluster.placed(job, right)
+    await cluster.placed(job, Placement(**{**right.model_dump(), "host_id": "elsewhere"}))
+    runs.let_go()
+    status = await cluster.end(job)
+
+    assert status.state is JobState.SUCCEEDED
+    assert status.tasks[0].attempt == 1
+    assert [len(host.taken), len(elsewhere.taken)] == [1, 0]
+    assert await cluster.nothing_held()
+
+
+async def test_a_job_that_is_placed_at_once_needs_no_signal(cluster: Cluster) -> None:
+    """The answer to its ask has the host in it: that is what keeps a short job at thirteen events."""
+    await cluster.join()
+    job = await cluster.submit()
+    await cluster.end(job)
+
+    assert cluster.couriers.given == []
+    assert len([event async for event in cluster.job(job).fetch_history_events()]) <= 15
