@@ -24,6 +24,9 @@ class Fleet:
         self._client = client
         #: By (host, incarnation): the report last seen, and when it was first seen, on this process's monotonic clock.
         self._seen: dict[tuple[str, str], tuple[int, float]] = {}
+        #: Who ought to report and is not in the server's list, by when that was first so. A new agent's first report takes ten
+        #: seconds, and after its own restart the server knows nobody for as long; neither may pass for silence.
+        self._missed: dict[tuple[str, str], float] = {}
 
     @activity.defn
     async def observe_fleet(self, ref: ClusterRef) -> FleetReport:
@@ -31,7 +34,12 @@ class Fleet:
         expected = await self._expected(ref.cluster)
         if not expected:
             return FleetReport()
-        return FleetReport(silent=tuple(silent_hosts(expected, await self._ages(ref.cluster))))
+        ages = await self._ages(ref.cluster)
+        now = time.monotonic()
+        absent = {(host.host_id, host.incarnation) for host in expected} - ages.keys()
+        self._missed = {agent: self._missed.get(agent, now) for agent in absent}
+        ages.update({agent: now - since for agent, since in self._missed.items()})
+        return FleetReport(silent=tuple(silent_hosts(expected, ages)))
 
     async def _expected(self, cluster: str) -> list[Silent]:
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(cluster))

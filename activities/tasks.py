@@ -104,18 +104,23 @@ class Tasks:
     async def close(self, reason: str) -> None:
         """Take no more; end what runs, report it as preempted, and wait until all is reported."""
         self._closed = reason
+        keys = set(self._attempts)
         for attempt in self._attempts.values():
             attempt.end(TaskState.PREEMPTED, reason)
         if self._lives:
             # A server that is away is not waited for: the attempts' heartbeats have ended, and that says it too.
             await asyncio.wait(self._lives.values(), timeout=CLOSE_PATIENCE.total_seconds())
+            leftovers.kill(keys)  # what has left its program's process group
 
     async def abandon(self, reason: str) -> None:
         """Take no more; kill what runs and tell nobody: the cluster has given this incarnation up."""
         self._closed = reason
+        keys = set(self._attempts)
         for attempt in self._attempts.values():
             attempt.give_up(reason)
         await asyncio.gather(*self._lives.values(), return_exceptions=True)
+        if keys:
+            leftovers.kill(keys)
 
     def _ended(self, life: asyncio.Task[None]) -> None:
         key = life.get_name()
