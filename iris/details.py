@@ -29,10 +29,9 @@ def job_details(spec: JobSpec, status: JobStatus) -> str:
     return "\n".join(lines)
 
 
-def task_details(spec: JobSpec, task: TaskStatus, why_waiting: str) -> str:
+def task_details(spec: JobSpec, task: TaskStatus) -> str:
     """The state of one task of a job of several."""
-    why = task.reason or why_waiting
-    lines = [f"**{task.state}** {why}".strip(), "", f"Task {task.index} of {spec.replicas} of job `{spec.id}`."]
+    lines = [f"**{task.state}** {task.reason}".strip(), "", f"Task {task.index} of {spec.replicas} of job `{spec.id}`."]
     if task.host:
         lines.append(f"Attempt {task.attempt} on host `{task.host}`.")
     lines += ["", f"Logs: `iris logs {spec.id} --task {task.index}`"]

@@ -14,6 +14,7 @@ On the time-skipping server (`time_skipping_cluster`) ten days pass in a moment,
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import sys
 from collections import deque
@@ -306,6 +307,9 @@ class Cluster:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.wait_for(self._workers.aclose(), PATIENCE.total_seconds())
+        # A worker that ends drops the workflows in its memory without evicting them. Collected later, on the thread of another
+        # test's workflow, their `finally` blocks would give that one's history a command that is not its own.
+        await asyncio.to_thread(gc.collect)
 
     async def _work(self, queue: str, **settings: Any) -> None:
         worker = Worker(self.client, task_queue=queue, max_heartbeat_throttle_interval=HEARTBEAT_EVERY, **settings)
@@ -370,6 +374,8 @@ class Cluster:
             await self._work(names.host_queue(self.name, host_id), activities=[self.hosts[host_id].run_task])
         await self.report(host)
         await self.until(lambda: self.offers(host))
+        # Answered when its workflow task is over; a workflow that is terminated before stops the server's clock.
+        await self.slice_status(host)
         return self.hosts[host_id]
 
     async def report(self, host: Host, size: int = 1) -> None:

@@ -61,6 +61,7 @@ def _without_stack_traces(part: Any) -> Any:
 async def record(cluster: Cluster) -> None:
     keep = Recorder(cluster).keep
     await _jobs(cluster, keep)
+    await _slow(cluster, keep)
     await _tasks(cluster, keep)
     await _slices(cluster, keep)
     await _autoscaler(cluster, keep)
@@ -109,6 +110,19 @@ async def _jobs(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.end(long)
     await keep("job-continued-as-new", cluster.job(long))
     await keep("job-continued", cluster.job(long), first=False)
+
+
+async def _slow(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    """The scheduler does not answer within the time of the quick exchange; the patient one takes over."""
+    cluster.hosts["h1"].program = succeeds
+    releases = cluster.outbox.releases
+    before = releases.seen
+    releases.close()
+    job = await cluster.submit("slowly-released")
+    await cluster.until(lambda: releases.seen == before + 2)
+    releases.open()
+    await cluster.end(job)
+    await keep("job-slowly-released", cluster.job(job))
 
 
 async def _state_is(cluster: Cluster, job: str, state: str) -> bool:

@@ -14,7 +14,12 @@ def test_the_example_of_the_demo_estimates_pi() -> None:
     """`make demo` is what a newcomer sees first."""
     identity = {names.ENV_TASK_INDEX: "1", names.ENV_NUM_TASKS: "2", names.ENV_ATTEMPT: "1", names.ENV_HOST_ID: "here"}
     ran = subprocess.run(
-        [sys.executable, EXAMPLES / "pi.py"], env={**os.environ, **identity}, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, EXAMPLES / "pi.py"],
+        env={**os.environ, **identity},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
 
     assert ran.stdout.startswith("task 1 of 2, attempt 1, on host here\n")

@@ -34,6 +34,8 @@ class JobWorkflow:
         self._submitted_at = job.submitted_at or workflow.info().workflow_start_time
         self._tasks = list(job.tasks) or [TaskStatus(index=index) for index in range(job.spec.replicas)]
         self._shown_state = JobState.PENDING
+        #: What tasks that are ended by their job show as their reason.
+        self._why_ended = "cancelled"
         self._life = TaskLife(self._task_input(0), self._life_changed, self._renew) if job.spec.replicas == 1 else None
         self._describe()
 
@@ -108,10 +110,12 @@ class JobWorkflow:
         try:
             while running:
                 _, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                if running and self.status().state.ended:
+                if running and (status := self.status()).state.ended:
+                    self._why_ended = f"the job ended {status.state}: {status.reason}"
                     await self._end(running)
                     return
         except asyncio.CancelledError:
+            self._why_ended = workflow.cancellation_reason() or "cancelled"
             await self._end(running)
             raise
 
@@ -129,7 +133,7 @@ class JobWorkflow:
             status = self._status_of(index, error)
         except asyncio.CancelledError:
             # Cancelled before it was started.
-            self._set_task(self._ended(index, "cancelled"))
+            self._set_task(self._ended(index, self._why_ended))
             raise
         self._set_task(status)
 
@@ -158,7 +162,7 @@ class JobWorkflow:
         if isinstance(cause, ApplicationError) and cause.details:
             return TaskStatus.model_validate(cause.details[0])
         if is_cancelled_exception(error):
-            return self._ended(index, "cancelled")
+            return self._ended(index, self._why_ended)
         return self._ended(index, f"its workflow ended: {cause or error}")
 
     def _ended(self, index: int, reason: str) -> TaskStatus:
@@ -200,9 +204,14 @@ class JobWorkflow:
             JobState.UNSCHEDULABLE: (TaskState.UNSCHEDULABLE,),
             JobState.RUNNING: (TaskState.PENDING,),
         }.get(state, ())
-        why_waiting = self._life.refusal.message if self._life is not None and self._life.refusal else ""
         for task in self._tasks:
-            reason = task.reason or (why_waiting if task.state is TaskState.PENDING else "")
-            if task.state in explains and reason:
-                return reason if len(self._tasks) == 1 else f"task {task.index}: {reason}"
+            if task.state in explains and task.reason:
+                return task.reason if len(self._tasks) == 1 else f"{self._limit(state)}task {task.index}: {task.reason}"
         return ""
+
+    def _limit(self, state: JobState) -> str:
+        """The limit that failed a job of several tasks."""
+        if state is not JobState.FAILED:
+            return ""
+        failed = sum(task.state is TaskState.FAILED for task in self._tasks)
+        return f"{failed} failed, more than max_task_failures {self._job.spec.max_task_failures}; "

@@ -221,8 +221,8 @@ class SliceInput(Wire):
     size: int = 1
     state: SliceState = SliceState.REQUESTED
     hosts: tuple[Host, ...] = ()
-    #: Reports that came while the previous run was ending.
-    reports: tuple[HostReady, ...] = ()
+    #: What came while the previous run was ending.
+    reports: tuple[HostReady | HostLost, ...] = ()
 
 
 class AutoscalerStart(Wire):

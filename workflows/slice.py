@@ -4,6 +4,7 @@ Until platforms make slices, a slice is one machine that somebody brought: its a
 slice is the one that tells the scheduler which hosts there are, and it speaks in order: a host is taken out before it comes back.
 """
 
+import asyncio
 from collections import deque
 
 from temporalio import workflow
@@ -12,7 +13,7 @@ from iris import details
 from iris.hosts import Host
 from iris.slices import SliceState, SliceStatus, move_slice
 from iris.workflows.attributes import show_state
-from iris.workflows.exchange import exchange
+from iris.workflows.exchange import exchange, uninterrupted
 from iris.workflows.messages import HostLost, HostReady, SliceDown, SliceInput, SliceUp
 
 #: While it is in one of these, its hosts' news count.
@@ -31,6 +32,14 @@ class SliceWorkflow:
 
     @workflow.run
     async def run(self, start: SliceInput) -> SliceStatus:
+        try:
+            return await self._live(start)
+        except asyncio.CancelledError:
+            # Somebody's Cancel in the Web UI: its hosts are taken out, and their agents begin anew.
+            await uninterrupted(exchange(self._start.cluster, self._down()))
+            raise
+
+    async def _live(self, start: SliceInput) -> SliceStatus:
         if self._state is SliceState.REQUESTED:
             self._move(SliceState.BOOTSTRAPPING, f"waits for {start.size} host(s) to report")
         while self._state in LIVE:
@@ -41,9 +50,9 @@ class SliceWorkflow:
                 workflow.continue_as_new(
                     start.model_copy(update={"state": self._state, "hosts": tuple(self._hosts.values()), "reports": ()})
                 )
-        if reports := tuple(event for event in self._inbox if isinstance(event, HostReady)):
+        if any(isinstance(event, HostReady) for event in self._inbox):
             # An agent has come back while its former life was being taken out: that is a new slice of the same name.
-            workflow.continue_as_new(SliceInput(cluster=start.cluster, id=start.id, size=start.size, reports=reports))
+            workflow.continue_as_new(SliceInput(cluster=start.cluster, id=start.id, size=start.size, reports=tuple(self._inbox)))
         return self.status()
 
     @workflow.signal(description="An agent is ready to take work")
@@ -79,10 +88,13 @@ class SliceWorkflow:
         if known is None or known.incarnation != lost.incarnation:
             return  # news of an earlier life of the host
         self._move(SliceState.FAILED, lost.reason)
-        await exchange(self._start.cluster, SliceDown(lives=tuple((host.id, host.incarnation) for host in self._hosts.values())))
+        await exchange(self._start.cluster, self._down())
         self._move(SliceState.DELETING, lost.reason)
         # Nothing to give back for a machine that somebody brought.
         self._move(SliceState.DELETED, lost.reason)
+
+    def _down(self) -> SliceDown:
+        return SliceDown(lives=tuple((host.id, host.incarnation) for host in self._hosts.values()))
 
     def _move(self, state: SliceState, reason: str) -> None:
         self._state = move_slice(self._state, state)

@@ -61,12 +61,8 @@ class TaskWorkflow:
     def _changed(self) -> None:
         """The job hears what its users wait for: that the task runs, or waits again. Ends travel as this workflow's own end."""
         status = self._life.status
-        why_waiting = self._life.refusal.message if self._life.refusal else ""
-        workflow.set_current_details(details.task_details(self._task.spec, status, why_waiting))
-        waits = status.state is TaskState.PENDING and (why_waiting or status.attempt)
-        if status.state is TaskState.RUNNING or waits:
-            if why_waiting and not status.reason:
-                status = status.model_copy(update={"reason": why_waiting})
+        workflow.set_current_details(details.task_details(self._task.spec, status))
+        if status.state is TaskState.RUNNING or (status.state is TaskState.PENDING and status.reason):
             self._news = [status]
 
     async def _tell_parent(self) -> None:

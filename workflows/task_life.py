@@ -21,7 +21,7 @@ from iris.states import TaskState, move_task
 from iris.units import format_duration
 from iris.workflows import policies
 from iris.workflows.exchange import exchange, uninterrupted
-from iris.workflows.messages import Answer, Ask, Release, RunTask, TaskInput, TaskProgress
+from iris.workflows.messages import Ask, Release, RunTask, TaskInput, TaskProgress
 
 
 class TaskLife:
@@ -38,8 +38,6 @@ class TaskLife:
         self._changed = changed
         self._renew = renew
         self._placed: Placement | None = None
-        #: Why it waits, as the scheduler last said.
-        self.refusal: Refusal | None = None
         self.status = task.status or TaskStatus(index=task.index)
 
     @property
@@ -116,20 +114,22 @@ class TaskLife:
         )
         self._placed = None
         self._update(key=request.key)
-        outcome = None
+        outcome, refusal, cancelled = None, None, False
+        # No `finally`: that also runs when a worker drops a workflow from its memory, and would then say things to the server.
         try:
             placement = await self._wait_for_host(request)
             if placement is not None:
                 outcome = await self._run_on(placement, number)
-        finally:
-            answer = Answer()
-            try:
-                answer = await uninterrupted(exchange(self._task.cluster, Release(key=request.key)))
-            except asyncio.CancelledError:
-                # The host has been given back by now. What the attempt came to is known, and is not thrown away.
-                if outcome is None:
-                    raise
-        return outcome or self._unschedulable(answer.refusal or self.refusal)
+        except asyncio.CancelledError:
+            cancelled = True
+        try:
+            refusal = (await uninterrupted(exchange(self._task.cluster, Release(key=request.key)))).refusal
+        except asyncio.CancelledError:
+            # The host has been given back by now. What the attempt came to is known, and is not thrown away.
+            cancelled = outcome is None
+        if cancelled:
+            raise asyncio.CancelledError
+        return outcome or self._unschedulable(refusal)
 
     async def _wait_for_host(self, request: Request) -> Placement | None:
         """The host, or None when the time for finding one is over.
@@ -139,8 +139,9 @@ class TaskLife:
         answer = await exchange(self._task.cluster, Ask(request=request))
         if answer.placement is not None:
             return answer.placement
-        self.refusal = answer.refusal
-        self._changed()
+        if answer.refusal is not None:
+            before = f"; {self.status.reason}" if self.status.reason else ""
+            self._update(reason=f"{answer.refusal.message}{before}")
         try:
             await workflow.wait_condition(
                 lambda: self._placed is not None, timeout=self._time_left(), timeout_summary="scheduling timeout"
@@ -157,7 +158,6 @@ class TaskLife:
 
     async def _run_on(self, placement: Placement, number: int) -> TaskOutcome:
         spec = self._spec
-        self.refusal = None
         self._update(
             state=move_task(self.status.state, TaskState.ASSIGNED),
             attempt=number,
@@ -237,7 +237,7 @@ class TaskLife:
         )
 
     def _unschedulable(self, refusal: Refusal | None) -> TaskOutcome:
-        why = refusal.message if refusal else "the scheduler gave no reason"
+        why = refusal.message if refusal else self.status.reason or "the scheduler gave no reason"
         waited = format_duration(self._spec.scheduling_timeout or timedelta())
         return TaskOutcome(state=TaskState.UNSCHEDULABLE, reason=f"no host within the scheduling timeout of {waited}: {why}")
 

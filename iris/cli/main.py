@@ -90,8 +90,8 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has enough of it (`iris logs … | head`).
+    except (BrokenPipeError, SystemExit):
+        # Whoever read our output has enough of it (`iris logs … | head`); click turns some of these into its own exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:

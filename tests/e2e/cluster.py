@@ -155,7 +155,9 @@ class Cluster:
 
     def begin(self, *arguments: str, cwd: Path | None = None, **env: str) -> Running:
         """Start `iris ARGUMENTS…`."""
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("IRIS_", "TEMPORAL_"))}
+        # With its modules compiled once, as users have them: hundreds of commands are run here.
+        dropped = ("IRIS_", "TEMPORAL_", "PYTHONDONTWRITEBYTECODE")
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         own = {"IRIS_STATE_DIR": str(self.home), "IRIS_USER": USER, SECRET: "not for programs"}
         return Running([sys.executable, "-m", "iris.cli.main", *arguments], inherited | own | env, cwd or self.work, self.home)
 

@@ -58,7 +58,7 @@ def test_jobs_of_a_cluster_that_is_stopped_go_on_when_it_is_started_again() -> N
         assert cluster.processes() == []
         cluster.start()
         assert cluster.address == address
-        cluster.there_is("runs.2")
+        eventually(lambda: len(cluster.lines("runs")) == 2)
         cluster.file("go").touch()
         cluster.iris("wait", "interrupted", "waiting")
         states = {job["id"]: job["state"] for job in cluster.iris("jobs", "--json").json}

@@ -1,7 +1,5 @@
 """What is wrong is said in a sentence with the right exit code; nothing hangs, and nobody sees a traceback (`Running.ends`)."""
 
-import pytest
-
 from tests.e2e.cluster import USER, Cluster, a_home, until
 
 
@@ -15,12 +13,11 @@ def test_a_name_in_use_is_refused_until_its_job_has_ended(cluster: Cluster) -> N
     assert cluster.logs("taken") == ["second"]
 
 
-@pytest.mark.parametrize("command", ["status", "explain", "logs", "wait", "cancel"])
-def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster, command: str) -> None:
-    """Exit code 3."""
+def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster) -> None:
+    """Exit code 3, whatever was asked of it."""
     cluster.iris("submit", "-n", "training-run", "--", "true")
-    said = cluster.iris(command, "traning-run", code=3).err
-    assert f"there is no job {USER}/traning-run; did you mean {USER}/training-run?" in said
+    for asked in [cluster.begin(command, "traning-run") for command in ("status", "explain", "logs", "wait", "cancel")]:
+        assert f"there is no job {USER}/traning-run; did you mean {USER}/training-run?" in asked.ends(3).err
 
 
 def test_without_a_cluster_every_command_says_how_to_start_one() -> None:
@@ -51,20 +48,16 @@ def test_an_address_finds_the_cluster_behind_it(cluster: Cluster) -> None:
 #: Jobs that cannot even be submitted: arguments, exit code, and what is said.
 REFUSED = {
     "empty-command": (["--", ""], 5, "command: '' is empty"),
-    "no-command": (["--"], 2, "Missing argument"),
     "memory-that-is-none": (["--memory", "8x", "--", "true"], 2, "memory: '8x' is not a size"),
     "negative-cpu": (["--cpu", "-1", "--", "true"], 2, "cpu: '-1' is out of range"),
-    "unknown-device": (["--device", "quantum:4", "--", "true"], 2, "unknown kind 'quantum'"),
     "name-that-is-none": (["-n", "a b", "--", "true"], 5, "name: 'a b' is not a name"),
     "iris-own-variable": (["--env", "IRIS_JOB_ID=x", "--", "true"], 5, "is set by Iris itself"),
-    "no-replicas": (["--replicas", "0", "--", "true"], 5, "replicas: '0' is out of range"),
     "two-megabytes-of-environment": (
         [word for index in range(16) for word in ("--env", f"V{index}={'x' * 120_000}")] + ["--", "true"],
         5,
         "makes the job larger than 65,536 bytes",
     ),
     "argument-that-is-no-text": (["--", "echo", "\udcff"], 2, "is not UTF-8"),
-    "variable-that-is-no-text": (["--env", "V=\udcff", "--", "true"], 2, "is not UTF-8"),
 }
 
 
@@ -80,9 +73,7 @@ def test_a_job_that_cannot_be_is_refused_before_it_exists(cluster: Cluster) -> N
 #: Programs that cannot be started: options and command, the task's exit code, and its reason.
 UNSTARTABLE = {
     "no-such-program": (["--", "no-such-program"], 127, "there is no program 'no-such-program' on this host"),
-    "no-such-path": (["--", "./missing"], 127, "there is no program './missing' on this host"),
     "not-executable": (["--", "/etc/passwd"], 126, "'/etc/passwd' is not a program that may be executed"),
-    "a-directory": (["--", "/"], 126, "'/' is not a program that may be executed"),
     "no-such-workdir": (["--workdir", "/nowhere", "--", "true"], 126, "the working directory '/nowhere' does not exist"),
     "impossible-workdir": (["--workdir", "/" + "x" * 300, "--", "true"], 126, "the working directory cannot be used"),
 }

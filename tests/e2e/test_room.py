@@ -61,8 +61,11 @@ def _terminate(cluster: Cluster, job: str) -> None:
     cluster.terminate(job)
 
 
-@pytest.mark.parametrize("end", [_succeed, _fail, _cancel, _terminate], ids=lambda end: end.__name__.strip("_"))
-@pytest.mark.parametrize("replicas", [1, 2], ids=["one-task", "two-tasks"])
+@pytest.mark.parametrize(
+    ("end", "replicas"),
+    [(_succeed, 1), (_fail, 2), (_cancel, 1), (_cancel, 2), (_terminate, 1), (_terminate, 2)],
+    ids=lambda value: value.__name__.strip("_") if callable(value) else f"{value}-tasks",
+)
 def test_what_a_job_took_is_free_again_however_it_ends(
     cluster: Cluster, end: Callable[[Cluster, str], None], replicas: int
 ) -> None:

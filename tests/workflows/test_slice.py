@@ -121,6 +121,19 @@ async def test_a_host_that_comes_back_while_its_slice_ends_is_offered_again(clus
     assert (await cluster.snapshot()).total_hosts == 1
 
 
+async def test_a_cancelled_slice_takes_its_hosts_out(cluster: Cluster) -> None:
+    """Cancel in the Web UI is somebody's way to take a machine away; no job may be sent there afterwards."""
+    host = await cluster.join()
+    await cluster.slice(host.host).cancel()
+    await cluster.until(lambda: _none_left(cluster))
+
+    assert await cluster.shown_end(cluster.slice(host.host)) == "CANCELED"
+
+
+async def _none_left(cluster: Cluster) -> bool:
+    return (await cluster.snapshot()).total_hosts == 0
+
+
 async def test_a_lost_incarnation_that_reports_late_is_not_offered(cluster: Cluster) -> None:
     """Its report was under way when it died; a job sent there would wait for nobody."""
     host = await cluster.join()

@@ -40,8 +40,9 @@ async def test_one_failed_task_ends_the_job_and_its_siblings(cluster: Cluster) -
     status = await cluster.end(job)
 
     assert status.state is JobState.FAILED
-    assert status.reason == "task 1: exited with code 7"
+    assert status.reason == "1 failed, more than max_task_failures 0; task 1: exited with code 7"
     assert [task.state for task in status.tasks] == [TaskState.KILLED, TaskState.FAILED, TaskState.KILLED]
+    assert status.tasks[0].reason == f"the job ended FAILED: {status.reason}"
     assert [await cluster.shown_end(cluster.task(job, i)) for i in range(3)] == ["CANCELED", "FAILED", "CANCELED"]
     assert await cluster.nothing_held()
 

@@ -1,0 +1,102 @@
+"""What `--json` promises to programs: these keys, these types, in one place. A change here breaks somebody's script."""
+
+from iris.cli import render
+from iris.client.views import Explanation, JobRow, Submitted
+from iris.jobs import JobStatus
+from iris.states import JobState, TaskState
+from iris.workflows.messages import HostView
+from tests.builders import a_host, a_task, at, some
+
+NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:01:00Z"
+
+
+def test_submit_names_the_job_its_workflow_and_its_page() -> None:
+    """`submit --json` prints the accepted job as it is."""
+    submitted = Submitted(id="ada/train", workflow_id="c/job/ada/train", run_id="r1", ui="http://ui/r1")
+    assert submitted.model_dump() == {
+        "id": "ada/train",
+        "workflow_id": "c/job/ada/train",
+        "run_id": "r1",
+        "ui": "http://ui/r1",
+    }
+
+
+def test_status_has_the_job_and_each_task_and_null_for_what_is_not_yet() -> None:
+    """Times in ISO 8601 with their zone, states as bare words."""
+    done = a_task(state=TaskState.FAILED, attempt=2, host="h1", exit_code=3, reason="exited with code 3", failures=2)
+    status = JobStatus(
+        id="ada/train",
+        state=JobState.RUNNING,
+        reason="why",
+        user="ada",
+        submitted_at=at(0),
+        started_at=at(60),
+        tasks=(done, a_task(index=1, key="internal")),
+    )
+    assert render.status_json(status) == {
+        "id": "ada/train",
+        "state": "RUNNING",
+        "reason": "why",
+        "user": "ada",
+        "submitted_at": NOON,
+        "started_at": LATER,
+        "finished_at": None,
+        "tasks": [
+            {"index": 0, "state": "FAILED", "host": "h1", "attempt": 2, "exit_code": 3, "reason": "exited with code 3"},
+            {"index": 1, "state": "PENDING", "host": None, "attempt": 0, "exit_code": None, "reason": ""},
+        ],
+    }
+
+
+def test_jobs_are_rows_of_id_state_user_and_time() -> None:
+    """The command is for people's lists only."""
+    row = JobRow(id="ada/train", state=JobState.SUCCEEDED, user="ada", submitted_at=at(0), command="python train.py")
+    assert render.row_json(row) == {"id": "ada/train", "state": "SUCCEEDED", "user": "ada", "submitted_at": NOON}
+
+
+def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
+    """CPU in cores, sizes in bytes, devices counted; only what is short is there."""
+    explanation = Explanation(
+        id="ada/train",
+        state=JobState.PENDING,
+        code="BUSY",
+        message="needs more",
+        needed={"cpu": 1500, "memory": 2**30, "disk": 5, "device": 4},
+        free={"cpu": 500, "memory": 0, "disk": 0, "device": 0},
+    )
+    assert render.explanation_json(explanation) == {
+        "id": "ada/train",
+        "state": "PENDING",
+        "code": "BUSY",
+        "message": "needs more",
+        "needed": {"cpu": 1.5, "memory_bytes": 2**30, "disk_bytes": 5, "devices": 4},
+        "free": {"cpu": 0.5, "memory_bytes": 0, "disk_bytes": 0, "devices": 0},
+    }
+
+
+def test_a_host_shows_what_it_offers_what_is_free_and_what_runs() -> None:
+    """A device with kind, variant and count; attributes as they were given."""
+    host = a_host("h1", some(cpu=8, memory=1, disk=1, device="gpu:H100:8"), attributes={"zone": "a", "rank": 3})
+    free = {"cpu": 7500, "memory": 5, "disk": 6, "device": 2}
+    assert render.host_json(HostView(host=host, free=free, running=("ada/train:0",))) == {
+        "id": "h1",
+        "state": "READY",
+        "slice": "slice-of-h1",
+        "resources": {
+            "cpu": 8.0,
+            "memory_bytes": 2**30,
+            "disk_bytes": 2**30,
+            "device": {"kind": "gpu", "variant": "H100", "count": 8},
+        },
+        "free": {"cpu": 7.5, "memory_bytes": 5, "disk_bytes": 6, "devices": 2},
+        "attributes": {"zone": "a", "rank": 3},
+        "running": ["ada/train:0"],
+    }
+
+
+def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
+    """`device` is always there, so that a script need not ask."""
+    view = HostView(host=a_host(offers=some(cpu=4)), free=some(cpu=4).amounts(), running=())
+    shown = render.host_json(view)
+    assert shown["resources"]["device"] is None
+    assert shown["running"] == []
