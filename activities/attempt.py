@@ -62,13 +62,13 @@ class Attempt:
         self._dir = directory
         self._env = env
         self._started_at = datetime.now(UTC)
-        self._state = AttemptState.of(task.key, token, self._started_at)
-        (directory / "work").mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         self._stdout, self._stderr = directory / "stdout", directory / "stderr"
         self._stdout.touch()
         self._stderr.touch()
         self._logs = LogShipper(store, task.logs, self._stdout, self._stderr)
-        self._save()
+        # Before there is a program: whoever finds a directory without this file knows that nothing runs.
+        (directory / "state.json").write_text(AttemptState.of(task.key, token, self._started_at).model_dump_json())
         self._program: Program | None = None
         self._stopping: asyncio.Task[None] | None = None
         #: Set by whoever ends the attempt before the program does: the outcome it then has.
@@ -107,15 +107,17 @@ class Attempt:
             self._program.signal(signal.SIGKILL)
 
     async def _run(self) -> TaskOutcome:
-        workdir = Path(self._task.workdir) if self._task.workdir else self._dir / "work"
+        if self._task.workdir is None:
+            workdir = self._dir / "work"
+            workdir.mkdir()
+        else:
+            workdir = Path(self._task.workdir)
         try:
             self._program = await start(self._task.command, self._env, workdir, self._stdout, self._stderr)
         except CannotStart as error:
             self._logs.say(str(error))
             await self._ship_rest()
             return self._outcome(TaskState.FAILED, str(error), error.exit_code)
-        self._state.pid = self._program.pid
-        self._save()
         if self._verdict is not None:  # ended while it was being started
             self.end(self._verdict.state, self._verdict.reason)
         exited = asyncio.create_task(self._program.wait())
@@ -164,7 +166,11 @@ class Attempt:
         while True:
             try:
                 await self._handle.heartbeat(
-                    {"state": TaskState.RUNNING, "pid": self._state.pid, "since": self._started_at.isoformat()},
+                    {
+                        "state": TaskState.RUNNING,
+                        "pid": self._program.pid if self._program else None,
+                        "since": self._started_at.isoformat(),
+                    },
                     rpc_timeout=RPC_TIMEOUT,
                 )
                 heard = time.monotonic()
@@ -213,12 +219,6 @@ class Attempt:
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(self._cluster))
         with contextlib.suppress(RPCError):
             await scheduler.signal("deliver", Batch(messages=(Release(key=self._task.key),)), rpc_timeout=RPC_TIMEOUT)
-
-    def _save(self) -> None:
-        """Whole or not at all: an agent that dies while writing leaves the previous state."""
-        fresh = self._dir / "state.new"
-        fresh.write_text(self._state.model_dump_json())
-        fresh.replace(self._dir / "state.json")
 
 
 def _signal_name(number: int) -> str:

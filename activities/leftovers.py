@@ -20,7 +20,6 @@ class AttemptState(BaseModel):
     #: The activity's task token, in base64: whoever has it can complete the attempt.
     token: str
     started_at: datetime
-    pid: int | None = None
 
     @classmethod
     def of(cls, key: str, token: bytes, started_at: datetime) -> Self:

@@ -10,6 +10,7 @@ does not mind.
 
 import asyncio
 import logging
+import time
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 #: Bounds a batch to some hundred kilobytes, below the 2 MiB that one payload may have.
 MAX_BATCH = 500
+#: The longest pause between two batches, in seconds.
+MAX_PAUSE = 0.1
 #: Between two tries while the scheduler or the server is away.
 RETRY_EVERY = 0.5
 
@@ -50,6 +53,7 @@ class Outbox:
             batch, self._waiting = live[:MAX_BATCH], live[MAX_BATCH:]
             if not batch:
                 continue
+            began = time.monotonic()
             try:
                 reply = await self._scheduler.execute_update(
                     "exchange", Batch(messages=tuple(message for message, _ in batch)), result_type=Answers
@@ -63,3 +67,6 @@ class Outbox:
             for (_, waiter), answer in zip(batch, reply.answers, strict=True):
                 if not waiter.done():
                     waiter.set_result(answer)
+            if len(batch) > 1:
+                # A crowd: let the next batch grow for another round trip, so that the scheduler has fewer and larger ones.
+                await asyncio.sleep(min(MAX_PAUSE, time.monotonic() - began))

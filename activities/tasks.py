@@ -46,6 +46,9 @@ def base_env() -> dict[str, str]:
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
+Leftovers = list[tuple[Path, leftovers.AttemptState]]
+
+
 class Tasks:
     """The attempts on one incarnation of one host.
 
@@ -84,13 +87,16 @@ class Tasks:
             life.add_done_callback(self._ended)
         activity.raise_complete_async()
 
-    async def bury_leftovers(self) -> None:
-        """Before the first attempt: kill and report what an earlier agent of this host left behind."""
+    def kill_leftovers(self) -> Leftovers:
+        """What an earlier agent of this host left behind, its processes killed: before this one takes any work."""
         left = leftovers.find(self._attempts_dir)
-        if not left:
-            return
-        killed = leftovers.kill({state.key for _, state in left})
-        logger.warning("an earlier agent left %d attempt(s) behind; %d process(es) killed", len(left), killed)
+        if left:
+            killed = leftovers.kill({state.key for _, state in left})
+            logger.warning("an earlier agent left %d attempt(s) behind; %d process(es) killed", len(left), killed)
+        return left
+
+    async def report_leftovers(self, left: Leftovers) -> None:
+        """Report them lost: once this agent is known, so that their jobs are not sent to the dead one again."""
         for directory, state in left:
             outcome = TaskOutcome(
                 state=TaskState.WORKER_FAILED,

@@ -1,9 +1,9 @@
 """Throughput, and what a job costs: many trivial jobs with a fixed number under way.
 
-Both sides are driven by the same code: start, wait for the result. Rounds take turns, in changing order, and medians count,
-because a laptop's cores are shared. Server CPU is that of the server's process from the start of a round until a second after its
-end, when the work it puts off is done. Events are those of every workflow on the side in question, the scheduler's and
-autoscaler's included.
+Both sides are driven by the same code: start, wait for the result. Rounds take turns, in changing order; medians count, and a
+ratio is the median of those of neighbouring rounds, because a machine's cores are shared. Server CPU is that of the server's
+process from the start of a round until a second after its end, when the work it puts off is done. Events are those of every
+workflow on the side in question, the scheduler's and autoscaler's included.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ One = Callable[[str], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Round:
-    """Per job: seconds on the clock, and CPU seconds of the server, of who serves workflows and of who runs the jobs."""
+    """Jobs a second; and per job the CPU milliseconds of the server, of who serves workflows and of who runs the jobs."""
 
-    seconds: float
+    rate: float
     server: float
     workflows: float
     jobs: float
@@ -63,43 +63,26 @@ async def _measure(ground: Ground, jobs: int, rounds: int) -> list[Row]:
 
 
 def _rows(results: dict[str, list[Round]], grown: dict[str, dict[str, int]], jobs: int) -> list[Row]:
-    def mid(side: str, what: Callable[[Round], float]) -> float:
-        return median(what(result) for result in results[side])
+    pairs = list(zip(results["iris"], results["floor"], strict=True))
 
-    done = jobs * len(results["iris"])
+    def row(
+        what: str, of: Callable[[Round], float], target: float | None = None, *, note: str = "", at_least: bool = False
+    ) -> Row:
+        iris, bare = ([of(one) for one in results[side]] for side in ("iris", "floor"))
+        ratio = median(of(ours) / of(theirs) for ours, theirs in pairs)
+        return Row(what, median(iris), median(bare), target, at_least, ratio, note=note)
+
+    done = jobs * len(pairs)
     others = ", ".join(f"{kind} {count / done:.2f}" for kind, count in grown["iris"].items())
-    rates = "; ".join(f"{side} " + " ".join(f"{1 / result.seconds:.0f}" for result in results[side]) for side in results)
+    rates = " ".join(f"{ours.rate:.0f}/{theirs.rate:.0f}" for ours, theirs in pairs)
+    load = f"{jobs} jobs, {CONCURRENCY} under way; rounds: {rates}"
+    events = (sum(grown["iris"].values()) / done, sum(grown["floor"].values()) / done)
     return [
-        Row(
-            "jobs per second",
-            1 / mid("iris", lambda one: one.seconds),
-            1 / mid("floor", lambda one: one.seconds),
-            0.75,
-            at_least=True,
-            note=f"{jobs} jobs, {CONCURRENCY} under way; rounds: {rates}",
-        ),
-        Row(
-            "server CPU, ms a job", 1000 * mid("iris", lambda one: one.server), 1000 * mid("floor", lambda one: one.server), 1.35
-        ),
-        Row(
-            "control plane CPU, ms a job",
-            1000 * mid("iris", lambda one: one.workflows),
-            1000 * mid("floor", lambda one: one.workflows),
-            note="floor: its workflow worker",
-        ),
-        Row(
-            "agent CPU, ms a job",
-            1000 * mid("iris", lambda one: one.jobs),
-            1000 * mid("floor", lambda one: one.jobs),
-            note="with the programs it runs; floor: its activity worker",
-        ),
-        Row(
-            "history events a job",
-            sum(grown["iris"].values()) / done,
-            sum(grown["floor"].values()) / done,
-            format="{:.2f}",
-            note=others,
-        ),
+        row("jobs per second", lambda one: one.rate, 0.75, note=load, at_least=True),
+        row("server CPU, ms a job", lambda one: one.server, 1.35),
+        row("control plane CPU, ms a job", lambda one: one.workflows, note="floor: its workflow worker"),
+        row("agent CPU, ms a job", lambda one: one.jobs, note="with the programs it runs; floor: its activity worker"),
+        Row("history events a job", *events, format="{:.2f}", note=others),
     ]
 
 
@@ -122,8 +105,8 @@ async def _round(ground: Ground, side: str, one: One, jobs: int) -> Round:
     await _drive(one, jobs)
     seconds = time.perf_counter() - begun
     await asyncio.sleep(SETTLE)
-    server, workflow, job = ((after - was) / jobs for was, after in zip(before, spent(), strict=True))
-    return Round(seconds / jobs, server, workflow, job)
+    server, workflow, job = (1000 * (after - was) / jobs for was, after in zip(before, spent(), strict=True))
+    return Round(jobs / seconds, server, workflow, job)
 
 
 async def _drive(one: One, jobs: int) -> None:

@@ -13,6 +13,7 @@ class Row:
     Args:
         target: None: a number worth knowing that nothing was promised of.
         at_least: the target is a lower bound; else it is an upper one.
+        ratio: where it is not simply that of the two numbers.
         format: how a number of this kind is written.
         note: what is behind the numbers.
     """
@@ -22,13 +23,16 @@ class Row:
     floor: float | None = None
     target: float | None = None
     at_least: bool = False
+    ratio: float | None = None
     format: str = "{:.1f}"
     note: str = ""
 
     @property
     def judged(self) -> float:
         """The number that the target is about: a ratio where there is a floor."""
-        return self.iris if self.floor is None else self.iris / self.floor
+        if self.floor is None:
+            return self.iris
+        return self.iris / self.floor if self.ratio is None else self.ratio
 
     @property
     def met(self) -> bool | None:

@@ -4,9 +4,7 @@ The workers must not share slots: a job's workflow task holds one while it waits
 shared pool a burst of jobs would starve the very workflow they wait for.
 """
 
-import asyncio
 import logging
-import signal
 from datetime import timedelta
 
 from pydantic import BaseModel, ConfigDict
@@ -22,6 +20,7 @@ from iris.activities.fleet import Fleet
 from iris.activities.notices import Couriers
 from iris.activities.outbox import Outbox
 from iris.client.connection import connect
+from iris.worker_agents.process import rest_memory, stop_event
 from iris.workflows.attributes import keywords
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
@@ -57,9 +56,8 @@ async def serve(options: ControlPlaneOptions) -> None:
     Raises:
         Unreachable: the Temporal service does not answer.
     """
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
+    rest_memory()
     client = await connect(options.address, options.namespace)
     await register_search_attributes(client)
     control, planner = make_workers(client, options.cluster)

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import fcntl
 import logging
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from iris.resources import Device
 from iris.slices import SliceState, SliceStatus
 from iris.store import Store
 from iris.worker_agents.probe import describe_host, probe
+from iris.worker_agents.process import rest_memory, stop_event
 from iris.workflows.attributes import keywords
 from iris.workflows.messages import HostLost, HostReady, SliceInput
 from iris.workflows.slice import SliceWorkflow
@@ -72,9 +72,8 @@ async def serve(options: AgentOptions) -> None:
     """
     attempts = options.directory / "attempts"
     attempts.mkdir(parents=True, exist_ok=True)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
+    rest_memory()
     with _only_agent(options), _keeper(attempts):
         store = Store(options.store)
         while not stop.is_set():
@@ -102,7 +101,7 @@ class _Incarnation:
         self._tasks = Tasks(client, store, options.cluster, host, options.directory)
 
     async def live(self) -> None:
-        await self._tasks.bury_leftovers()
+        left = self._tasks.kill_leftovers()
         worker = Worker(
             self._client,
             task_queue=names.host_queue(self._cluster, self._host.id),
@@ -112,6 +111,7 @@ class _Incarnation:
         )
         async with worker:
             await self._report()
+            await self._tasks.report_leftovers(left)
             logger.info("host %s (%s) takes work: %s", self._host.id, self._host.incarnation, self._host.resources)
             given_up = await self._watch()
             if given_up:

@@ -29,6 +29,7 @@ from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_re
 from iris.client.connection import connect
 from iris.errors import IrisError, Rejected, Unreachable
 from iris.platforms.local import LocalHost, agent_command
+from iris.worker_agents.process import stop_event
 
 logger = logging.getLogger(__name__)
 
@@ -73,10 +74,7 @@ async def supervise(options: LocalClusterOptions) -> None:
     directory = cluster_dir(options.name)
     with _lock(directory, options.name):
         clear_leftovers(options.name)
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        cluster = _LocalCluster(options, directory, stop)
+        cluster = _LocalCluster(options, directory, stop_event())
         try:
             await cluster.run()
         finally:

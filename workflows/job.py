@@ -33,7 +33,8 @@ class JobWorkflow:
         self._job = job
         self._submitted_at = job.submitted_at or workflow.info().workflow_start_time
         self._tasks = list(job.tasks) or [TaskStatus(index=index) for index in range(job.spec.replicas)]
-        self._shown_state = JobState.PENDING
+        #: What lists show; a short job is spared the events until it has ended otherwise than well.
+        self._shown_state: JobState | None = None
         #: What tasks that are ended by their job show as their reason.
         self._why_ended = "cancelled"
         self._life = TaskLife(self._task_input(0), self._life_changed, self._renew) if job.spec.replicas == 1 else None
@@ -48,10 +49,11 @@ class JobWorkflow:
                 await self._run_tasks()
         except asyncio.CancelledError:
             self._describe()
-            show_state(self.status().state)
+            self._show(self.status().state)
             raise
         status = self.status()
-        show_state(status.state)
+        if status.state is not JobState.SUCCEEDED or self._shown_state is not None:
+            self._show(status.state)
         # The history keeps the end of a large job short; the query has all of it.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
@@ -149,7 +151,6 @@ class JobWorkflow:
                 {
                     names.SA_CLUSTER: self._job.cluster,
                     names.SA_KIND: names.KIND_TASK,
-                    names.SA_STATE: TaskState.PENDING,
                     names.SA_USER: self._job.spec.user,
                     names.SA_PARENT: self._job.spec.id,
                     names.SA_PRIORITY: self._job.spec.band,
@@ -188,11 +189,16 @@ class JobWorkflow:
     def _describe(self) -> None:
         status = self.status()
         workflow.set_current_details(details.job_details(self._job.spec, status))
-        # RUNNING is shown in lists only once a host has reported it: a short job is spared the event.
-        runs = any(task.state is TaskState.RUNNING for task in self._tasks)
-        if runs and self._shown_state is JobState.PENDING:
-            self._shown_state = JobState.RUNNING
-            show_state(JobState.RUNNING)
+        # PENDING is shown once it has to wait, RUNNING once a host has reported it.
+        if any(task.state is TaskState.RUNNING for task in self._tasks):
+            self._show(JobState.RUNNING)
+        elif status.state is JobState.PENDING and status.reason:
+            self._show(JobState.PENDING)
+
+    def _show(self, state: JobState) -> None:
+        if state is not self._shown_state:
+            self._shown_state = state
+            show_state(state)
 
     def _reason(self, state: JobState) -> str:
         """The first task's reason that explains the state, with the task's number where there are several."""

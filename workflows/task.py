@@ -38,8 +38,8 @@ class TaskWorkflow:
             raise
         finally:
             teller.cancel()
-        show_state(status.state)
         if status.state is not TaskState.SUCCEEDED:
+            show_state(status.state)
             raise ApplicationError(status.reason, status, type=status.state, non_retryable=True)
         return status
 

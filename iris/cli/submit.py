@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import secrets
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,10 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, detach: bool, quiet: b
     """
     if needs_no_cluster and (detach or quiet or as_json):
         raise click.UsageError("--local ends with the job, so it cannot be combined with -d, -q or --json")
-    job = asyncio.run(_submit(ctx.find_root().obj["cluster"], needs_no_cluster, options, detach, quiet, as_json))
+    try:
+        job = asyncio.run(_submit(ctx.find_root().obj["cluster"], needs_no_cluster, options, detach, quiet, as_json))
+    except asyncio.CancelledError:  # by SIGTERM, see below
+        raise KeyboardInterrupt from None
     if job is not None:
         raise job
 
@@ -66,6 +70,10 @@ async def _submit(
 ) -> IrisError | None:
     async with contextlib.AsyncExitStack() as stack:
         if needs_no_cluster:
+            task = asyncio.current_task()
+            assert task is not None
+            # The cluster must not outlive the command, however it is ended.
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
             client = await stack.enter_async_context(_own_cluster())
         else:
             client = await IrisClient.connect(cluster)

@@ -31,7 +31,7 @@ from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribu
 from iris.errors import NotFound, Rejected, Unreachable, WaitTimeout
 from iris.jobs import JobSpec, JobStatus
 from iris.placement import Refusal, RefusalCode
-from iris.states import JobState, TaskState
+from iris.states import TaskState
 from iris.units import format_duration
 from iris.workflows.attributes import keywords
 from iris.workflows.job import JobWorkflow
@@ -86,7 +86,6 @@ class IrisClient:
                         {
                             names.SA_CLUSTER: self.cluster.name,
                             names.SA_KIND: names.KIND_JOB,
-                            names.SA_STATE: JobState.PENDING,
                             names.SA_USER: spec.user,
                             names.SA_PRIORITY: spec.band,
                         }

@@ -39,6 +39,15 @@ def _compress(payload: Payload) -> Payload:
     return Payload(metadata={"encoding": _ENCODING}, data=zlib.compress(payload.SerializeToString(), level=1))
 
 
+class SharedConverter(PydanticPayloadConverter):
+    """One converter for all: the SDK makes one for every activation of a workflow, each with its type adapters to build anew."""
+
+    _shared = PydanticPayloadConverter()
+
+    def __init__(self) -> None:
+        self.__dict__ = self._shared.__dict__
+
+
 class IrisPlugin(SimplePlugin):
     """What every client, worker and replayer of Iris has in common.
 
@@ -49,7 +58,7 @@ class IrisPlugin(SimplePlugin):
     def __init__(self) -> None:
         super().__init__(
             "iris",
-            data_converter=DataConverter(payload_converter_class=PydanticPayloadConverter, payload_codec=CompressionCodec()),
+            data_converter=DataConverter(payload_converter_class=SharedConverter, payload_codec=CompressionCodec()),
             workflow_runner=UnsandboxedWorkflowRunner(),
         )
 
