@@ -118,7 +118,10 @@ class Attempt:
             self._logs.say(str(error))
             await self._ship_rest()
             return self._outcome(TaskState.FAILED, str(error), error.exit_code)
-        if self._verdict is not None:  # ended while it was being started
+        # It may have been ended while it was being started.
+        if self._given_up:
+            self._program.signal(signal.SIGKILL)
+        elif self._verdict is not None:
             self.end(self._verdict.state, self._verdict.reason)
         exited = asyncio.create_task(self._program.wait())
         beside = [asyncio.create_task(work) for work in (self._heartbeat(), self._limit())]

@@ -4,8 +4,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.errors import IllegalMove
 from iris.hosts import Host
+from iris.states import step
 
 
 class SliceState(StrEnum):
@@ -39,10 +39,7 @@ def move_slice(now: SliceState, to: SliceState) -> SliceState:
     Raises:
         IllegalMove: the table has no such step.
     """
-    if to not in SLICE_MOVES[now]:
-        allowed = ", ".join(sorted(SLICE_MOVES[now])) or "nothing: it has ended"
-        raise IllegalMove(f"a slice that is {now} cannot become {to}; from {now} it may become {allowed}")
-    return to
+    return step(SLICE_MOVES, now, to, "a slice")
 
 
 class SliceStatus(BaseModel):

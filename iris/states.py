@@ -6,10 +6,13 @@ Rule 2: a job has no life of its own. Its state is derived from its tasks by `ro
 What is *not* here: who pays for a failed attempt (`retries.py`), and when to look (the workflows).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import TypeVar
 
 from iris.errors import IllegalMove
+
+State = TypeVar("State", bound=StrEnum)
 
 
 class TaskState(StrEnum):
@@ -69,9 +72,18 @@ def move_task(now: TaskState, to: TaskState) -> TaskState:
     Raises:
         IllegalMove: the table has no such step.
     """
-    if to not in TASK_MOVES[now]:
-        allowed = ", ".join(sorted(TASK_MOVES[now])) or "nothing: it has ended"
-        raise IllegalMove(f"a task that is {now} cannot become {to}; from {now} it may become {allowed}")
+    return step(TASK_MOVES, now, to, "a task")
+
+
+def step(moves: Mapping[State, frozenset[State]], now: State, to: State, what: str) -> State:
+    """The new state of something whose life is this table.
+
+    Raises:
+        IllegalMove: the table has no such step.
+    """
+    if to not in moves[now]:
+        allowed = ", ".join(sorted(moves[now])) or "nothing: it has ended"
+        raise IllegalMove(f"{what} that is {now} cannot become {to}; from {now} it may become {allowed}")
     return to
 
 
