@@ -34,6 +34,11 @@ def eventually(look: Callable[[], T], within: float = 20.0, every: float = 0.1) 
         time.sleep(every)
 
 
+def _as_in_a_terminal() -> None:
+    """A shell that starts the tests in the background has them, and what they start, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Ran(NamedTuple):
     """A command that has ended."""
 
@@ -58,7 +63,14 @@ class Running:
         self._out, self._err = said / "out", said / "err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                arguments, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+                arguments,
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                preexec_fn=_as_in_a_terminal,
             )
 
     @property
