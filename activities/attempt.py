@@ -75,6 +75,10 @@ class Attempt:
         self._verdict: TaskOutcome | None = None
         #: The server no longer wants to hear of the attempt.
         self._given_up = False
+        #: When the program ended; nothing changes its outcome after that.
+        self._finished_at: datetime | None = None
+        #: When the last report that arrived was sent, on this machine's monotonic clock; at first, when the attempt was taken.
+        self._heard = time.monotonic()
 
     async def live(self) -> None:
         """Run the program to its end and report; returns when the server has the outcome or does not want it."""
@@ -87,12 +91,16 @@ class Attempt:
             if self._program is not None:
                 self._program.signal(signal.SIGKILL)
             outcome = self._outcome(TaskState.WORKER_FAILED, f"the attempt could not go on on this host: {error}")
+            if self._program is None:  # it never started, so nobody pays, and the next try waits a little
+                outcome = outcome.model_copy(update={"started_at": None})
             await report(self._handle, outcome, self._task.key)
         finally:
             shutil.rmtree(self._dir, ignore_errors=True)
 
     def end(self, state: TaskState, reason: str) -> None:
-        """End the program: SIGTERM, the job's grace, SIGKILL. The first reason counts."""
+        """End the program: SIGTERM, the job's grace, SIGKILL. The first reason counts; a program that has ended needs none."""
+        if self._finished_at is not None:
+            return
         if self._verdict is None:
             self._verdict = TaskOutcome(state=state, reason=reason)
         if self._program is not None and self._stopping is None:
@@ -102,7 +110,6 @@ class Attempt:
         """The attempt has a successor or is about to: end it at once and tell nobody."""
         logger.warning("attempt %s is killed: %s", self._task.key, reason)
         self._given_up = True
-        self._verdict = TaskOutcome(state=TaskState.KILLED, reason=reason)
         if self._program is not None:
             self._program.signal(signal.SIGKILL)
 
@@ -124,6 +131,7 @@ class Attempt:
         elif self._verdict is not None:
             self.end(self._verdict.state, self._verdict.reason)
         exited = asyncio.create_task(self._program.wait())
+        exited.add_done_callback(lambda _: self._finished())
         beside = [asyncio.create_task(work) for work in (self._heartbeat(), self._limit())]
         try:
             while not exited.done():
@@ -136,6 +144,9 @@ class Attempt:
                 work.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
         return self._judge(status)
+
+    def _finished(self) -> None:
+        self._finished_at = datetime.now(UTC)
 
     def _judge(self, status: int) -> TaskOutcome:
         """The outcome of a program that ended with this status."""
@@ -157,37 +168,46 @@ class Attempt:
             exit_code=exit_code,
             signal=signal_name,
             started_at=self._started_at,
-            finished_at=datetime.now(UTC),
+            finished_at=self._finished_at or datetime.now(UTC),
             last_lines=self._logs.last_lines,
         )
 
     async def _heartbeat(self) -> None:
-        """Announce the attempt, then keep it alive on the server; learn there that it is cancelled or given up."""
+        """Announce the attempt, then keep it alive on the server; learn there that it is cancelled or given up.
+
+        The time of the last contact is that of the last report's *sending*: the server's minute starts when it arrives.
+        """
         await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())
-        await self._announce()
-        heard = time.monotonic()
-        while True:
-            try:
-                await self._handle.heartbeat(
-                    {
-                        "state": TaskState.RUNNING,
-                        "pid": self._program.pid if self._program else None,
-                        "since": self._started_at.isoformat(),
-                    },
-                    rpc_timeout=RPC_TIMEOUT,
-                )
-                heard = time.monotonic()
-            except AsyncActivityCancelledError:
-                heard = time.monotonic()
+        announcing = asyncio.create_task(self._announce())
+        try:
+            while (left := self._heard + FENCE.total_seconds() - time.monotonic()) > 0:
+                await self._beat(min(RPC_TIMEOUT, timedelta(seconds=left)))
+                if self._given_up:
+                    return
+                await asyncio.sleep(HEARTBEAT_EVERY.total_seconds())
+            self.give_up(f"no contact with the server for {format_duration(FENCE)}")
+        finally:
+            announcing.cancel()
+
+    async def _beat(self, patience: timedelta) -> None:
+        details = {
+            "state": TaskState.RUNNING,
+            "pid": self._program.pid if self._program else None,
+            "since": self._started_at.isoformat(),
+        }
+        sent = time.monotonic()
+        try:
+            await self._handle.heartbeat(details, rpc_timeout=patience)
+            self._heard = sent
+        except AsyncActivityCancelledError as error:
+            self._heard = sent
+            if error.details is None or error.details.cancel_requested:  # else it is paused or reset, which programs cannot be
                 self.end(TaskState.KILLED, "cancelled")
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    self.give_up("the server has given it up")
-                    return
-                if time.monotonic() - heard > FENCE.total_seconds():
-                    self.give_up(f"no contact with the server for {format_duration(FENCE)}")
-                    return
-            await asyncio.sleep(HEARTBEAT_EVERY.total_seconds())
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                self.give_up("the server has given it up")
+        except Exception:  # whatever it is, it was no contact: the fence must go on counting
+            logger.exception("the report of attempt %s failed", self._task.key)
 
     async def _announce(self) -> None:
         progress = TaskProgress(key=self._task.key, state=TaskState.RUNNING, at=self._started_at)
@@ -210,8 +230,10 @@ class Attempt:
         """Store what is left of the output. A store that stays away costs the rest of the logs, not the outcome."""
         if self._stopping is not None:
             self._stopping.cancel()
-        deadline = time.monotonic() + STORE_PATIENCE.total_seconds()
+        stored, deadline = 0, time.monotonic() + STORE_PATIENCE.total_seconds()
         while not await self._logs.ship(ended=True):
+            if self._logs.stored > stored:
+                stored, deadline = self._logs.stored, time.monotonic() + STORE_PATIENCE.total_seconds()
             if time.monotonic() > deadline:
                 logger.error("the last output of %s could not be stored and is lost", self._task.key)
                 return

@@ -54,8 +54,11 @@ class LogShipper:
         self._store = store
         self._prefix = prefix
         self._tails = (_Tail(stdout, Stream.STDOUT), _Tail(stderr, Stream.STDERR))
-        self._sequence = 0
+        #: How many chunks have been stored.
+        self.stored = 0
         self._buffer = bytearray()
+        #: What is to be stored next, fixed since the first try.
+        self._chunk = b""
         self._buffered_at = 0.0
         self._last: list[bytes] = []
         #: There is more to read right now; when the store is away, there is no hurry.
@@ -83,15 +86,19 @@ class LogShipper:
         if not more and (ended or due):
             for tail in self._tails:
                 self._add(tail.stream, tail.lines.flush(ended=ended))
-        if self._buffer and (ended or due or len(self._buffer) >= CHUNK):
+        if not self._chunk and self._buffer and (ended or due or len(self._buffer) >= CHUNK):
+            self._chunk = bytes(self._buffer)
+            self._buffer.clear()
+        if self._chunk:
             try:
-                await self._store.put(names.log_chunk(self._prefix, self._sequence), bytes(self._buffer))
+                # Again exactly these bytes after a failure: it may have been stored all the same, and been read.
+                await self._store.put(names.log_chunk(self._prefix, self.stored), self._chunk)
             except (OSError, BaseError) as error:
                 logger.warning("logs of %s could not be stored, trying again: %s", self._prefix, error)
                 self.behind = False
                 return False
-            self._sequence += 1
-            self._buffer.clear()
+            self.stored += 1
+            self._chunk = b""
         self.behind = more
         return not more and not self._buffer
 

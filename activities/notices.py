@@ -54,7 +54,7 @@ class Couriers:
                 break
         kinds = f"'{names.KIND_JOB}', '{names.KIND_TASK}'"
         running = {
-            execution.id
+            (execution.id, names.short_run(execution.run_id))
             async for execution in self._client.list_workflows(
                 f"{names.SA_CLUSTER} = '{ref.cluster}' AND {names.SA_KIND} IN ({kinds}) AND ExecutionStatus = 'Running'"
             )
@@ -62,7 +62,7 @@ class Couriers:
         gone = []
         for owner in owners:
             activity.heartbeat()
-            if owner.owner not in running and not await self._runs(owner):
+            if (owner.owner, owner.key.rpartition("/")[2]) not in running and not await self._runs(owner):
                 gone.append(owner.key)
         return Keys(keys=tuple(gone))
 
@@ -77,4 +77,4 @@ class Couriers:
             return False
         # A later job may have taken the name; the key carries the first run it was made in.
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
-        return owner.key.endswith(f"/{first_run[:13]}")
+        return owner.key.endswith(f"/{names.short_run(first_run)}")

@@ -39,9 +39,14 @@ def attempt_id(job: str, index: int, attempt: int) -> str:
     return f"{job}:{index}@{attempt}"
 
 
+def short_run(run_id: str) -> str:
+    """Enough of a run's id to be unique for ever: for ids that sort by time, the time and a little more."""
+    return run_id[:13]
+
+
 def attempt_key(attempt: str, run_id: str) -> str:
     """What makes an attempt unique for ever: a job's name may be used again, the id of its run may not."""
-    return f"{attempt}/{run_id[:13]}"
+    return f"{attempt}/{short_run(run_id)}"
 
 
 # -- Temporal ------------------------------------------------------------------------------------------------------------------
@@ -124,7 +129,7 @@ MEMO_TASKS = "iris_tasks"
 
 
 def job_logs(job: str, run_id: str) -> str:
-    return f"logs/{job}/{run_id[:13]}"
+    return f"logs/{job}/{short_run(run_id)}"
 
 
 def attempt_logs(job: str, run_id: str, index: int, attempt: int) -> str:
@@ -150,6 +155,5 @@ ENV_ATTEMPT = "IRIS_ATTEMPT"
 ENV_ATTEMPT_KEY = "IRIS_ATTEMPT_KEY"
 ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
-ENV_ADDRESS = "IRIS_ADDRESS"
 #: What a user may not set for a job, because Iris does.
 RESERVED_PREFIX = "IRIS_"

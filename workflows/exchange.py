@@ -35,14 +35,19 @@ async def exchange(cluster: str, message: Message) -> Answer:
         # Not only ActivityError: on replay a local activity's timeout comes bare, as the marker in the history has it.
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error
-    return await workflow.execute_activity_method(
-        Outbox.exchange,
-        envelope,
-        task_queue=names.control_queue(cluster),
-        start_to_close_timeout=policies.EXCHANGE_PATIENT,
-        retry_policy=policies.UNTIL_DONE,
-        summary=f"{message.kind} (the scheduler was slow to answer)",
-    )
+    try:
+        return await workflow.execute_activity_method(
+            Outbox.exchange,
+            envelope,
+            task_queue=names.control_queue(cluster),
+            start_to_close_timeout=policies.EXCHANGE_PATIENT,
+            retry_policy=policies.UNTIL_DONE,
+            summary=f"{message.kind} (the scheduler was slow to answer)",
+        )
+    except FailureError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from error
+        raise
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:

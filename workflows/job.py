@@ -6,10 +6,11 @@ lists, colours and buttons mean what they say.
 """
 
 import asyncio
+from datetime import timedelta
 from typing import NoReturn
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, is_cancelled_exception
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris import details, names
 from iris.jobs import JobStatus, TaskStatus
@@ -22,6 +23,8 @@ from iris.workflows.task_life import TaskLife
 
 #: Children started by one workflow task: each start carries the job's specification, and all of them go in one 4 MiB request.
 STARTS_AT_ONCE = 32
+#: Between two tries to start a task whose id is still in use.
+NAME_IN_USE = timedelta(seconds=5)
 #: Some tens of kilobytes.
 TASKS_IN_RESULT = 100
 
@@ -111,7 +114,9 @@ class JobWorkflow:
         running = [asyncio.create_task(self._run_task(task.index, starts)) for task in self._tasks if task.finished_at is None]
         try:
             while running:
-                _, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                done, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
                 if running and (status := self.status()).state.ended:
                     self._why_ended = f"the job ended {status.state}: {status.reason}"
                     await self._end(running)
@@ -128,8 +133,7 @@ class JobWorkflow:
 
     async def _run_task(self, index: int, starts: asyncio.Semaphore) -> None:
         try:
-            async with starts:
-                child = await self._start_task(index)
+            child = await self._start_task(index, starts)
             status = await child
         except ChildWorkflowError as error:
             status = self._status_of(index, error)
@@ -139,7 +143,16 @@ class JobWorkflow:
             raise
         self._set_task(status)
 
-    async def _start_task(self, index: int) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
+    async def _start_task(self, index: int, starts: asyncio.Semaphore) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
+        while True:
+            try:
+                async with starts:
+                    return await self._start_child(index)
+            except WorkflowAlreadyStartedError:
+                # A task of an earlier job of this name, which was terminated, is still being ended.
+                await workflow.sleep(NAME_IN_USE)
+
+    async def _start_child(self, index: int) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
         return await workflow.start_child_workflow(
             TaskWorkflow.run,
             self._task_input(index),

@@ -16,6 +16,7 @@ from iris.activities.notices import Couriers
 from iris.hosts import headroom
 from iris.ledger import Ledger
 from iris.placement import Placement, Refusal, Request
+from iris.resources import Resources
 from iris.workflows import policies
 from iris.workflows.messages import (
     Answer,
@@ -77,14 +78,16 @@ class SchedulerWorkflow:
     def exchange(self, batch: Batch) -> Answers:
         asked: dict[str, None] = {}
         refusals: dict[str, Refusal] = {}
+        explained: dict[Resources, Refusal] = {}
         for message in batch.messages:
             if isinstance(message, Release) and message.key in self._ledger.queue:
-                refusals[message.key] = self._ledger.explain(message.key)
+                refusals[message.key] = self._explain(message.key, explained)
             self._enter(message)
             if isinstance(message, Ask):
                 asked[message.request.key] = None
         self._settle(told_by_answer=asked)
-        return Answers(answers=tuple(self._answer(message, refusals) for message in batch.messages))
+        explained = {}
+        return Answers(answers=tuple(self._answer(message, refusals, explained) for message in batch.messages))
 
     @workflow.signal(description="Messages from senders that need no answer")
     def deliver(self, batch: Batch) -> None:
@@ -142,7 +145,16 @@ class SchedulerWorkflow:
                 self._notices[placement.key] = placement
         self._describe()
 
-    def _answer(self, message: Message, refusals: dict[str, Refusal]) -> Answer:
+    def _explain(self, key: str, explained: dict[Resources, Refusal]) -> Refusal:
+        """Why the request waits; within a batch, worked out once for all that ask for the same. The query is exact."""
+        request = self._ledger.queue.get(key)
+        if request is None:
+            return self._ledger.explain(key)
+        if request.resources not in explained:
+            explained[request.resources] = self._ledger.explain(key)
+        return explained[request.resources]
+
+    def _answer(self, message: Message, refusals: dict[str, Refusal], explained: dict[Resources, Refusal]) -> Answer:
         if isinstance(message, Release):
             return Answer(refusal=refusals.get(message.key))
         if not isinstance(message, Ask):
@@ -150,7 +162,7 @@ class SchedulerWorkflow:
         key = message.request.key
         if (placement := self._ledger.live.get(key)) is not None:
             return Answer(placement=placement)
-        return Answer(refusal=self._ledger.explain(key))
+        return Answer(refusal=self._explain(key, explained))
 
     async def _tell(self) -> None:
         """Signal the owners of what was placed while they waited; whoever is gone has no use for it."""

@@ -67,7 +67,7 @@ class TaskWorkflow:
 
     async def _tell_parent(self) -> None:
         """Tell the latest news, ever less often: a job's history must not grow with tasks times attempts."""
-        parent = workflow.get_external_workflow_handle(self._task.parent)
+        parent = workflow.get_external_workflow_handle(self._task.parent, run_id=self._task.run_id)
         for pause in NEWS_PAUSES:
             await workflow.wait_condition(lambda: bool(self._news))
             status = self._news.pop()

@@ -22,15 +22,19 @@ class Program:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.pid = process.pid
+        self._ended = False
 
     async def wait(self) -> int:
         """The exit status once the program has ended and the rest of its group with it; negative: the signal that ended it."""
         status = await self._process.wait()
         self.signal(signal.SIGKILL)
+        self._ended = True  # its number may be somebody else's from now on
         return status
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the whole group; a group that is gone needs none."""
+        if self._ended:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 

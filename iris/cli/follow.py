@@ -18,6 +18,8 @@ from iris.units import format_duration
 
 #: Between looks for new output: short enough to feel immediate.
 LOOK_EVERY = 0.25
+#: Failures in a row, some seconds' worth, after which the store counts as away for good.
+MAX_FAILURES = 40
 #: Between looks at the state; each asks the control plane.
 STATE_EVERY = 1.0
 
@@ -61,12 +63,21 @@ async def follow_logs(client: IrisClient, reader: LogReader, printer: LinePrinte
     ended = asyncio.create_task(client.ended(job, run_id))
     try:
         last = False
+        failures = 0
         while True:
-            with contextlib.suppress(OSError, BaseError):  # a store that is away for a moment; nothing is skipped
+            try:
                 async for lines in reader.new_lines():
                     printer.print(lines)
                 if last:
                     break
+                failures = 0
+            except BrokenPipeError:  # nobody reads on
+                raise
+            except (OSError, BaseError) as error:  # a store that is away for a moment; nothing is skipped
+                failures += 1
+                if failures == MAX_FAILURES:
+                    raise IrisError(f"the logs of {job} cannot be read: {error}") from None
+                await asyncio.sleep(LOOK_EVERY)
             await asyncio.wait({ended}, timeout=LOOK_EVERY)
             # All output is stored before a job ends, so one look after the end sees all of it.
             last = ended.done()

@@ -160,8 +160,11 @@ async def _own_cluster() -> AsyncIterator[IrisClient]:
 
     options = LocalClusterOptions(name=f"once-{secrets.token_hex(3)}", ephemeral=True)
     click.echo("starting a cluster for this job …", err=True)
-    record = await asyncio.to_thread(start_detached, options)
+    starting = asyncio.ensure_future(asyncio.to_thread(start_detached, options))
     try:
+        record = await asyncio.shield(starting)
         yield await IrisClient.connect(record.name)
     finally:
-        await asyncio.shield(asyncio.to_thread(stop_local, record.name))
+        # Interrupted while it starts, too: what is being started has to be there before it can be stopped.
+        await asyncio.wait({starting})
+        await asyncio.shield(asyncio.to_thread(stop_local, options.name))

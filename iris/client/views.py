@@ -71,7 +71,10 @@ def state_of(execution: WorkflowExecution) -> JobState:
         case WorkflowExecutionStatus.TIMED_OUT:
             return JobState.FAILED
     shown = attribute(execution, names.SA_STATE)
-    return JobState(shown) if shown in JobState.__members__ else JobState.PENDING
+    state = JobState(shown) if shown in JobState.__members__ else JobState.PENDING
+    if execution.status is WorkflowExecutionStatus.FAILED and not state.ended:
+        return JobState.FAILED
+    return state
 
 
 def overruled(status: JobStatus, end: JobState) -> JobStatus:
