@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 #: How often an agent reports.
 REPORT_EVERY = timedelta(seconds=10)
 #: One report missing, and a little: silence, and a reason to look again. With the looks below, a host is lost when it has not
-#: reported for at least 27 s, and within 45 s of its death.
+#: reported for at least 26 s, and within 45 s of its death.
 SILENCE = timedelta(seconds=14)
 #: Between two looks when all is well. Each costs eleven events; 240 an hour stay below 3,000.
 LOOK_EVERY = timedelta(seconds=15)

@@ -81,4 +81,9 @@ def test_a_dead_host_is_lost_within_a_minute_and_a_live_one_may_miss_a_report() 
     latest = SILENCE + LOOK_EVERY + LOOK_AGAIN
 
     assert latest < timedelta(minutes=1)
-    assert SILENCE > 2 * REPORT_EVERY
+    assert SILENCE + LOOK_AGAIN > 2 * REPORT_EVERY
+
+
+def test_between_two_looks_every_host_that_lives_reports() -> None:
+    """After an outage of the service all hosts are silent at the first look; the second must not take them for dead."""
+    assert LOOK_AGAIN > REPORT_EVERY
