@@ -51,6 +51,7 @@ from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
 from iris.workflows.messages import (
     Answer,
+    Ask,
     AutoscalerStart,
     Batch,
     ClusterRef,
@@ -214,14 +215,17 @@ class Gate:
 
 
 class Outbox(outbox.Outbox):
-    """The real one, behind a gate for what is given back."""
+    """The real one, behind gates for what is asked and what is given back."""
 
     def __init__(self, client: Client, cluster: str) -> None:
         super().__init__(client, cluster)
+        self.asks = Gate()
         self.releases = Gate()
 
     @activity.defn
     async def exchange(self, envelope: Envelope) -> Answer:
+        if isinstance(envelope.message, Ask):
+            await self.asks.passed()
         if isinstance(envelope.message, Release):
             await self.releases.passed()
         return await super().exchange(envelope)

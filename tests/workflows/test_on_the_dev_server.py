@@ -99,6 +99,20 @@ async def test_when_hosts_join_in_the_very_moment_of_the_timeouts_every_job_has_
     await cluster.until(cluster.nothing_held)
 
 
+async def test_a_job_cancelled_while_the_scheduler_is_slow_to_answer_is_killed_and_holds_nothing(cluster: Cluster) -> None:
+    """The quick exchange has given up by then and the patient one waits: another way for a cancellation to arrive."""
+    await cluster.join()
+    cluster.outbox.asks.close()
+    job = await cluster.submit()
+    await cluster.until(lambda: cluster.outbox.asks.seen == 2)
+    await cluster.cancel(job, "not needed")
+    status = await cluster.end(job)
+    cluster.outbox.asks.open()
+
+    assert (status.state, status.reason) == (JobState.KILLED, "not needed")
+    await cluster.until(cluster.nothing_held)
+
+
 async def test_what_a_terminated_job_held_or_waited_for_is_found_and_freed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
