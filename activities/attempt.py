@@ -80,6 +80,11 @@ class Attempt:
         #: When the last report that arrived was sent, on this machine's monotonic clock; at first, when the attempt was taken.
         self._heard = time.monotonic()
 
+    @property
+    def grace(self) -> timedelta:
+        """How long the program may take to stop when it is asked to."""
+        return self._task.grace
+
     async def live(self) -> None:
         """Run the program to its end and report; returns when the server has the outcome or does not want it."""
         try:

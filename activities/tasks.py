@@ -16,15 +16,15 @@ from temporalio.exceptions import ApplicationError
 from iris.activities import leftovers
 from iris.activities.attempt import Attempt, attempt_env, report
 from iris.hosts import Host
-from iris.jobs import DEFAULT_GRACE, TaskOutcome
+from iris.jobs import TaskOutcome
 from iris.states import TaskState
 from iris.store import Store
 from iris.workflows.messages import RunTask
 
 logger = logging.getLogger(__name__)
 
-#: How long a stopping agent waits for its programs to end and their outcomes to be accepted: the default grace, and a little.
-CLOSE_PATIENCE = DEFAULT_GRACE + timedelta(seconds=10)
+#: How long a stopping agent waits, beyond the longest grace of its programs, for their outcomes to be accepted.
+CLOSE_PATIENCE = timedelta(seconds=10)
 #: Of the agent's own environment a program gets these and no others: what it sees must not depend on how the agent was started.
 PASSED_ON = (
     "PATH",
@@ -115,7 +115,8 @@ class Tasks:
             attempt.end(TaskState.PREEMPTED, reason)
         if self._lives:
             # A server that is away is not waited for: the attempts' heartbeats have ended, and that says it too.
-            await asyncio.wait(self._lives.values(), timeout=CLOSE_PATIENCE.total_seconds())
+            patience = max((attempt.grace for attempt in self._attempts.values()), default=timedelta(0)) + CLOSE_PATIENCE
+            await asyncio.wait(self._lives.values(), timeout=patience.total_seconds())
             leftovers.kill(keys)  # what has left its program's process group
 
     async def abandon(self, reason: str) -> None:

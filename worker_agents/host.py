@@ -24,7 +24,7 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from iris import names
 from iris.activities.tasks import Tasks
 from iris.client.connection import connect
-from iris.errors import Rejected
+from iris.errors import Rejected, Unreachable
 from iris.hosts import Attribute, Host
 from iris.resources import Device
 from iris.slices import SliceState, SliceStatus
@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 #: Between looks at whether the cluster still counts this host in.
 CHECK_EVERY = timedelta(seconds=20)
 RPC_TIMEOUT = timedelta(seconds=10)
+#: Between two tries while the service is away.
+RETRY_EVERY = timedelta(seconds=2)
 #: Attempts that are being started at once; how many run is the scheduler's business.
 STARTS_AT_ONCE = 100
 
@@ -68,7 +70,7 @@ async def serve(options: AgentOptions) -> None:
 
     Raises:
         Rejected: another agent is this host already.
-        Unreachable: the cluster does not answer.
+        Unreachable: the cluster does not answer when the agent starts; later it tries again until it does.
     """
     attempts = options.directory / "attempts"
     attempts.mkdir(parents=True, exist_ok=True)
@@ -76,6 +78,7 @@ async def serve(options: AgentOptions) -> None:
     rest_memory()
     with _only_agent(options), _keeper(attempts):
         store = Store(options.store)
+        lived = False
         while not stop.is_set():
             resources = probe(
                 options.directory,
@@ -86,7 +89,15 @@ async def serve(options: AgentOptions) -> None:
             )
             host = describe_host(options.host_id, resources, options.attributes, accept_cpu_jobs=options.accept_cpu_jobs)
             identity = names.worker_identity(host.id, host.incarnation)
-            client = await connect(options.address, options.namespace, identity=identity)
+            try:
+                client = await connect(options.address, options.namespace, identity=identity)
+            except Unreachable as error:
+                if not lived:
+                    raise
+                logger.warning("%s; trying again", error)
+                await _pause(stop, RETRY_EVERY)
+                continue
+            lived = True
             await _Incarnation(client, store, options, host, stop).live()
 
 
@@ -110,8 +121,8 @@ class _Incarnation:
             max_concurrent_activities=STARTS_AT_ONCE,
         )
         async with worker:
-            await self._report()
-            await self._tasks.report_leftovers(left)
+            await self._report_until_heard()
+            reporting = asyncio.create_task(self._tasks.report_leftovers(left))
             logger.info("host %s (%s) takes work: %s", self._host.id, self._host.incarnation, self._host.resources)
             given_up = await self._watch()
             if given_up:
@@ -121,6 +132,16 @@ class _Incarnation:
                 reason = f"host {self._host.id} was stopped"
                 await self._sign_off(reason)
                 await self._tasks.close(reason)
+            reporting.cancel()  # what has not been reported keeps its directory, and is found again
+
+    async def _report_until_heard(self) -> None:
+        while not self._stop.is_set():
+            try:
+                await self._report()
+                return
+            except RPCError as error:
+                logger.warning("host %s could not report, trying again: %s", self._host.id, error)
+                await _pause(self._stop, RETRY_EVERY)
 
     async def _report(self) -> None:
         """Tell the slice that this host is ready, and start its workflow if there is none."""
@@ -147,8 +168,8 @@ class _Incarnation:
     async def _watch(self) -> str:
         """Wait for the stop, or for the cluster to give this incarnation up; then why it did."""
         while not self._stop.is_set():
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), CHECK_EVERY.total_seconds())
+            await _pause(self._stop, CHECK_EVERY)
+            if self._stop.is_set():
                 return ""
             if reason := await self._given_up():
                 return reason
@@ -171,6 +192,12 @@ class _Incarnation:
 
     def _slice(self) -> WorkflowHandle[Any, Any]:
         return self._client.get_workflow_handle(names.slice_workflow(self._cluster, self._host.slice_id))
+
+
+async def _pause(stop: asyncio.Event, time: timedelta) -> None:
+    """Wait so long, but not beyond the stop."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), time.total_seconds())
 
 
 @contextlib.contextmanager

@@ -94,7 +94,7 @@ async def follow_job(client: IrisClient, reader: LogReader, job: str, run_id: st
         await follow_logs(client, reader, LinePrinter(prefixed=prefixed), job, run_id)
     finally:
         teller.cancel()
-    return await client.status(job, run_id)
+    return await client.end(job, run_id)
 
 
 async def _tell_states(client: IrisClient, job: str, run_id: str) -> None:

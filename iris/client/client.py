@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import difflib
 import os
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any, Self, TypeVar
@@ -39,6 +40,8 @@ from iris.workflows.messages import HostView, JobInput, Snapshot, SnapshotPage
 
 #: How long a question to a workflow may take before the control plane counts as away.
 ASK_TIMEOUT = timedelta(seconds=10)
+#: How long whoever waited for a job's end waits for a control plane to tell it.
+END_PATIENCE = timedelta(seconds=60)
 T = TypeVar("T")
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION)
 
@@ -169,7 +172,22 @@ class IrisClient:
                 await self.ended(job, run_id)
         except TimeoutError:
             raise WaitTimeout(f"job {job} has not ended within {format_duration(timeout or timedelta())}; it goes on") from None
-        return await self.status(job, run_id)
+        return await self.end(job, run_id)
+
+    async def end(self, job: str, run_id: str | None = None) -> JobStatus:
+        """The status of a job that has ended; a control plane that is just being started again is waited for.
+
+        Raises:
+            Unreachable: none answered for a minute.
+        """
+        deadline = time.monotonic() + END_PATIENCE.total_seconds()
+        while True:
+            try:
+                return await self.status(job, run_id)
+            except Unreachable:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(1)
 
     async def ended(self, job: str, run_id: str | None = None) -> None:
         """Return once the job has ended, well or badly, however often the service is away meanwhile.
