@@ -5,7 +5,6 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -43,6 +42,7 @@ PASSED_ON = (
 
 
 def base_env() -> dict[str, str]:
+    """What every program gets from its host."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
@@ -54,18 +54,15 @@ class Tasks:
 
     Args:
         directory: where attempts have their directories; of this host alone.
-        env: what every program gets from its host.
     """
 
-    def __init__(
-        self, client: Client, store: Store, cluster: str, host: Host, directory: Path, env: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, client: Client, store: Store, cluster: str, host: Host, directory: Path) -> None:
         self._client = client
         self._store = store
         self._cluster = cluster
         self._host = host
         self._attempts_dir = directory / "attempts"
-        self._env = base_env() if env is None else env
+        self._env = base_env()
         self._attempts: dict[str, Attempt] = {}
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._closed = ""

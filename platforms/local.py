@@ -29,8 +29,15 @@ class LocalHost(BaseModel):
 def agent_command(host: LocalHost, cluster: str, directory: Path) -> list[str]:
     """The command line of the agent that is this host."""
     command = [sys.executable, "-m", "iris.cli.main", "--cluster", cluster, "agent", "--join"]
-    command += ["--host-id", host.id, "--dir", str(directory)]
-    command += ["--cpu", f"{host.cpu_millis}m", "--memory", str(host.memory_bytes), "--disk", str(host.disk_bytes)]
+    command += ["--host-id", host.id, "--dir", str(directory), *offer_options(host)]
     if host.device is not None:
-        command += ["--device", str(host.device), "--accept-cpu-jobs"]
+        command.append("--accept-cpu-jobs")
     return command
+
+
+def offer_options(host: LocalHost) -> list[str]:
+    """The options, of `iris agent` and of `iris cluster start` alike, that say what the machine claims to have."""
+    options = ["--cpu", f"{host.cpu_millis}m", "--memory", str(host.memory_bytes), "--disk", str(host.disk_bytes)]
+    if host.device is not None:
+        options += ["--device", str(host.device)]
+    return options

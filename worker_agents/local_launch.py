@@ -12,7 +12,7 @@ from collections.abc import Callable
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord, cluster_dir, read_record
 from iris.errors import IrisError, Rejected
-from iris.platforms.local import LocalHost
+from iris.platforms.local import LocalHost, offer_options
 from iris.worker_agents.local_cluster import AGENT_STOP, START_TIMEOUT, STOP, LocalClusterOptions, clear_leftovers
 
 #: A supervisor stops its parts in turn: agents, control plane, server.
@@ -99,7 +99,4 @@ def _command(options: LocalClusterOptions) -> list[str]:
     if options.ephemeral:
         command.append("--ephemeral")
     host = options.hosts[0] if options.hosts else LocalHost(id="none")
-    command += ["--cpu", f"{host.cpu_millis}m", "--memory", str(host.memory_bytes), "--disk", str(host.disk_bytes)]
-    if host.device is not None:
-        command += ["--device", str(host.device)]
-    return command
+    return [*command, *offer_options(host)]

@@ -26,7 +26,6 @@ class TaskWorkflow:
         self._task = task
         self._life = TaskLife(task, self._changed, self._renew)
         self._news: list[TaskStatus] = []
-        self._told = self._life.status.state
 
     @workflow.run
     async def run(self, task: TaskInput) -> TaskStatus:

@@ -1,6 +1,7 @@
 """`iris jobs | status | wait | cancel | explain`"""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -76,10 +77,7 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
             errors.append(error)
     # A time-out says least about the jobs, so any other news is the exit code.
     errors.sort(key=lambda error: isinstance(error, WaitTimeout))
-    for extra in errors[1:]:
-        click.echo(f"error: {extra}", err=True)
-    if errors:
-        raise errors[0]
+    _raise_first(errors)
 
 
 @click.command()
@@ -101,10 +99,7 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
         return errors
 
     errors = with_client(ctx, work)
-    for extra in errors[1:]:
-        click.echo(f"error: {extra}", err=True)
-    if errors:
-        raise errors[0]
+    _raise_first(errors)
 
 
 @click.command()
@@ -119,3 +114,11 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
         print_json(render.explanation_json(found))
     else:
         click.echo(render.explanation_text(found))
+
+
+def _raise_first(errors: Sequence[BaseException]) -> None:
+    """Say all errors; the first one is the command's, with its exit code."""
+    for extra in errors[1:]:
+        click.echo(f"error: {extra}", err=True)
+    if errors:
+        raise errors[0]
