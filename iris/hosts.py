@@ -17,6 +17,8 @@ class Host(BaseModel):
     id: str
     slice_id: str
     incarnation: str
+    #: Where other hosts of the cluster reach it: an IP address or a name that they can resolve.
+    address: str = ""
     resources: Resources
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     #: Whether a host with accelerators also takes tasks that want none.

@@ -182,6 +182,17 @@ class TaskProgress(Wire):
     at: datetime
 
 
+class Rank(Wire):
+    """Where an attempt stands in its gang. All members of a gang are told the same coordinator."""
+
+    #: `address:port` on the host of task 0.
+    coordinator: str
+    #: The slices (or other groups) that the gang spans, and which of them this task is on.
+    num_slices: int = 1
+    slice_index: int = 0
+    tasks_per_slice: int = 1
+
+
 class RunTask(Wire):
     """One attempt, as its host needs to know it."""
 
@@ -201,6 +212,8 @@ class RunTask(Wire):
     grace: timedelta
     #: Where in the object store its logs go.
     logs: str
+    #: None: it runs by itself.
+    rank: Rank | None = None
 
 
 # -- to slices and the autoscaler ----------------------------------------------------------------------------------------------
