@@ -10,22 +10,24 @@ import logging
 import shutil
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle, Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris import names
+from iris import constraints, names
 from iris.activities.leftovers import AttemptState
 from iris.activities.logship import LogShipper
 from iris.activities.runtimes.process import CannotStart, Program, start
+from iris.faults import FAULTS, Fault, recognise
+from iris.hosts import Host
 from iris.jobs import TaskOutcome
 from iris.states import TaskState
 from iris.store import Store
 from iris.units import format_duration
-from iris.workflows.messages import Batch, Release, RunTask, TaskProgress
+from iris.workflows.messages import Batch, Rank, Release, RunTask, TaskProgress
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,10 @@ RPC_TIMEOUT = timedelta(seconds=10)
 READ_EVERY = timedelta(milliseconds=200)
 #: How long the end of an attempt waits for a store that is away.
 STORE_PATIENCE = timedelta(seconds=60)
+#: How long an attempt that is lost with its host's life takes to store what it can, and then to say so.
+LAST_WORDS = timedelta(seconds=4)
+#: The name of the fault when it is this host on which an attempt cannot go on.
+HOST_FAULT = "host"
 RETRY_EVERY = timedelta(seconds=1)
 
 
@@ -50,10 +56,19 @@ class Attempt:
     Args:
         directory: of this attempt alone; removed at the end.
         env: the complete environment of the program.
+        faults: the infrastructure faults that are recognised in the last lines of a program that failed.
     """
 
     def __init__(
-        self, client: Client, store: Store, cluster: str, task: RunTask, token: bytes, directory: Path, env: Mapping[str, str]
+        self,
+        client: Client,
+        store: Store,
+        cluster: str,
+        task: RunTask,
+        token: bytes,
+        directory: Path,
+        env: Mapping[str, str],
+        faults: Sequence[Fault] = FAULTS,
     ) -> None:
         self._client = client
         self._cluster = cluster
@@ -61,6 +76,7 @@ class Attempt:
         self._handle: AsyncActivityHandle = client.get_async_activity_handle(task_token=token)
         self._dir = directory
         self._env = env
+        self._faults = faults
         self._started_at = datetime.now(UTC)
         directory.mkdir(parents=True, exist_ok=True)
         self._stdout, self._stderr = directory / "stdout", directory / "stderr"
@@ -75,6 +91,8 @@ class Attempt:
         self._verdict: TaskOutcome | None = None
         #: The server no longer wants to hear of the attempt.
         self._given_up = False
+        #: This life of the host is over: no time is left for more than a word.
+        self._lost = False
         #: When the program ended; nothing changes its outcome after that.
         self._finished_at: datetime | None = None
         #: When the last report that arrived was sent, on this machine's monotonic clock; at first, when the attempt was taken.
@@ -89,16 +107,17 @@ class Attempt:
         """Run the program to its end and report; returns when the server has the outcome or does not want it."""
         try:
             outcome = await self._run()
-            if self._given_up or not await report(self._handle, outcome, self._task.key):
+            told = not self._given_up and await report(self._handle, outcome, self._task.key, hurried=lambda: self._lost)
+            if not told and not self._lost:  # what was placed on a life of the host dies with it
                 await self._free()
         except Exception as error:  # a fault of this host: its disk is full, or the program has deleted what is kept beside it
             logger.exception("attempt %s cannot go on here", self._task.key)
-            if self._program is not None:
-                self._program.signal(signal.SIGKILL)
+            self._kill()
             outcome = self._outcome(TaskState.WORKER_FAILED, f"the attempt could not go on on this host: {error}")
+            outcome = outcome.model_copy(update={"fault": HOST_FAULT})
             if self._program is None:  # it never started, so nobody pays, and the next try waits a little
                 outcome = outcome.model_copy(update={"started_at": None})
-            await report(self._handle, outcome, self._task.key)
+            await report(self._handle, outcome, self._task.key, hurried=lambda: self._lost)
         finally:
             shutil.rmtree(self._dir, ignore_errors=True)
 
@@ -115,6 +134,19 @@ class Attempt:
         """The attempt has a successor or is about to: end it at once and tell nobody."""
         logger.warning("attempt %s is killed: %s", self._task.key, reason)
         self._given_up = True
+        self._kill()
+
+    def lose(self, reason: str) -> None:
+        """This life of the host is over: end the attempt at once, and say so, but only once and soon.
+
+        Whoever has been told to give up the attempt still tells nobody, and an end that was on its way stays what it is.
+        """
+        self._lost = True
+        if self._finished_at is None and self._verdict is None:
+            self._verdict = TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason)
+        self._kill()
+
+    def _kill(self) -> None:
         if self._program is not None:
             self._program.signal(signal.SIGKILL)
 
@@ -131,8 +163,8 @@ class Attempt:
             await self._ship_rest()
             return self._outcome(TaskState.FAILED, str(error), error.exit_code)
         # It may have been ended while it was being started.
-        if self._given_up:
-            self._program.signal(signal.SIGKILL)
+        if self._given_up or self._lost:
+            self._kill()
         elif self._verdict is not None:
             self.end(self._verdict.state, self._verdict.reason)
         exited = asyncio.create_task(self._program.wait())
@@ -159,10 +191,13 @@ class Attempt:
             return self._outcome(self._verdict.state, self._verdict.reason, status if status >= 0 else 128 - status)
         if status == 0:
             return self._outcome(TaskState.SUCCEEDED, "", 0)
-        if status < 0:
-            name = _signal_name(-status)
-            return self._outcome(TaskState.FAILED, f"killed by {name}", 128 - status, name)
-        return self._outcome(TaskState.FAILED, f"exited with code {status}", status)
+        name = _signal_name(-status) if status < 0 else None
+        exit_code, reason = (128 - status, f"killed by {name}") if name else (status, f"exited with code {status}")
+        if fault := recognise(self._logs.last_lines, self._faults):
+            reason = f"infrastructure fault: {fault.why} ({reason})"
+            outcome = self._outcome(TaskState.WORKER_FAILED, reason, exit_code, name)
+            return outcome.model_copy(update={"fault": fault.name})
+        return self._outcome(TaskState.FAILED, reason, exit_code, name)
 
     def _outcome(
         self, state: TaskState, reason: str, exit_code: int | None = None, signal_name: str | None = None
@@ -235,11 +270,12 @@ class Attempt:
         """Store what is left of the output. A store that stays away costs the rest of the logs, not the outcome."""
         if self._stopping is not None:
             self._stopping.cancel()
-        stored, deadline = 0, time.monotonic() + STORE_PATIENCE.total_seconds()
+        stored, since = 0, time.monotonic()
         while not await self._logs.ship(ended=True):
             if self._logs.stored > stored:
-                stored, deadline = self._logs.stored, time.monotonic() + STORE_PATIENCE.total_seconds()
-            if time.monotonic() > deadline:
+                stored, since = self._logs.stored, time.monotonic()
+            patience = LAST_WORDS if self._lost else STORE_PATIENCE
+            if time.monotonic() - since > patience.total_seconds():
                 logger.error("the last output of %s could not be stored and is lost", self._task.key)
                 return
             await asyncio.sleep(0 if self._logs.behind else RETRY_EVERY.total_seconds())
@@ -258,26 +294,35 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-async def report(handle: AsyncActivityHandle, outcome: TaskOutcome, key: str) -> bool:
-    """Give the server the outcome, however long that takes; False: it does not want it any more."""
+async def report(
+    handle: AsyncActivityHandle, outcome: TaskOutcome, key: str, *, hurried: Callable[[], bool] = lambda: False
+) -> bool:
+    """Give the server the outcome, however long that takes; False: it does not want it any more.
+
+    Args:
+        hurried: whether one short try is enough; False comes back also when that failed.
+    """
     while True:
         try:
-            await handle.complete(outcome, rpc_timeout=RPC_TIMEOUT)
+            await handle.complete(outcome, rpc_timeout=LAST_WORDS if hurried() else RPC_TIMEOUT)
             return True
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 logger.info("nobody waits for the outcome of %s any more", key)
                 return False
+            if hurried():
+                logger.warning("the outcome of %s could not be reported: %s", key, error)
+                return False
             logger.warning("the outcome of %s could not be reported, trying again: %s", key, error)
         await asyncio.sleep(RETRY_EVERY.total_seconds())
 
 
-def attempt_env(task: RunTask, base: Mapping[str, str], cluster: str, host_id: str, slice_id: str) -> dict[str, str]:
-    """The program's environment: the host's few, then the job's, then Iris' own identity, each stronger than the one before."""
-    return {
-        **base,
-        "PYTHONUNBUFFERED": "1",
-        **task.env,
+def attempt_env(task: RunTask, base: Mapping[str, str], cluster: str, host: Host) -> dict[str, str]:
+    """The program's environment, each part stronger than the one before.
+
+    The host's few, what a gang's member is told in the words of JAX and libtpu, what the job sets, Iris' own identity.
+    """
+    identity = {
         names.ENV_CLUSTER: cluster,
         names.ENV_JOB_ID: task.job,
         names.ENV_TASK_ID: names.task_id(task.job, task.index),
@@ -285,6 +330,42 @@ def attempt_env(task: RunTask, base: Mapping[str, str], cluster: str, host_id: s
         names.ENV_NUM_TASKS: str(task.num_tasks),
         names.ENV_ATTEMPT: str(task.attempt),
         names.ENV_ATTEMPT_KEY: task.key,
-        names.ENV_HOST_ID: host_id,
-        names.ENV_SLICE_ID: slice_id,
+        names.ENV_HOST_ID: host.id,
+        names.ENV_SLICE_ID: host.slice_id,
     }
+    told = {}
+    if task.rank is not None:
+        identity |= _gang_identity(task.rank)
+        told = _told_to_jax(task, task.rank) | _told_to_libtpu(host)
+    return {**base, "PYTHONUNBUFFERED": "1", **told, **task.env, **identity}
+
+
+def _gang_identity(rank: Rank) -> dict[str, str]:
+    return {
+        names.ENV_COORDINATOR: rank.coordinator,
+        names.ENV_SLICE_INDEX: str(rank.slice_index),
+        names.ENV_NUM_SLICES: str(rank.num_slices),
+        names.ENV_TASKS_PER_SLICE: str(rank.tasks_per_slice),
+    }
+
+
+def _told_to_jax(task: RunTask, rank: Rank) -> dict[str, str]:
+    """What `jax.distributed.initialize()` reads."""
+    return {
+        names.ENV_JAX_COORDINATOR: rank.coordinator,
+        names.ENV_JAX_NUM_PROCESSES: str(task.num_tasks),
+        names.ENV_JAX_PROCESS_ID: str(task.index),
+    }
+
+
+def _told_to_libtpu(host: Host) -> dict[str, str]:
+    """Of a host in a TPU slice: which slice, and which host of it this is."""
+    if constraints.TPU_NAME not in host.attributes:
+        return {}
+    told = {
+        names.ENV_TPU_NAME: host.attributes.get(constraints.TPU_NAME),
+        names.ENV_TPU_WORKER_ID: host.attributes.get(constraints.TPU_WORKER_ID),
+        names.ENV_TPU_TOPOLOGY: host.attributes.get(constraints.TPU_TOPOLOGY),
+        names.ENV_TPU_TYPE: host.resources.device.variant if host.resources.device else None,
+    }
+    return {name: str(value) for name, value in told.items() if value is not None}

@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import shutil
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from iris.activities import leftovers
 from iris.activities.attempt import Attempt, attempt_env, report
+from iris.faults import FAULTS, Fault
 from iris.hosts import Host
 from iris.jobs import TaskOutcome
 from iris.states import TaskState
@@ -54,14 +56,18 @@ class Tasks:
 
     Args:
         directory: where attempts have their directories; of this host alone.
+        faults: what in a failed program's last lines shows that this host or its surroundings failed it.
     """
 
-    def __init__(self, client: Client, store: Store, cluster: str, host: Host, directory: Path) -> None:
+    def __init__(
+        self, client: Client, store: Store, cluster: str, host: Host, directory: Path, faults: Sequence[Fault] = FAULTS
+    ) -> None:
         self._client = client
         self._store = store
         self._cluster = cluster
         self._host = host
         self._attempts_dir = directory / "attempts"
+        self._faults = faults
         self._env = base_env()
         self._attempts: dict[str, Attempt] = {}
         self._lives: dict[str, asyncio.Task[None]] = {}
@@ -75,9 +81,10 @@ class Tasks:
         if self._closed:
             raise self._refusal(self._closed)
         if task.key not in self._attempts:
-            env = attempt_env(task, self._env, self._cluster, self._host.id, self._host.slice_id)
+            env = attempt_env(task, self._env, self._cluster, self._host)
             directory = self._attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
-            attempt = Attempt(self._client, self._store, self._cluster, task, activity.info().task_token, directory, env)
+            token = activity.info().task_token
+            attempt = Attempt(self._client, self._store, self._cluster, task, token, directory, env, self._faults)
             self._attempts[task.key] = attempt
             life = asyncio.create_task(attempt.live(), name=task.key)
             self._lives[task.key] = life
@@ -117,14 +124,19 @@ class Tasks:
             leftovers.kill(keys)  # what has left its program's process group
 
     async def abandon(self, reason: str) -> None:
-        """Take no more; kill what runs and tell nobody: the cluster has given this incarnation up."""
+        """Take no more; kill what runs, and then say once that it is dead: the cluster has given this incarnation up.
+
+        That their host knows it for certain spares the attempts' jobs the wait for their heartbeats to run out.
+        """
         self._closed = reason
         keys = set(self._attempts)
         for attempt in self._attempts.values():
-            attempt.give_up(reason)
+            attempt.lose(f"host {self._host.id}: {reason}")
+        if keys:
+            leftovers.kill(keys)  # what has left its program's process group, before anybody is told
         await asyncio.gather(*self._lives.values(), return_exceptions=True)
         if keys:
-            leftovers.kill(keys)
+            leftovers.kill(keys)  # what was being started
 
     def _ended(self, life: asyncio.Task[None]) -> None:
         key = life.get_name()

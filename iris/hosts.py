@@ -1,12 +1,12 @@
 """A host: one machine with an agent, belonging to exactly one slice, and what is free on it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from iris.constraints import DEVICE_TYPE, DEVICE_VARIANT, Attribute
 from iris.resources import Resources
-
-Attribute = str | int | float | bool
 
 
 class Host(BaseModel):
@@ -29,6 +29,35 @@ class Host(BaseModel):
         if wanted.device is not None:
             return wanted.device.accepts(self.resources.device)
         return self.resources.device is None or self.accept_cpu_jobs
+
+    @property
+    def facts(self) -> Mapping[str, Attribute]:
+        """Its attributes, and those that follow from what it offers."""
+        device = self.resources.device
+        derived: dict[str, Attribute] = {DEVICE_TYPE: device.kind.value if device else "cpu"}
+        if device is not None:
+            derived[DEVICE_VARIANT] = device.variant
+        return {**derived, **self.attributes}
+
+
+class ClosedBy(StrEnum):
+    """Why a host takes nothing new."""
+
+    CORDON = "cordoned"  # an operator said so; what runs there runs on
+    DRAIN = "drained"  # an operator said so; what ran there was evicted
+    QUARANTINE = "quarantined"  # attempts failed there in a row through no fault of theirs
+
+
+class Closure(BaseModel):
+    """A host that takes nothing new until an operator says otherwise."""
+
+    model_config = ConfigDict(frozen=True)
+
+    by: ClosedBy
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.by}: {self.reason}" if self.reason else str(self.by)
 
 
 def headroom(host: Host, running: Iterable[Resources]) -> dict[str, int]:

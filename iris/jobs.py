@@ -160,6 +160,8 @@ class TaskOutcome(BaseModel):
     finished_at: datetime | None = None
     #: The last lines the program wrote, a few hundred characters.
     last_lines: str = ""
+    #: The infrastructure fault that ended it, by name; empty: none.
+    fault: str = ""
 
 
 class TaskStatus(BaseModel):

@@ -5,36 +5,70 @@ Every entry may come twice, late, or out of order, because messages are delivere
 1. *Asking twice is asking once.* A request is known by its key; a key that waits or holds is left as it is.
 2. *What was given back stays given back.* The last keys that were forgotten are remembered, so that an ask that was overtaken
    by its own withdrawal does not come to life.
-3. *A placement dies with its host's incarnation*, and giving it back later credits nobody: headroom is derived, not counted.
+3. *A placement dies with the incarnations of its hosts*, and giving it back later credits nobody: headroom is derived, never
+   counted.
 4. *An incarnation that has ended stays ended.* The last ones are remembered, so that a late "this host is ready" does not bring
    back a host that is gone, or push out its successor.
 """
 
 from collections.abc import Hashable, Iterable
-from typing import TypeVar
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
 
-from iris.hosts import Host
-from iris.placement import Placement, Refusal, RefusalCode, Request, explain, place
+from iris import compact
+from iris.fleet import Fleet
+from iris.forecast import Forecast, forecast
+from iris.gangs import Placement, Request, Shape
+from iris.hosts import ClosedBy, Closure, Host
+from iris.jobs import Band
+from iris.placement import Rules, place
+from iris.preemption import Eviction, evictions
+from iris.refusals import Refusal, RefusalCode, refuse
+from iris.waiting import Waiting
 
-#: How many forgotten keys, and how many ended incarnations, are remembered. A message is late by seconds; a scheduler forgets
+#: How many forgotten keys, ended incarnations and closed hosts are remembered. A message is late by seconds; a scheduler forgets
 #: fewer than a hundred keys a second.
 REMEMBERED = 2_000
+#: Attempts in a row that a host spoils, by not taking them or by a fault of its own, before it takes no more.
+STRIKES = 3
 
 
 _Entry = TypeVar("_Entry", bound=Hashable)
+_Value = TypeVar("_Value")
 
 
 class LedgerState(BaseModel):
     """Everything in the book, as it travels from one run of the scheduler to the next."""
 
+    #: Hosts, placements and requests, compactly; None in what version 0.1 wrote, which has the lists below.
+    tables: dict[str, Any] | None = None
     hosts: list[Host] = Field(default_factory=list)
     live: list[Placement] = Field(default_factory=list)
     queue: list[Request] = Field(default_factory=list)
     forgotten: list[str] = Field(default_factory=list)
     #: (host, incarnation) of lives that are over.
     ended: list[tuple[str, str]] = Field(default_factory=list)
+    closed: dict[str, Closure] = Field(default_factory=dict)
+    strikes: dict[str, int] = Field(default_factory=dict)
+    #: Why the cluster takes nothing new; None when it does.
+    paused: str | None = None
+    paused_groups: dict[str, str] = Field(default_factory=dict)
+    #: The placements that have been told to go.
+    evicting: list[str] = Field(default_factory=list)
+    rules: Rules = Rules()
+
+
+class Settled(NamedTuple):
+    """What a pass has changed."""
+
+    placed: list[Placement]
+    evicted: list[Eviction]
+    #: The pass stopped at its limit: there may be more to place.
+    stopped: bool
+    #: When somebody who may not be evicted yet may.
+    again_at: datetime | None
 
 
 class Ledger:
@@ -42,31 +76,93 @@ class Ledger:
 
     def __init__(self, state: LedgerState | None = None) -> None:
         state = state or LedgerState()
-        self.hosts: dict[str, Host] = {host.id: host for host in state.hosts}
-        self.live: dict[str, Placement] = {placement.key: placement for placement in state.live}
-        self.queue: dict[str, Request] = {request.key: request for request in state.queue}
+        tables = state.tables
+        hosts = compact.unpack_hosts(tables["hosts"]) if tables else state.hosts
+        live = compact.unpack_placements(tables["live"], hosts) if tables else state.live
+        self.hosts: dict[str, Host] = {host.id: host for host in hosts}
+        self.live: dict[str, Placement] = {placement.key: placement for placement in live}
+        self.waiting = Waiting.unpack(tables["waiting"]) if tables else Waiting(state.queue)
+        #: Requests that their users hold back.
+        self.held = Waiting.unpack(tables["held"]) if tables else Waiting()
+        self.closed = dict(state.closed)
+        self.paused = state.paused
+        self.paused_groups = dict(state.paused_groups)
+        self.evicting: dict[str, None] = dict.fromkeys(state.evicting)
+        self.rules = state.rules
+        self._strikes = dict(state.strikes)
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
         self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
+        #: Made anew after a change of the hosts.
+        self._fleet: Fleet | None = None
+        #: The hosts that the last pass kept for a shape.
+        self._kept: dict[int, Shape] = {}
 
     def state(self) -> LedgerState:
         return LedgerState(
-            hosts=list(self.hosts.values()),
-            live=list(self.live.values()),
-            queue=list(self.queue.values()),
+            tables={
+                "hosts": compact.pack_hosts(self.hosts.values()),
+                "live": compact.pack_placements(self.live.values(), self.hosts.values()),
+                "waiting": self.waiting.pack(),
+                "held": self.held.pack(),
+            },
             forgotten=list(self._forgotten),
             ended=list(self._ended),
+            closed=self.closed,
+            strikes=self._strikes,
+            paused=self.paused,
+            paused_groups=self.paused_groups,
+            evicting=list(self.evicting),
+            rules=self.rules,
         )
 
-    def ask(self, request: Request) -> None:
-        """A task wants a host."""
-        if request.key not in self.live and request.key not in self._forgotten:
-            self.queue.setdefault(request.key, request)
+    @property
+    def fleet(self) -> Fleet:
+        if self._fleet is None:
+            self._fleet = Fleet(self.hosts.values(), self.closed, self.paused_groups)
+            self._kept = {}
+        return self._fleet
 
-    def forget(self, key: str) -> None:
-        """The request waits no longer, or its host is free of it again."""
-        self.queue.pop(key, None)
-        self.live.pop(key, None)
-        _remember(self._forgotten, key)
+    # What gangs say.
+
+    def ask(self, request: Request) -> None:
+        """A gang wants hosts."""
+        if request.key not in self.live and request.key not in self._forgotten and request.key not in self.held:
+            self.waiting.add(request)
+
+    def amend(self, key: str, band: Band, *, held: bool) -> None:
+        """A request that waits changes its band, or is held back or let go; a gang that has hosts keeps them."""
+        request = self.waiting.remove(key) or self.held.remove(key)
+        if request is not None:
+            (self.held if held else self.waiting).add(request.model_copy(update={"band": band}))
+        elif (placement := self.live.get(key)) is not None:
+            self.live[key] = placement.model_copy(update={"band": band})
+
+    def forget(self, key: str, spoilt_by: Iterable[str] = (), *, ran: bool = False) -> None:
+        """The request waits no longer, or its hosts are free of it again.
+
+        Args:
+            spoilt_by: the hosts that did not take their part of the attempt, or ended it by a fault of theirs.
+            ran: whether the attempt ran on the others.
+        """
+        self.waiting.remove(key)
+        self.held.remove(key)
+        self.evicting.pop(key, None)
+        placement = self.live.pop(key, None)
+        if placement is not None:
+            self._judge_hosts(placement, set(spoilt_by), ran=ran)
+        _remember(self._forgotten, key, None)
+
+    def _judge_hosts(self, placement: Placement, spoilt_by: set[str], *, ran: bool) -> None:
+        """Three attempts in a row that a host spoils, and it takes no more until an operator has looked at it."""
+        for seat in placement.seats:
+            if seat.host_id in spoilt_by:
+                _remember(self._strikes, seat.host_id, self._strikes.get(seat.host_id, 0) + 1)
+                if self._strikes[seat.host_id] >= STRIKES and seat.host_id not in self.closed:
+                    self.close(seat.host_id, Closure(by=ClosedBy.QUARANTINE, reason=f"{STRIKES} attempts in a row failed there"))
+            elif ran:
+                self._strikes.pop(seat.host_id, None)
+
+    # What slices say.
 
     def hosts_up(self, hosts: Iterable[Host]) -> None:
         """Hosts are ready. A new incarnation of a known host ends what was placed on the old one."""
@@ -75,52 +171,136 @@ class Ledger:
                 continue
             before = self.hosts.get(host.id)
             if before is not None and before.incarnation != host.incarnation:
-                _remember(self._ended, (before.id, before.incarnation))
+                _remember(self._ended, (before.id, before.incarnation), None)
             self.hosts[host.id] = host
+        self._fleet = None
         self._drop_orphans()
 
     def host_lost(self, host_id: str, incarnation: str) -> None:
         """A host is gone, unless it has come back meanwhile."""
-        _remember(self._ended, (host_id, incarnation))
-        host = self.hosts.get(host_id)
-        if host is not None and host.incarnation == incarnation:
-            del self.hosts[host_id]
-            self._drop_orphans()
+        self.slice_down([(host_id, incarnation)])
 
     def slice_down(self, lives: Iterable[tuple[str, str]]) -> None:
         """A slice is gone with these (host, incarnation)s; a later life of the same machines is another slice's business."""
         for host_id, incarnation in lives:
-            self.host_lost(host_id, incarnation)
+            _remember(self._ended, (host_id, incarnation), None)
+            host = self.hosts.get(host_id)
+            if host is not None and host.incarnation == incarnation:
+                del self.hosts[host_id]
+                self._fleet = None
+        self._drop_orphans()
 
-    def settle(self, most: int | None = None) -> list[Placement]:
-        """One pass: whoever fits, but at most so many, is moved from the queue to their hosts. Returns the new placements."""
-        if not self.queue or not self.hosts:
-            return []
-        placed = place(list(self.hosts.values()), self.live.values(), self.queue.values(), most)
-        for placement in placed:
-            del self.queue[placement.key]
+    # What operators say.
+
+    def close(self, host_id: str, closure: Closure) -> None:
+        """The host takes nothing new, whatever its incarnation, until it is opened again."""
+        _remember(self.closed, host_id, closure)
+        self._fleet = None
+
+    def open(self, host_id: str) -> None:
+        """The host takes work again, with a clean slate."""
+        self.closed.pop(host_id, None)
+        self._strikes.pop(host_id, None)
+        self._fleet = None
+
+    def evict(self, host_id: str, reason: str) -> list[Eviction]:
+        """Those on the host that have to go; nobody is told twice."""
+        going = [
+            Eviction(key=placement.key, owner=placement.owner, reason=reason)
+            for placement in self.live.values()
+            if placement.key not in self.evicting and any(seat.host_id == host_id for seat in placement.seats)
+        ]
+        self.evicting.update(dict.fromkeys(each.key for each in going))
+        return going
+
+    def pause(self, reason: str, group: str | None = None) -> None:
+        """Nothing new is placed, in the whole cluster or in one scale group. What runs runs on."""
+        if group is None:
+            self.paused = reason
+        else:
+            _remember(self.paused_groups, group, reason)
+            self._fleet = None
+
+    def resume(self, group: str | None = None) -> None:
+        if group is None:
+            self.paused = None
+        else:
+            self.paused_groups.pop(group, None)
+            self._fleet = None
+
+    # The pass, and questions.
+
+    def settle(self, now: datetime, most: int | None = None) -> Settled:
+        """One pass: whoever fits, but at most so many, is moved from the queue to their hosts; then who has to make room."""
+        if not len(self.waiting) or not self.hosts or self.paused is not None:
+            return Settled([], [], stopped=False, again_at=None)
+        done = place(self.fleet, self.live.values(), self.waiting, now, self.rules, most)
+        self._kept = done.rooms.kept
+        for placement in done.placed:
+            self.waiting.remove(placement.key)
             self.live[placement.key] = placement
-        return placed
+        if done.stopped:
+            return Settled(done.placed, [], stopped=True, again_at=None)
+        going = evictions(self.fleet, self.live.values(), self.waiting, self.evicting, now, self.rules)
+        self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
+        return Settled(done.placed, going.victims, stopped=False, again_at=going.again_at)
 
     def explain(self, key: str) -> Refusal:
-        """Why the request with this key has no host."""
-        request = self.queue.get(key)
+        """Why the request with this key has no hosts."""
+        request = self.waiting.get(key)
         if request is None:
+            if key in self.held:
+                return Refusal(code=RefusalCode.HELD, message="its user holds it", remedy="its user lets it go: iris release")
             text = "it has a host" if key in self.live else "the scheduler does not know of it yet, or no longer"
             return Refusal(code=RefusalCode.UNKNOWN, message=text)
-        return explain(list(self.hosts.values()), self.live.values(), self.queue.values(), request)
+        return self._refuse(request)
+
+    def forecast(self, request: Request, now: datetime) -> Forecast:
+        """What would become of the request if it were asked now. Nothing is changed."""
+        trial = Ledger(self.state())
+        trial.ask(request)
+        trial.settle(now)
+        placement = trial.live.get(request.key)
+        return forecast(
+            self.fleet,
+            self.live.values(),
+            request,
+            hosts=tuple(seat.host_id for seat in placement.seats) if placement else (),
+            refusal=None if placement else trial.explain(request.key),
+            kept=self._kept,
+        )
+
+    def demand(self) -> dict[Shape, int]:
+        """How many gangs wait for what; those that are held want nothing."""
+        return self.waiting.demand()
+
+    def _refuse(self, request: Request) -> Refusal:
+        return refuse(
+            self.fleet,
+            self.live.values(),
+            self.waiting,
+            request,
+            paused=self.paused,
+            evicting=self.evicting,
+            kept=self._kept,
+        )
 
     def _drop_orphans(self) -> None:
+        """A placement whose hosts are all gone holds nothing any more. One that has hosts left is given back by its gang."""
+
         def stands(placement: Placement) -> bool:
-            host = self.hosts.get(placement.host_id)
-            return host is not None and host.incarnation == placement.incarnation
+            return any(
+                (host := self.hosts.get(seat.host_id)) is not None and host.incarnation == seat.incarnation
+                for seat in placement.seats
+            )
 
         self.live = {key: placement for key, placement in self.live.items() if stands(placement)}
+        self.evicting = {key: None for key in self.evicting if key in self.live}
 
 
-def _remember(book: dict[_Entry, None], entry: _Entry) -> None:
+def _remember(book: dict[_Entry, _Value], entry: _Entry, value: _Value) -> None:
     """Add the entry as the newest; the oldest ones are dropped beyond the limit."""
     book.pop(entry, None)
-    book[entry] = None
+    book[entry] = value
     while len(book) > REMEMBERED:
         del book[next(iter(book))]

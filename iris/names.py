@@ -155,5 +155,19 @@ ENV_ATTEMPT = "IRIS_ATTEMPT"
 ENV_ATTEMPT_KEY = "IRIS_ATTEMPT_KEY"
 ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
+#: Of members of a gang: `host:port` on the host of task 0, and where in the gang the task stands.
+ENV_COORDINATOR = "IRIS_COORDINATOR_ADDRESS"
+ENV_SLICE_INDEX = "IRIS_SLICE_INDEX"
+ENV_NUM_SLICES = "IRIS_NUM_SLICES"
+ENV_TASKS_PER_SLICE = "IRIS_TASKS_PER_SLICE"
 #: What a user may not set for a job, because Iris does.
 RESERVED_PREFIX = "IRIS_"
+
+# Of members of a gang, in the words of others: unlike the above, what a job sets here itself counts.
+ENV_JAX_COORDINATOR = "JAX_COORDINATOR_ADDRESS"
+ENV_JAX_NUM_PROCESSES = "JAX_NUM_PROCESSES"
+ENV_JAX_PROCESS_ID = "JAX_PROCESS_ID"
+ENV_TPU_NAME = "TPU_NAME"
+ENV_TPU_WORKER_ID = "TPU_WORKER_ID"
+ENV_TPU_TOPOLOGY = "TPU_TOPOLOGY"
+ENV_TPU_TYPE = "TPU_ACCELERATOR_TYPE"

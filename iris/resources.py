@@ -1,12 +1,15 @@
 """What a task asks for and what a host offers, in integers: millicores, bytes, devices."""
 
 from enum import StrEnum
+from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.errors import InvalidValue
 from iris.units import format_bytes, format_cpu
 
+#: What is shared out, in the order in which shortfalls are reported.
+AMOUNTS = ("device", "cpu", "memory", "disk")
 #: The variant that any device of the kind satisfies.
 ANY_VARIANT = "auto"
 
@@ -53,14 +56,14 @@ class Resources(BaseModel):
     def device_count(self) -> int:
         return self.device.count if self.device else 0
 
+    @cached_property
+    def vector(self) -> tuple[int, int, int, int]:
+        """The numbers in the order of `AMOUNTS`, for whoever compares many."""
+        return (self.device_count, self.cpu_millis, self.memory_bytes, self.disk_bytes)
+
     def amounts(self) -> dict[str, int]:
         """The numbers under their names, in the order in which shortfalls are reported."""
-        return {
-            "device": self.device_count,
-            "cpu": self.cpu_millis,
-            "memory": self.memory_bytes,
-            "disk": self.disk_bytes,
-        }
+        return dict(zip(AMOUNTS, self.vector, strict=True))
 
     def __str__(self) -> str:
         return format_amounts(self.amounts(), self.device)

@@ -1,7 +1,8 @@
 """The host agent: one Temporal worker on each machine, serving `run_task` from its own queue. It dials out; nothing dials in.
 
 A life of the agent is one *incarnation*. It ends when the agent stops, or when the cluster has given the host up: then everything
-that runs here is killed, and the agent reports again as a new incarnation.
+that runs here is killed, and the agent reports again as a new incarnation. So a slice that has lost one of its hosts becomes
+whole again by itself: the others find out that it has ended, and report anew.
 """
 
 import asyncio
@@ -24,8 +25,10 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from iris import names
 from iris.activities.tasks import Tasks
 from iris.client.connection import connect
+from iris.constraints import Attribute
 from iris.errors import Rejected, Unreachable
-from iris.hosts import Attribute, Host
+from iris.faults import FAULTS, Fault
+from iris.hosts import Host
 from iris.resources import Device
 from iris.slices import SliceState, SliceStatus
 from iris.store import Store
@@ -39,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 #: Between looks at whether the cluster still counts this host in.
 CHECK_EVERY = timedelta(seconds=20)
+#: Before the first of them, by which its report should have been read.
+CHECK_FIRST = timedelta(seconds=5)
 RPC_TIMEOUT = timedelta(seconds=10)
 #: Between two tries while the service is away.
 RETRY_EVERY = timedelta(seconds=2)
@@ -51,11 +56,18 @@ class AgentOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    #: Of the Temporal service.
     address: str
     namespace: str
     cluster: str
     store: str
     host_id: str
+    #: None: the host is a slice by itself.
+    slice_id: str | None = None
+    #: How many hosts the slice has.
+    slice_size: int = 1
+    #: Where other hosts reach this one; None: the agent finds out.
+    host_address: str | None = None
     directory: Path
     cpu_millis: int | None = None
     memory_bytes: int | None = None
@@ -63,6 +75,8 @@ class AgentOptions(BaseModel):
     device: Device | None = None
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     accept_cpu_jobs: bool = False
+    #: What is recognised beside Iris' own.
+    faults: tuple[Fault, ...] = ()
 
 
 async def serve(options: AgentOptions) -> None:
@@ -87,7 +101,14 @@ async def serve(options: AgentOptions) -> None:
                 disk=options.disk_bytes,
                 device=options.device,
             )
-            host = describe_host(options.host_id, resources, options.attributes, accept_cpu_jobs=options.accept_cpu_jobs)
+            host = describe_host(
+                options.host_id,
+                resources,
+                options.attributes,
+                slice_id=options.slice_id,
+                address=options.host_address,
+                accept_cpu_jobs=options.accept_cpu_jobs,
+            )
             identity = names.worker_identity(host.id, host.incarnation)
             try:
                 client = await connect(options.address, options.namespace, identity=identity)
@@ -107,9 +128,12 @@ class _Incarnation:
     def __init__(self, client: Client, store: Store, options: AgentOptions, host: Host, stop: asyncio.Event) -> None:
         self._client = client
         self._cluster = options.cluster
+        self._slice_size = options.slice_size
         self._host = host
         self._stop = stop
-        self._tasks = Tasks(client, store, options.cluster, host, options.directory)
+        self._tasks = Tasks(client, store, options.cluster, host, options.directory, (*FAULTS, *options.faults))
+        #: The slice must know this incarnation by now; before, its report may still lie in the slice's inbox.
+        self._expected = False
 
     async def live(self) -> None:
         left = self._tasks.kill_leftovers()
@@ -145,16 +169,19 @@ class _Incarnation:
 
     async def _report(self) -> None:
         """Tell the slice that this host is ready, and start its workflow if there is none."""
+        alone = self._slice_size == 1
         await self._client.start_workflow(
             SliceWorkflow.run,
-            SliceInput(cluster=self._cluster, id=self._host.slice_id),
+            SliceInput(cluster=self._cluster, id=self._host.slice_id, size=self._slice_size),
             id=names.slice_workflow(self._cluster, self._host.slice_id),
             task_queue=names.control_queue(self._cluster),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             search_attributes=keywords(
                 {names.SA_CLUSTER: self._cluster, names.SA_KIND: names.KIND_SLICE, names.SA_STATE: SliceState.REQUESTED}
             ),
-            static_summary=f"host {self._host.id}, which joined by itself",
+            static_summary=f"host {self._host.id}, which joined by itself"
+            if alone
+            else f"{self._slice_size} hosts, which joined by themselves",
             start_signal="host_ready",
             start_signal_args=[HostReady(host=self._host)],
         )
@@ -168,7 +195,7 @@ class _Incarnation:
     async def _watch(self) -> str:
         """Wait for the stop, or for the cluster to give this incarnation up; then why it did."""
         while not self._stop.is_set():
-            await _pause(self._stop, CHECK_EVERY)
+            await _pause(self._stop, CHECK_EVERY if self._expected else CHECK_FIRST)
             if self._stop.is_set():
                 return ""
             if reason := await self._given_up():
@@ -185,10 +212,21 @@ class _Incarnation:
             return "its slice is unknown" if error.status is RPCStatusCode.NOT_FOUND else ""
         except WorkflowQueryFailedError:
             return ""
-        for host in status.hosts:
-            if host.id == self._host.id and host.incarnation != self._host.incarnation:
-                raise Rejected(f"another agent has taken over host {host.id} (incarnation {host.incarnation}); this one stops")
-        return ""
+        return self._replaced(status)
+
+    def _replaced(self, status: SliceStatus) -> str:
+        """Why this incarnation is over, by what its slice says; empty: it is not.
+
+        Raises:
+            Rejected: it has a successor, which is not of this agent.
+        """
+        expected, self._expected = self._expected, True
+        known = next((host.incarnation for host in status.hosts if host.id == self._host.id), None)
+        if known == self._host.incarnation or not expected:
+            return ""
+        if known is None:
+            return "its slice has ended, and begun anew without it"
+        raise Rejected(f"another agent has taken over host {self._host.id} (incarnation {known}); this one stops")
 
     def _slice(self) -> WorkflowHandle[Any, Any]:
         return self._client.get_workflow_handle(names.slice_workflow(self._cluster, self._host.slice_id))

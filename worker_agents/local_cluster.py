@@ -28,12 +28,14 @@ from temporalio.client import Client
 from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record, write_record
 from iris.client.connection import connect
 from iris.errors import IrisError, Rejected, Unreachable
-from iris.platforms.local import LocalHost, agent_command
+from iris.platforms.local import LocalHost, agent_command, local_hosts
 from iris.worker_agents.process import stop_event
 
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT = timedelta(seconds=30)
+#: Beyond that, for each host: an agent needs a second and a half of CPU to start, and a laptop has few.
+START_PER_HOST = timedelta(seconds=3)
 #: Before a child that died is started again.
 RESTART_DELAY = timedelta(seconds=1)
 #: An agent gives its programs their grace (30 s by default) before it ends.
@@ -59,7 +61,7 @@ class LocalClusterOptions(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str = "local"
-    hosts: tuple[LocalHost, ...] = (LocalHost(id="local-0"),)
+    hosts: tuple[LocalHost, ...] = local_hosts("local", 1)
     #: In memory: nothing is left when it stops.
     ephemeral: bool = False
 

@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord, cluster_dir, read_record
 from iris.errors import IrisError, Rejected
-from iris.platforms.local import LocalHost, offer_options
-from iris.worker_agents.local_cluster import AGENT_STOP, START_TIMEOUT, STOP, LocalClusterOptions, clear_leftovers
+from iris.worker_agents.local_cluster import AGENT_STOP, START_PER_HOST, START_TIMEOUT, STOP, LocalClusterOptions, clear_leftovers
 
 #: A supervisor stops its parts in turn: agents, control plane, server.
 STOP_TIMEOUT = AGENT_STOP + 2 * STOP
@@ -35,10 +35,12 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
     directory = cluster_dir(options.name)
     log = directory / "logs" / "supervisor.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        supervisor = subprocess.Popen(
-            _command(options), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
+    command = [sys.executable, "-m", "iris.cli.main", "cluster", "start", "--local", "--name", options.name, "--options", "-"]
+    with log.open("wb") as output, tempfile.TemporaryFile() as given:
+        # By a file without a name: nobody else's start of a cluster of this name can put its own in its place.
+        given.write(options.model_dump_json().encode())
+        given.seek(0)
+        supervisor = subprocess.Popen(command, stdin=given, stdout=output, stderr=output, start_new_session=True)
     try:
         return asyncio.run(wait_until_ready(options, running=lambda: supervisor.poll() is None))
     except IrisError as error:
@@ -53,9 +55,10 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
     """The record of the cluster once all its hosts take work.
 
     Raises:
-        IrisError: they do not within 30 s, or the supervisor has ended.
+        IrisError: they do not within 30 s and 3 s for each host, or the supervisor has ended.
     """
-    deadline = time.monotonic() + START_TIMEOUT.total_seconds()
+    patience = START_TIMEOUT + START_PER_HOST * len(options.hosts)
+    deadline = time.monotonic() + patience.total_seconds()
     client: IrisClient | None = None
     while time.monotonic() < deadline and running():
         record = read_record(options.name)
@@ -67,7 +70,7 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
         await asyncio.sleep(POLL)
     logs = cluster_dir(options.name) / "logs"
     raise IrisError(
-        f"local cluster {options.name!r} did not start within {START_TIMEOUT.total_seconds():.0f} s; its logs are in {logs}"
+        f"local cluster {options.name!r} did not start within {patience.total_seconds():.0f} s; its logs are in {logs}"
     )
 
 
@@ -91,12 +94,3 @@ def stop_local(name: str) -> None:
                 )
             time.sleep(POLL)
     clear_leftovers(name)
-
-
-def _command(options: LocalClusterOptions) -> list[str]:
-    command = [sys.executable, "-m", "iris.cli.main", "cluster", "start", "--local", "--name", options.name]
-    command += ["--hosts", str(len(options.hosts))]
-    if options.ephemeral:
-        command.append("--ephemeral")
-    host = options.hosts[0] if options.hosts else LocalHost(id="none")
-    return [*command, *offer_options(host)]

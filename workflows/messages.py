@@ -9,11 +9,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.hosts import Host
-from iris.jobs import JobSpec, TaskStatus
+from iris.attempts import AttemptRecord
+from iris.forecast import Forecast
+from iris.gangs import Placement, Request
+from iris.hosts import Closure, Host
+from iris.jobs import Band, JobSpec, TaskStatus
 from iris.ledger import LedgerState
 from iris.liveness import Silent
-from iris.placement import Placement, Refusal, Request
+from iris.placement import Rules
+from iris.preemption import Eviction
+from iris.refusals import Refusal
 from iris.slices import SliceState
 from iris.states import TaskState
 
@@ -26,7 +31,7 @@ class Wire(BaseModel):
 
 
 class Ask(Wire):
-    """A task wants a host. Answered with its placement, or with why it has to wait: then a `placed` signal follows."""
+    """A gang wants hosts. Answered with its placement, or with why it has to wait: then a `placed` signal follows."""
 
     kind: Literal["ask"] = "ask"
     request: Request
@@ -37,6 +42,19 @@ class Release(Wire):
 
     kind: Literal["release"] = "release"
     key: str
+    #: The hosts that did not take their part of the attempt, or ended it by a fault of theirs.
+    spoilt_by: tuple[str, ...] = ()
+    #: Whether the attempt ran on the others.
+    ran: bool = False
+
+
+class Amend(Wire):
+    """A waiting request changes its band, or is held back or let go. Answered as an ask is."""
+
+    kind: Literal["amend"] = "amend"
+    key: str
+    band: Band
+    held: bool = False
 
 
 class SliceUp(Wire):
@@ -63,7 +81,47 @@ class HostLost(Wire):
     reason: str = ""
 
 
-Message = Annotated[Ask | Release | SliceUp | SliceDown | HostLost, Field(discriminator="kind")]
+class Close(Wire):
+    """An operator closes a host to new work; with `evict`, what runs there has to go."""
+
+    kind: Literal["close"] = "close"
+    host_id: str
+    closure: Closure
+    evict: bool = False
+
+
+class Open(Wire):
+    """An operator opens a host again."""
+
+    kind: Literal["open"] = "open"
+    host_id: str
+
+
+class Pause(Wire):
+    """Nothing new is placed, in the whole cluster or in one scale group."""
+
+    kind: Literal["pause"] = "pause"
+    reason: str = ""
+    group: str | None = None
+
+
+class Resume(Wire):
+    """Work is placed again."""
+
+    kind: Literal["resume"] = "resume"
+    group: str | None = None
+
+
+class Configure(Wire):
+    """The rules of this cluster's scheduler."""
+
+    kind: Literal["configure"] = "configure"
+    rules: Rules
+
+
+Message = Annotated[
+    Ask | Release | Amend | SliceUp | SliceDown | HostLost | Close | Open | Pause | Resume | Configure, Field(discriminator="kind")
+]
 
 
 class Envelope(Wire):
@@ -98,6 +156,9 @@ class SchedulerStart(Wire):
     ledger: LedgerState = LedgerState()
     #: Placements whose owners have not been told yet.
     notices: tuple[Placement, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    #: By shape, written as text: the reason that those who wait for it were told last.
+    told: dict[str, str] = Field(default_factory=dict)
 
 
 class SnapshotPage(Wire):
@@ -108,20 +169,41 @@ class SnapshotPage(Wire):
 
 
 class HostView(Wire):
-    """A host, what is free on it and which tasks it runs."""
+    """A host, what is free on it, which tasks it runs, and why it takes no new ones if it does not."""
 
     host: Host
     free: dict[str, int]
     running: tuple[str, ...]
+    closed: str = ""
+
+
+class Demand(Wire):
+    """How many gangs of one shape wait."""
+
+    count: int
+    #: One of them.
+    example: Request
 
 
 class Snapshot(Wire):
-    """A page of hosts, and how many tasks wait and run."""
+    """A page of hosts, and how much waits and runs."""
 
     hosts: tuple[HostView, ...]
     total_hosts: int
+    #: Gangs that wait, those that are held apart.
     waiting: int
     running: int
+    held: int = 0
+    #: Why nothing new is placed; None: it is.
+    paused: str | None = None
+    paused_groups: dict[str, str] = Field(default_factory=dict)
+    rules: Rules = Rules()
+
+
+class Demands(Wire):
+    """What the hosts there are cannot serve now."""
+
+    demands: tuple[Demand, ...]
 
 
 class Owner(Wire):
@@ -142,6 +224,24 @@ class Notices(Wire):
     placements: tuple[Placement, ...]
 
 
+class EvictionNotices(Wire):
+    """Evictions to be told to their owners."""
+
+    evictions: tuple[Eviction, ...]
+
+
+class Reason(Wire):
+    """Why a gang waits now, for its owner to show."""
+
+    key: str
+    owner: str
+    refusal: Refusal
+
+
+class Reasons(Wire):
+    reasons: tuple[Reason, ...]
+
+
 class Keys(Wire):
     keys: tuple[str, ...] = ()
 
@@ -153,6 +253,24 @@ class ClusterRef(Wire):
 # -- to and from jobs and tasks ------------------------------------------------------------------------------------------------
 
 
+class Hold(Wire):
+    """A user holds a job back: what waits goes on waiting, what runs runs on and is not tried again."""
+
+    by: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"held by {self.by}{': ' if self.reason else ''}{self.reason}"
+
+
+class Wishes(Wire):
+    """What the user has changed about a job since it was submitted."""
+
+    #: None: as in the specification.
+    band: Band | None = None
+    hold: Hold | None = None
+
+
 class JobInput(Wire):
     """All that a run of a job hands to the next; the first has only the specification."""
 
@@ -160,6 +278,10 @@ class JobInput(Wire):
     spec: JobSpec
     submitted_at: datetime | None = None
     tasks: tuple[TaskStatus, ...] = ()
+    wishes: Wishes = Wishes()
+    #: How long it has been held: the scheduling timeout does not run meanwhile.
+    held_for: timedelta = timedelta(0)
+    attempts: tuple[AttemptRecord, ...] = ()
 
 
 class TaskInput(Wire):
@@ -172,6 +294,15 @@ class TaskInput(Wire):
     run_id: str
     submitted_at: datetime
     status: TaskStatus | None = None
+    wishes: Wishes = Wishes()
+    held_for: timedelta = timedelta(0)
+    attempts: tuple[AttemptRecord, ...] = ()
+
+
+class Attempts(Wire):
+    """What became of every attempt, the first one first."""
+
+    attempts: tuple[AttemptRecord, ...]
 
 
 class TaskProgress(Wire):

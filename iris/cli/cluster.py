@@ -2,16 +2,30 @@
 
 import asyncio
 import sys
+from typing import Any, TextIO
 
 import click
 
-from iris.cli.common import CPU, DEVICE, DISK, MEMORY, cluster_option, json_option, print_json
+from iris import accelerators
+from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Parsed, cluster_option, json_option, print_json
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord, cluster_dir, read_record, running_clusters
+from iris.constraints import parse_attribute
 from iris.errors import IrisError, NotFound
 from iris.names import check_name
-from iris.platforms.local import LOCAL_CPU_MILLIS, LOCAL_DISK, LOCAL_MEMORY, LocalHost
+from iris.platforms.local import (
+    LOCAL_CPU_MILLIS,
+    LOCAL_DISK,
+    LOCAL_MEMORY,
+    MAX_LOCAL_HOSTS,
+    LocalHost,
+    local_hosts,
+    local_slices,
+)
 from iris.resources import Device
+
+#: Gives an `accelerators.Tpu`.
+TPU = Parsed("variant", accelerators.tpu)
 
 
 @click.group()
@@ -23,35 +37,35 @@ def cluster() -> None:
 @click.option("--local", is_flag=True, help="On this machine: a Temporal dev server, a control plane and hosts.")
 @click.option("-d", "--detach", is_flag=True, help="In the background.")
 @click.option("--name", default="local", show_default=True, help="The cluster's name; several can run side by side.")
-@click.option("--hosts", type=click.IntRange(min=0, max=500), default=1, show_default=True, help="How many hosts.")
+@click.option("--hosts", type=click.IntRange(min=0, max=MAX_LOCAL_HOSTS), default=1, show_default=True, help="How many hosts.")
+@click.option("--tpu", type=TPU, help="Simulate a TPU slice too, such as v5litepod-16: a host for each of its machines.")
+@click.option("--slices", type=click.IntRange(min=1), help="How many such slices.  [default: 1]")
 @click.option("--ephemeral", is_flag=True, help="Keep nothing: it forgets all when it stops.")
-@click.option("--cpu", type=CPU, default=LOCAL_CPU_MILLIS, help="Cores each host claims to have.  [default: 1000]")
-@click.option("--memory", type=MEMORY, default=LOCAL_MEMORY, help="Memory each host claims to have.  [default: 1000g]")
+@click.option("--cpu", type=CPU, help="Cores each host claims to have.  [default: 1000; of a slice: as real ones have]")
+@click.option("--memory", type=MEMORY, help="Memory each host claims to have.  [default: 1000g; of a slice: as real ones have]")
 @click.option("--disk", type=DISK, default=LOCAL_DISK, help="Disk each host claims to have.  [default: 1000g]")
-@click.option("--device", type=DEVICE, help="KIND:VARIANT:COUNT each host claims to have.")
-def start(
-    local: bool,
-    detach: bool,
-    name: str,
-    hosts: int,
-    ephemeral: bool,
-    cpu: int,
-    memory: int,
-    disk: int,
-    device: Device | str | None,
-) -> None:
-    """Start a cluster; without -d it runs until Ctrl-C."""
+@click.option("--device", type=DEVICE, help="KIND:VARIANT:COUNT each host outside slices claims to have.")
+@click.option(
+    "--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="What else is true of each host outside slices."
+)
+@click.option("--options", "given", type=click.File(), hidden=True)
+def start(local: bool, detach: bool, name: str, given: TextIO | None, **asked: Any) -> None:
+    """Start a cluster; without -d it runs until Ctrl-C.
+
+    \b
+    iris cluster start --local -d                              one host
+    iris cluster start --local --tpu v5litepod-16 --slices 2   one host, and two simulated TPU slices
+    """
     if not local:
         raise click.UsageError("say --local: clusters elsewhere are not started from here yet")
     from iris.worker_agents.local_cluster import LocalClusterOptions, supervise
     from iris.worker_agents.local_launch import start_detached, wait_until_ready
 
-    has = device if isinstance(device, Device) else None
-    machines = tuple(
-        LocalHost(id=f"{name}-{number}", cpu_millis=cpu, memory_bytes=memory, disk_bytes=disk, device=has)
-        for number in range(hosts)
-    )
-    options = LocalClusterOptions(name=check_name("name", name), hosts=machines, ephemeral=ephemeral)
+    if given is not None:
+        options = LocalClusterOptions.model_validate_json(given.read())
+    else:
+        name = check_name("name", name)
+        options = LocalClusterOptions(name=name, hosts=_machines(name, asked), ephemeral=asked["ephemeral"])
     if detach:
         _say_ready(start_detached(options))
         return
@@ -70,6 +84,29 @@ def start(
         await supervisor
 
     asyncio.run(run())
+
+
+def _machines(name: str, asked: dict[str, Any]) -> tuple[LocalHost, ...]:
+    """The hosts that were asked for: those by themselves, then those of slices."""
+    kind, slices = asked["tpu"], asked["slices"] or 1
+    if kind is None and asked["slices"] is not None:
+        raise click.UsageError("--slices says how many: say with --tpu of what kind")
+    total = asked["hosts"] + (slices * kind.hosts if kind else 0)
+    if total > MAX_LOCAL_HOSTS:
+        raise click.UsageError(f"that makes {total:,} hosts; {MAX_LOCAL_HOSTS} is the most for one machine")
+    machines = local_hosts(
+        name,
+        asked["hosts"],
+        cpu_millis=LOCAL_CPU_MILLIS if asked["cpu"] is None else asked["cpu"],
+        memory_bytes=LOCAL_MEMORY if asked["memory"] is None else asked["memory"],
+        disk_bytes=asked["disk"],
+        device=asked["device"] if isinstance(asked["device"], Device) else None,
+        attributes={key: parse_attribute(value) for key, value in asked["attribute"]},
+    )
+    if kind is None:
+        return machines
+    sizes = {"cpu_millis": asked["cpu"], "memory_bytes": asked["memory"], "disk_bytes": asked["disk"]}
+    return machines + local_slices(name, kind, slices, **sizes)
 
 
 @cluster.command()

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, cluster_option
+from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Parsed, cluster_option
 from iris.client.client import IrisClient
 from iris.client.clusters import state_dir
+from iris.constraints import parse_attribute
+from iris.faults import Fault, parse_fault
 from iris.names import check_name
 from iris.resources import Device
+
+FAULT = Parsed("name=regex", parse_fault)
 
 
 @click.group()
@@ -34,8 +38,11 @@ def serve(name: str, address: str, namespace: str, store: str, ui: str) -> None:
 
 
 @click.command()
-@click.option("--join", is_flag=True, help="Join the cluster as a slice of one host.")
+@click.option("--join", is_flag=True, help="Join the cluster: as a slice of one host, or as one host of --slice.")
 @click.option("--host-id", help="The host's id; else the machine's name.")
+@click.option("--slice", "slice_id", metavar="ID", help="The slice that the host belongs to; else it is one by itself.")
+@click.option("--slice-size", type=click.IntRange(min=1), help="How many hosts make the slice whole.  [default: 1]")
+@click.option("--address", help="Where other hosts reach this one; else what this machine's routes say.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where tasks have their files.")
 @click.option("--cpu", type=CPU, help="Cores to offer; else those there are.")
 @click.option("--memory", type=MEMORY, help="Memory to offer; else what there is.")
@@ -43,12 +50,22 @@ def serve(name: str, address: str, namespace: str, store: str, ui: str) -> None:
 @click.option("--device", type=DEVICE, help="KIND:VARIANT:COUNT to offer, such as gpu:H100:8.")
 @click.option("--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="What else is true of this host.")
 @click.option("--accept-cpu-jobs", is_flag=True, help="Take tasks without devices too, although there are some.")
+@click.option(
+    "--fault",
+    type=FAULT,
+    multiple=True,
+    metavar="NAME=REGEX",
+    help="What in a failed program's last lines shows that it failed through no fault of its own.",
+)
 @cluster_option
 @click.pass_context
 def agent(
     ctx: click.Context,
     join: bool,
     host_id: str | None,
+    slice_id: str | None,
+    slice_size: int | None,
+    address: str | None,
     directory: Path | None,
     cpu: int | None,
     memory: int | None,
@@ -56,6 +73,7 @@ def agent(
     device: Device | str | None,
     attribute: tuple[tuple[str, str], ...],
     accept_cpu_jobs: bool,
+    fault: tuple[Fault, ...],
 ) -> None:
     """Make this machine a host, until SIGTERM.
 
@@ -64,6 +82,8 @@ def agent(
     """
     if not join:
         raise click.UsageError("say --join: an agent without a slice that somebody requested makes one of itself")
+    if slice_size is not None and slice_id is None:
+        raise click.UsageError("--slice-size says how many hosts the slice has: say with --slice which")
     from iris.worker_agents.host import AgentOptions, serve
     from iris.worker_agents.probe import default_host_id
 
@@ -78,13 +98,17 @@ def agent(
             cluster=cluster.name,
             store=cluster.store,
             host_id=name,
+            slice_id=slice_id and check_name("slice", slice_id),
+            slice_size=slice_size or 1,
+            host_address=address,
             directory=directory or state_dir() / "hosts" / cluster.name / name,
             cpu_millis=cpu,
             memory_bytes=memory,
             disk_bytes=disk,
             device=device if isinstance(device, Device) else None,
-            attributes=dict(attribute),
+            attributes={key: parse_attribute(value) for key, value in attribute},
             accept_cpu_jobs=accept_cpu_jobs,
+            faults=fault,
         )
         await serve(options)
 

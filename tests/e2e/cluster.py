@@ -192,6 +192,13 @@ class Cluster:
     def host_ids(self) -> list[str]:
         return [host["id"] for host in self.iris("host", "list", "--json").json]
 
+    def hosts(self) -> dict[str, dict[str, Any]]:
+        """The hosts that take work, as the scheduler's book has them, by their ids."""
+        about = ["--workflow-id", f"{self.name}/scheduler", "--name", "snapshot", "--input", "{}"]
+        (shown,) = self.temporal("workflow", "query", *about)["queryResult"]
+        hosts = [view["host"] for view in shown["hosts"] or ()]
+        return {host["id"]: host for host in sorted(hosts, key=lambda host: str(host["id"]))}
+
     def free_cpu(self) -> list[float]:
         return [host["free"]["cpu"] for host in self.iris("host", "list", "--json").json]
 

@@ -1,0 +1,124 @@
+"""The hosts there are, which of them are closed, and which of them could serve a request if they were empty.
+
+That last question has the same answer until the fleet changes, so it is answered once for each shape.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from iris.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, Constraint, Operator
+from iris.gangs import Request, Shape
+from iris.hosts import Closure, Host
+
+
+class Candidates(NamedTuple):
+    """The hosts that could serve a request if they were empty, by their numbers in the fleet."""
+
+    hosts: list[int]
+    members: frozenset[int]
+    #: Without grouping empty; else the hosts of each group that has enough of them, ordered by worker id.
+    groups: dict[str, list[int]]
+    #: How many of the preferred constraints a host fails; empty when there are none.
+    dislikes: dict[int, int]
+
+
+class Fleet:
+    """All hosts. It does not change; a change makes a new one."""
+
+    def __init__(
+        self,
+        hosts: Iterable[Host] = (),
+        closed: Mapping[str, Closure] | None = None,
+        paused_groups: Mapping[str, str] | None = None,
+    ) -> None:
+        self.hosts = tuple(hosts)
+        self._closed = dict(closed or {})
+        self._paused_groups = dict(paused_groups or {})
+        self.number = {host.id: number for number, host in enumerate(self.hosts)}
+        self._open = [self.closed(host) is None for host in self.hosts]
+        self._alike: dict[object, list[int]] = {}
+        for number, host in enumerate(self.hosts):
+            device = host.resources.device
+            kind = (device.kind, device.variant) if device else None
+            self._alike.setdefault((kind, host.resources.vector, host.accept_cpu_jobs), []).append(number)
+        self._facts: dict[int, Mapping[str, Attribute]] = {}
+        self._candidates: dict[Shape, Candidates] = {}
+
+    def closed(self, host: Host) -> str | None:
+        """Why the host takes nothing new; None when it does."""
+        if (closure := self._closed.get(host.id)) is not None:
+            return str(closure)
+        group = host.attributes.get(SCALE_GROUP)
+        if isinstance(group, str) and group in self._paused_groups:
+            return f"scale group {group} is paused: {self._paused_groups[group]}".removesuffix(": ")
+        return None
+
+    def facts(self, number: int) -> Mapping[str, Attribute]:
+        """What constraints are held against."""
+        if number not in self._facts:
+            self._facts[number] = self.hosts[number].facts
+        return self._facts[number]
+
+    def candidates(self, request: Request) -> Candidates:
+        """Who could serve the request if nothing else ran."""
+        found = self._candidates.get(request.shape)
+        if found is None:
+            found = self._candidates[request.shape] = self._find(request)
+        return found
+
+    def of_kind(self, request: Request) -> list[int]:
+        """The hosts, open or not, with the right kind of device."""
+        return [n for alike in self._alike.values() if self.hosts[alike[0]].may_run(request.resources) for n in alike]
+
+    def large_enough(self, request: Request) -> list[int]:
+        """Those of them, open or not, that have all that one task wants."""
+        return [
+            n
+            for alike in self._alike.values()
+            if self.hosts[alike[0]].may_run(request.resources)
+            and covers(self.hosts[alike[0]].resources.vector, request.shape.amounts)
+            for n in alike
+        ]
+
+    def matching(self, request: Request, numbers: Iterable[int]) -> list[int]:
+        """Those of the hosts that meet every required constraint and belong to a group, if groups are wanted."""
+        required = [constraint for constraint in request.constraints if not constraint.preferred]
+        if request.group_by is not None:
+            required.append(Constraint(key=request.group_by, op=Operator.EXISTS))
+        if not required:
+            return list(numbers)
+        return [n for n in numbers if _meets(self.facts(n), required)]
+
+    def grouped(self, request: Request, numbers: Iterable[int]) -> dict[str, list[int]]:
+        """The hosts by the attribute that the request wants its groups to share."""
+        assert request.group_by is not None
+        groups: dict[str, list[int]] = {}
+        for n in numbers:
+            groups.setdefault(str(self.facts(n)[request.group_by]), []).append(n)
+        for members in groups.values():
+            members.sort(key=self._by_worker)
+        return groups
+
+    def _find(self, request: Request) -> Candidates:
+        hosts = sorted(n for n in self.matching(request, self.large_enough(request)) if self._open[n])
+        groups: dict[str, list[int]] = {}
+        if request.group_by is not None:
+            each = request.tasks // request.groups
+            groups = {name: members for name, members in self.grouped(request, hosts).items() if len(members) >= each}
+        preferred = [constraint for constraint in request.constraints if constraint.preferred]
+        dislikes = {n: sum(not each.holds(self.facts(n)) for each in preferred) for n in hosts} if preferred else {}
+        return Candidates(hosts, frozenset(hosts), groups, dislikes)
+
+    def _by_worker(self, number: int) -> tuple[int, str]:
+        worker: Attribute = self.hosts[number].attributes.get(TPU_WORKER_ID, 0)
+        return (worker if isinstance(worker, int) else 0, self.hosts[number].id)
+
+
+def _meets(facts: Mapping[str, Attribute], required: list[Constraint]) -> bool:
+    return all(constraint.holds(facts) for constraint in required)
+
+
+def covers(there: Iterable[int], wanted: tuple[int, int, int, int]) -> bool:
+    """Whether there is enough of everything."""
+    # A host that came back smaller than what runs on it has less than nothing; who needs nothing of that can still go there.
+    return all(has >= amount or not amount for has, amount in zip(there, wanted, strict=True))

@@ -1,0 +1,116 @@
+"""What would happen to a request, host by host: for `--dry-run`, and for the warning about what could never run."""
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.constraints import SCALE_GROUP
+from iris.fleet import Fleet, covers
+from iris.gangs import Placement, Request, Shape
+from iris.hosts import Host
+from iris.refusals import Refusal, infeasible
+from iris.resources import AMOUNTS, format_amount
+from iris.rooms import Rooms
+
+#: Hosts named in one verdict; the others are counted.
+NAMED = 4
+
+
+class Verdict(BaseModel):
+    """What holds of some hosts of one scale group as far as a task of the request is concerned."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The hosts' scale group; empty for those that somebody brought.
+    group: str = ""
+    fits: bool
+    why: str
+    hosts: int
+    #: The first of them.
+    named: tuple[str, ...]
+
+
+class Forecast(BaseModel):
+    """What the scheduler would do with a request that it was asked now."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The hosts it would get at once, in the order of its tasks; empty when it would wait.
+    hosts: tuple[str, ...] = ()
+    #: Why it would wait.
+    refusal: Refusal | None = None
+    #: Why no host of the cluster could ever serve it as it is; None when some could.
+    never: Refusal | None = None
+    verdicts: tuple[Verdict, ...] = ()
+
+
+def forecast(
+    fleet: Fleet,
+    live: Iterable[Placement],
+    request: Request,
+    *,
+    hosts: tuple[str, ...],
+    refusal: Refusal | None,
+    kept: Mapping[int, Shape],
+) -> Forecast:
+    """The forecast of a request of which a pass has decided this: the hosts it gets, or the refusal."""
+    rooms = Rooms(fleet, live)
+    rooms.kept.update(kept)
+    counted: dict[tuple[str, bool, str], list[str]] = {}
+    for number, host in enumerate(fleet.hosts):
+        why = _why_not(fleet, rooms, number, request)
+        group = str(host.attributes.get(SCALE_GROUP, ""))
+        counted.setdefault((group, not why, why or "fits now"), []).append(host.id)
+    verdicts = (
+        Verdict(group=group, fits=fits, why=why, hosts=len(ids), named=tuple(ids[:NAMED]))
+        for (group, fits, why), ids in sorted(counted.items(), key=lambda entry: (not entry[0][1], entry[0]))
+    )
+    return Forecast(hosts=hosts, refusal=refusal, never=infeasible(fleet, request), verdicts=tuple(verdicts))
+
+
+def _why_not(fleet: Fleet, rooms: Rooms, number: int, request: Request) -> str:
+    """Why one task of the request could not go to this host now; empty when it could."""
+    host = fleet.hosts[number]
+    if not host.may_run(request.resources):
+        device = host.resources.device
+        if device is None:
+            return "has no devices"
+        return (
+            f"has {device.kind}:{device.variant}" if request.resources.device else f"keeps its {device} for tasks that use them"
+        )
+    if not covers(host.resources.vector, request.shape.amounts):
+        return f"is too small: {_amounts(host.resources.vector, request)}"
+    for constraint in request.constraints:
+        if not constraint.preferred and not constraint.holds(fleet.facts(number)):
+            has = fleet.facts(number).get(constraint.key)
+            return f"fails {constraint}" + ("" if has is None else f": it is {has}")
+    if request.group_by is not None and request.group_by not in fleet.facts(number):
+        return f"has no {request.group_by}"
+    if (closed := fleet.closed(host)) is not None:
+        return closed
+    if not rooms.takes(number, request.shape):
+        if not covers(rooms.free[number], request.shape.amounts):
+            return f"is busy: {_amounts(rooms.free[number], request)}"
+        return "is kept for a gang that has waited longer"
+    return _group_too_small(fleet, rooms, host, request)
+
+
+def _group_too_small(fleet: Fleet, rooms: Rooms, host: Host, request: Request) -> str:
+    if request.group_by is None:
+        return ""
+    each = request.tasks // request.groups
+    name = str(host.facts[request.group_by])
+    members = fleet.candidates(request).groups.get(name, ())
+    if len(members) < each:
+        return f"its group has too few hosts: {each} are needed"
+    free = sum(rooms.takes(number, request.shape) for number in members)
+    return "" if free >= each else f"of its group only {free} of the {each} needed are free"
+
+
+def _amounts(there: Iterable[int], request: Request) -> str:
+    short = [
+        f"{format_amount(name, max(0, has))} of {format_amount(name, wanted)} {name}"
+        for name, has, wanted in zip(AMOUNTS, there, request.shape.amounts, strict=True)
+        if wanted > max(0, has)
+    ]
+    return ", ".join(short)

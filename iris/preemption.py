@@ -1,0 +1,154 @@
+"""Which gangs have to make room for stronger ones.
+
+1. Only a strictly stronger band evicts, and batch never does. Gangs of one band never evict each other.
+2. Nobody is evicted for a gang that has room, or will have it once those that are being stopped have stopped.
+3. A victim is evicted whole, once, and not before it has run for `Rules.min_run_time`.
+4. The weakest band first, then the least weight, then the youngest: the least is lost.
+5. Before anybody is told, the pass has made sure that the stronger gang fits where the victims are.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.fleet import Fleet, covers
+from iris.gangs import Placement, Request, Shape
+from iris.jobs import Band
+from iris.placement import Rules
+from iris.rooms import Rooms, seats_of
+from iris.waiting import Waiting, use_by_band
+
+#: Stronger gangs for which one pass looks for victims. Each look costs as much as the victims there are; the next pass goes on.
+MOST_STRONGER = 16
+
+
+class Eviction(BaseModel):
+    """A placed gang that has to go."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    owner: str
+    reason: str
+
+
+class Evictions(NamedTuple):
+    """Who has to go, and when somebody who may not go yet may."""
+
+    victims: list[Eviction]
+    again_at: datetime | None
+
+
+def evictions(
+    fleet: Fleet, live: Iterable[Placement], waiting: Waiting, evicting: Iterable[str], now: datetime, rules: Rules
+) -> Evictions:
+    """The gangs that make room for those that a pass has left waiting.
+
+    Args:
+        evicting: the keys of those that were told before and have not stopped yet.
+    """
+    if not rules.preemption or not any(waiting.shapes(band) for band in Band if band is not Band.BATCH):
+        return Evictions([], None)
+    live, going = list(live), set(evicting)
+    # Ahead of time: what is being stopped counts as gone.
+    soon = Rooms(fleet, (placement for placement in live if placement.key not in going))
+    victims: list[Eviction] = []
+    again_at: datetime | None = None
+    looked = 0
+    for band, use in use_by_band(live).items():
+        weaker = [placement for placement in live if placement.band.rank > band.rank and placement.key not in going]
+        ripe = [placement for placement in weaker if now - (placement.placed_at or now) >= rules.min_run_time]
+        young = [at for placement in weaker if (at := placement.placed_at) is not None and now - at < rules.min_run_time]
+        by_host = _by_host(fleet, ripe)
+        turns = waiting.turns(band, use)
+        for request in turns:
+            numbers = soon.find(request)
+            if numbers is None and weaker and looked < MOST_STRONGER:
+                looked += 1
+                chosen = _victims(soon, request, by_host)
+                if not chosen and young:
+                    again_at = min(young) + rules.min_run_time
+                for victim in chosen:
+                    soon.give_back(victim)
+                    for number in seats_of(fleet, victim):
+                        by_host[number].remove(victim)
+                    going.add(victim.key)
+                    victims.append(Eviction(key=victim.key, owner=victim.owner, reason=_reason(request)))
+                numbers = soon.find(request) if chosen else None
+            if numbers is None:
+                turns.skip()
+            else:
+                turns.served()
+                soon.give(numbers, request)
+    return Evictions(victims, again_at)
+
+
+def _reason(request: Request) -> str:
+    return f"evicted: {request.task} of band {request.band} needs its place"
+
+
+def _by_host(fleet: Fleet, placements: Iterable[Placement]) -> dict[int, list[Placement]]:
+    by_host: dict[int, list[Placement]] = {}
+    for placement in sorted(placements, key=lambda each: _cost([each])):
+        for number in seats_of(fleet, placement):
+            by_host.setdefault(number, []).append(placement)
+    return by_host
+
+
+def _victims(soon: Rooms, request: Request, by_host: Mapping[int, list[Placement]]) -> list[Placement]:
+    """The cheapest gangs without which the request fits; none when there are no such."""
+    if not by_host:
+        return []
+    candidates = soon.fleet.candidates(request)
+    if request.group_by is None:
+        # A host without victims has no room: otherwise the request would have been placed there.
+        hosts = (number for number in by_host if number in candidates.members)
+        options = [option for number in hosts if (option := _on_host(soon, number, request.shape, by_host)) is not None]
+        return min(options, key=_cost, default=[])
+    each = request.tasks // request.groups
+    groups = []
+    for name, members in candidates.groups.items():
+        if any(number in by_host for number in members):
+            freed = [option for number in members if (option := _on_host(soon, number, request.shape, by_host)) is not None]
+            if len(freed) >= each:
+                groups.append((name, _together(sorted(freed, key=_cost)[:each])))
+        elif sum(soon.takes(number, request.shape) for number in members) >= each:
+            groups.append((name, []))
+    if len(groups) < request.groups:
+        return []
+    groups.sort(key=lambda group: (_cost(group[1]), group[0]))
+    return _together([victims for _, victims in groups[: request.groups]])
+
+
+def _on_host(soon: Rooms, number: int, shape: Shape, by_host: Mapping[int, list[Placement]]) -> list[Placement] | None:
+    """The fewest gangs of this host without which a task fits there, the cheapest first; None when that is not enough."""
+    free = tuple(soon.free[number])
+    chosen: list[Placement] = []
+    for placement in by_host.get(number, ()):
+        if covers(free, shape.amounts):
+            break
+        chosen.append(placement)
+        free = tuple(has + amount for has, amount in zip(free, placement.resources.vector, strict=True))
+    if not covers(free, shape.amounts):
+        return None
+    for placement in list(chosen):  # whom a later, larger one has made needless
+        without = tuple(has - amount for has, amount in zip(free, placement.resources.vector, strict=True))
+        if covers(without, shape.amounts):
+            chosen.remove(placement)
+            free = without
+    return chosen
+
+
+def _cost(victims: list[Placement]) -> tuple[int, int, float]:
+    """What evicting these would lose: smaller is better."""
+    return (
+        -min((placement.band.rank for placement in victims), default=len(Band)),
+        sum(placement.weight for placement in victims),
+        -max((placement.placed_at.timestamp() for placement in victims if placement.placed_at), default=0.0),
+    )
+
+
+def _together(options: list[list[Placement]]) -> list[Placement]:
+    return list({placement.key: placement for option in options for placement in option}.values())

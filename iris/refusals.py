@@ -1,0 +1,291 @@
+"""Why a gang waits: one reason, the first that holds, with the numbers that prove it and what would end it.
+
+The questions are asked in this order, so that the reason is the one that has to go first: is there a host at all, of the right
+kind, large enough, meeting the constraints, open, in a large enough group; is there room; is it kept for somebody else.
+"""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.constraints import Constraint, Operator
+from iris.fleet import Fleet
+from iris.gangs import Placement, Request, Shape
+from iris.resources import AMOUNTS, Device, format_amount, format_amounts
+from iris.rooms import Rooms, shortfall
+from iris.waiting import Waiting, use_by_band
+
+
+class RefusalCode(StrEnum):
+    NO_HOSTS = "NO_HOSTS"  # the cluster has no host at all
+    NO_DEVICE = "NO_DEVICE"  # no host of the right kind
+    TOO_BIG = "TOO_BIG"  # more than any host of the right kind has, even when empty
+    CONSTRAINTS = "CONSTRAINTS"  # no host that is large enough meets the constraints
+    NO_GROUP = "NO_GROUP"  # no group has as many such hosts as the gang needs
+    CLOSED = "CLOSED"  # the hosts that could take it are cordoned, drained, quarantined or paused
+    PAUSED = "PAUSED"  # the cluster takes nothing new
+    HELD = "HELD"  # its user holds it
+    EVICTING = "EVICTING"  # weaker gangs are being stopped to make room
+    BUSY = "BUSY"  # hosts that could take it have too little free
+    KEPT = "KEPT"  # the room there is is kept for a gang that has waited longer
+    QUEUED = "QUEUED"  # there is room; the next pass decides
+    UNKNOWN = "UNKNOWN"  # the scheduler does not know the request (any more)
+
+
+#: With these no host of the fleet could ever serve the request as it is.
+INFEASIBLE = frozenset(
+    {RefusalCode.NO_HOSTS, RefusalCode.NO_DEVICE, RefusalCode.TOO_BIG, RefusalCode.CONSTRAINTS, RefusalCode.NO_GROUP}
+)
+
+
+class Refusal(BaseModel):
+    """Why a gang waits. Amounts are in `Resources.amounts` units (millicores, bytes, devices), for one task."""
+
+    model_config = ConfigDict(frozen=True)
+
+    code: RefusalCode
+    message: str
+    #: The dimensions that are short: how much is needed …
+    needed: dict[str, int] = Field(default_factory=dict)
+    #: … and how much the best host has of each: free for BUSY, in all for TOO_BIG.
+    free: dict[str, int] = Field(default_factory=dict)
+    #: How many hosts the question was still about: of the right kind for TOO_BIG, large enough for CONSTRAINTS, and so on.
+    hosts: int = 0
+    #: How many requests are served before this one.
+    ahead: int = 0
+    #: For CONSTRAINTS: how many hosts each constraint alone excludes, the most first.
+    excluded: dict[str, int] = Field(default_factory=dict)
+    #: For a gang: the hosts it needs in one group, and the most that any group has (BUSY: has free).
+    group_needs: int = 0
+    group_has: int = 0
+    #: What would end the wait.
+    remedy: str = ""
+
+
+def refuse(
+    fleet: Fleet,
+    live: Iterable[Placement],
+    waiting: Waiting,
+    request: Request,
+    *,
+    paused: str | None = None,
+    evicting: Iterable[str] = (),
+    kept: Mapping[int, Shape] | None = None,
+) -> Refusal:
+    """Why the request has no hosts now.
+
+    Args:
+        paused: why the cluster takes nothing new; None when it does.
+        evicting: the keys of the placements that are being stopped.
+        kept: the hosts, by their numbers in the fleet, that the last pass kept for a shape.
+    """
+    live = list(live)
+    if paused is not None:
+        reason = f"the cluster is paused: {paused}".removesuffix(": ")
+        refusal = Refusal(code=RefusalCode.PAUSED, message=reason, remedy="an operator resumes it: iris cluster resume")
+    else:
+        refusal = infeasible(fleet, request) or _occupied(fleet, live, request, set(evicting), kept or {})
+    ahead = waiting.ahead(request, use_by_band(live)[request.band])
+    message = refusal.message
+    if refusal.code in (RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT):
+        message = f"{message}; {_ahead(ahead, request)}"
+    return refusal.model_copy(update={"message": message, "ahead": ahead})
+
+
+def infeasible(fleet: Fleet, request: Request) -> Refusal | None:
+    """Why no host of the fleet could ever serve the request, be it empty or busy, open or closed; None when some could."""
+    if not fleet.hosts:
+        return Refusal(
+            code=RefusalCode.NO_HOSTS,
+            message="no host has joined the cluster",
+            needed=request.resources.amounts(),
+            remedy="a host joins: iris agent --join",
+        )
+    of_kind = fleet.of_kind(request)
+    if not of_kind:
+        return _no_device(fleet, request)
+    large = fleet.large_enough(request)
+    if not large:
+        return _too_big(fleet, request, of_kind)
+    could = fleet.matching(request, large)
+    if not could:
+        return _constraints(fleet, request, large)
+    if request.group_by is not None and (refusal := _no_group(fleet, request, could)) is not None:
+        return refusal
+    return None
+
+
+def _occupied(fleet: Fleet, live: list[Placement], request: Request, evicting: set[str], kept: Mapping[int, Shape]) -> Refusal:
+    """Why hosts that could serve it do not."""
+    candidates = fleet.candidates(request)
+    if not candidates.hosts or (request.group_by is not None and len(candidates.groups) < request.groups):
+        return _closed(fleet, request)
+    rooms = Rooms(fleet, live)
+    if rooms.find(request) is not None:
+        fits = Refusal(
+            code=RefusalCode.QUEUED,
+            message="there is room, and the next pass decides",
+            needed=request.resources.amounts(),
+            hosts=len(candidates.hosts),
+        )
+        keeping = Rooms(fleet, live)
+        keeping.kept.update(kept)
+        if keeping.find(request) is not None:
+            return fits
+        for_whom = sum(keeping.kept.get(n, request.shape) != request.shape for n in candidates.hosts)
+        return fits.model_copy(
+            update={
+                "code": RefusalCode.KEPT,
+                "message": f"the room on {_hosts(for_whom)} is kept for gangs that have waited longer",
+                "remedy": "it starts when they have started, or when there is room elsewhere",
+            }
+        )
+    busy = _busy(fleet, rooms, request, candidates.hosts)
+    if evicting and Rooms(fleet, (each for each in live if each.key not in evicting)).find(request) is not None:
+        gangs = f"{len(evicting)} weaker gang{'s are' if len(evicting) > 1 else ' is'}"
+        return busy.model_copy(
+            update={
+                "code": RefusalCode.EVICTING,
+                "message": f"{gangs} being stopped to make room",
+                "remedy": "it starts when they have stopped",
+            }
+        )
+    return busy
+
+
+def _no_device(fleet: Fleet, request: Request) -> Refusal:
+    kinds = Counter(_kind(host.resources.device) for host in fleet.hosts)
+    there_are = ", ".join(f"{kind} on {count}" for kind, count in sorted(kinds.items()))
+    wanted = request.resources.device
+    if wanted is None:
+        message = f"needs a host for tasks without devices; all hosts keep theirs for tasks that use them ({there_are})"
+        remedy = "a host without devices joins, or one that says --accept-cpu-jobs"
+    else:
+        message = f"needs {wanted.kind}:{wanted.variant}; no host has it ({there_are})"
+        variants = {_kind(host.resources.device) for host in fleet.hosts if host.resources.device}
+        near = difflib.get_close_matches(f"{wanted.kind}:{wanted.variant}", sorted(variants), n=1, cutoff=0.5)
+        remedy = f"such a host joins{f', or ask for the nearest there is: {near[0]}' if near else ''}"
+    return Refusal(
+        code=RefusalCode.NO_DEVICE, message=message, needed=request.resources.amounts(), hosts=len(fleet.hosts), remedy=remedy
+    )
+
+
+def _too_big(fleet: Fleet, request: Request, of_kind: list[int]) -> Refusal:
+    largest = min(of_kind, key=lambda n: shortfall(fleet.hosts[n].resources.vector, request.shape.amounts))
+    refusal = _short(
+        RefusalCode.TOO_BIG, request, fleet.hosts[largest].resources.vector, of_kind, "even when empty, the largest of {} has {}"
+    )
+    remedy = f"ask for at most {format_amounts(refusal.free, request.resources.device)}, or a larger host joins"
+    return refusal.model_copy(update={"remedy": remedy})
+
+
+def _constraints(fleet: Fleet, request: Request, large: list[int]) -> Refusal:
+    required = [each for each in request.constraints if not each.preferred]
+    if request.group_by is not None:
+        required.append(Constraint(key=request.group_by, op=Operator.EXISTS))
+    excluded = {str(each): sum(not each.holds(fleet.facts(n)) for n in large) for each in required}
+    excluded = dict(sorted(excluded.items(), key=lambda entry: -entry[1]))
+    worst = max(required, key=lambda each: excluded[str(each)])
+    values = sorted({str(fleet.facts(n)[worst.key]) for n in large if worst.key in fleet.facts(n)})
+    have = f"{worst.key} is {', '.join(values[:5])}{' …' if len(values) > 5 else ''} there" if values else f"none has {worst.key}"
+    others = "" if len(required) == 1 else f" (in all {len(required)} constraints)"
+    return Refusal(
+        code=RefusalCode.CONSTRAINTS,
+        message=f"{worst} excludes {excluded[str(worst)]} of {_hosts(len(large))} that are large enough; {have}{others}",
+        hosts=len(large),
+        excluded=excluded,
+        remedy=f"drop or widen the constraint {worst}",
+    )
+
+
+def _no_group(fleet: Fleet, request: Request, could: list[int]) -> Refusal | None:
+    each = request.tasks // request.groups
+    sizes = sorted((len(members) for members in fleet.grouped(request, could).values()), reverse=True)
+    enough = sum(size >= each for size in sizes)
+    if enough >= request.groups:
+        return None
+    wanted = f"{_hosts(each)} with one {request.group_by}" + (f", {request.groups} times" if request.groups > 1 else "")
+    has = f"the largest of {len(sizes)} groups has {sizes[0]}" if enough == 0 else f"{enough} of {len(sizes)} groups are so large"
+    return Refusal(
+        code=RefusalCode.NO_GROUP,
+        message=f"needs {wanted}; {has}",
+        hosts=len(could),
+        group_needs=each,
+        group_has=sizes[0],
+        remedy="a larger group of hosts joins, or ask for fewer tasks",
+    )
+
+
+def _closed(fleet: Fleet, request: Request) -> Refusal:
+    could = fleet.matching(request, fleet.large_enough(request))
+    reasons = Counter(reason for n in could if (reason := fleet.closed(fleet.hosts[n])) is not None)
+    told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
+    return Refusal(
+        code=RefusalCode.CLOSED,
+        message=f"of {_hosts(len(could))} that could take it, {sum(reasons.values())} take nothing new: {told}",
+        hosts=len(could),
+        remedy="an operator opens them: iris host uncordon, iris cluster resume",
+    )
+
+
+def _busy(fleet: Fleet, rooms: Rooms, request: Request, candidates: list[int]) -> Refusal:
+    """The numbers describe the host, or the group of hosts, that comes closest."""
+    amounts = request.shape.amounts
+    if request.group_by is None:
+        freest = min(candidates, key=lambda n: shortfall(rooms.free[n], amounts))
+        refusal = _short(RefusalCode.BUSY, request, rooms.free[freest], candidates, "the best of {} has {} free")
+        return refusal.model_copy(update={"remedy": "it starts when others end, or when a host joins"})
+    each = request.tasks // request.groups
+    groups = fleet.candidates(request).groups
+    free = sorted((sum(rooms.takes(n, request.shape) for n in members) for members in groups.values()), reverse=True)
+    if request.groups == 1:
+        has = f"the best of {len(groups)} has {free[0]} of them free"
+    else:
+        has = f"{sum(count >= each for count in free)} of {len(groups)} have so many free, {request.groups} are needed"
+    return Refusal(
+        code=RefusalCode.BUSY,
+        message=f"needs {_hosts(each)} with one {request.group_by}; {has}",
+        needed=request.resources.amounts(),
+        hosts=len(candidates),
+        group_needs=each,
+        group_has=free[0],
+        remedy="it starts when others end, or when a group of hosts joins",
+    )
+
+
+def _short(code: RefusalCode, request: Request, there: Sequence[int], hosts: list[int], text: str) -> Refusal:
+    """The dimensions that are short on the host that comes closest."""
+    resources = request.resources
+    has = dict(zip(AMOUNTS, (max(0, amount) for amount in there), strict=True))
+    needed = {name: amount for name, amount in resources.amounts().items() if amount > has[name]}
+    free = {name: has[name] for name in needed}
+    available = ", ".join(_available(name, needed[name], amount) for name, amount in free.items())
+    kind = f"{_hosts(len(hosts))} of its kind"
+    message = f"needs {format_amounts(needed, resources.device)}; {text.format(kind, available)}"
+    return Refusal(code=code, message=message, needed=needed, free=free, hosts=len(hosts))
+
+
+def _available(name: str, needed: int, there: int) -> str:
+    """What there is; where that would read like what is needed, what is missing."""
+    shown = format_amount(name, there)
+    noun = "devices" if name == "device" and there != 1 else name
+    return (
+        f"{shown} {noun}" if shown != format_amount(name, needed) else f"{format_amount(name, needed - there)} too little {name}"
+    )
+
+
+def _ahead(ahead: int, request: Request) -> str:
+    if ahead == 0:
+        return f"it is the first in band {request.band}"
+    return f"{ahead} ahead of it in band {request.band} and above"
+
+
+def _hosts(count: int) -> str:
+    return f"{count} host{'' if count == 1 else 's'}"
+
+
+def _kind(device: Device | None) -> str:
+    return f"{device.kind}:{device.variant}" if device else "no devices"

@@ -1,0 +1,275 @@
+"""Who waits, in the order in which they are served.
+
+    bands, the strongest first  >  users of a band, the one with the least use first  >  a user's requests, the oldest first
+
+*Use* is the weight of what a user holds in that band and the stronger ones. So batch work never counts against a user's
+interactive jobs, and who submits a thousand jobs shares with who submits one.
+
+Requests that differ in nothing but their keys and times stand in one line. A pass looks only at the heads of lines: what does not
+fit is skipped with everything behind it, and with every other line of its shape. A line is kept as plain numbers and keys, and a
+request is made from it when somebody asks: a hundred thousand of them are carried from run to run in little space and time.
+"""
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from iris.gangs import EPOCH, MICROSECOND, Names, Placement, Request, Shape
+from iris.jobs import Band
+
+#: Microseconds and key: who is served first within a line.
+_Order = tuple[int, str]
+
+
+class _Kind:
+    """What the requests of one line have in common. Compared by identity: each book has one for each line."""
+
+    def __init__(self, template: Request, names: Names) -> None:
+        self.template = template
+        self.names = names
+        self.shape: Shape = template.shape
+        self.weight = template.weight
+
+    def request(self, order: _Order) -> Request:
+        at, key = order
+        task, owner = self.names.follow(key)
+        changes = {"key": key, "task": task, "owner": owner, "submitted_at": EPOCH + at * MICROSECOND}
+        return self.template.model_copy(update=changes)
+
+
+_Lines = dict[_Kind, list[_Order]]
+
+
+class Waiting:
+    """Requests by their keys, and in lines. A request stands in it once, whatever happens."""
+
+    def __init__(self, requests: Iterable[Request] = ()) -> None:
+        self._kinds: dict[tuple[Shape, str, Band, Names], _Kind] = {}
+        self._found: dict[str, tuple[_Kind, int]] = {}
+        self._lines: dict[Band, dict[str, _Lines]] = {band: {} for band in Band}
+        for request in requests:
+            self.add(request)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Request]:
+        return (kind.request((at, key)) for key, (kind, at) in self._found.items())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._found
+
+    def get(self, key: str) -> Request | None:
+        found = self._found.get(key)
+        return found[0].request((found[1], key)) if found else None
+
+    def keys(self) -> list[str]:
+        return list(self._found)
+
+    def add(self, request: Request) -> None:
+        """Let it wait; one whose key waits already is left as it is."""
+        if request.key in self._found:
+            return
+        kind = self._kind(request)
+        order = _order(request)
+        self._found[request.key] = (kind, order[0])
+        line = self._lines[request.band].setdefault(request.user, {}).setdefault(kind, [])
+        if line and line[-1] > order:
+            insort(line, order)
+        else:
+            line.append(order)
+
+    def remove(self, key: str) -> Request | None:
+        """The request, which waits no longer; None when it did not."""
+        found = self._found.pop(key, None)
+        if found is None:
+            return None
+        kind, at = found
+        users = self._lines[kind.template.band]
+        lines = users[kind.template.user]
+        line = lines[kind]
+        del line[bisect_left(line, (at, key))]
+        if not line:
+            del lines[kind]
+        if not lines:
+            del users[kind.template.user]
+        return kind.request((at, key))
+
+    def shapes(self, band: Band) -> dict[Shape, datetime]:
+        """The shapes of which somebody waits in this band, and since when."""
+        oldest: dict[Shape, int] = {}
+        for lines in self._lines[band].values():
+            for kind, line in lines.items():
+                at = line[0][0]
+                if oldest.get(kind.shape, at) >= at:
+                    oldest[kind.shape] = at
+        return {shape: EPOCH + at * MICROSECOND for shape, at in oldest.items()}
+
+    def first(self, shape: Shape) -> Request | None:
+        """The oldest request of the strongest band that wants this."""
+        for users in self._lines.values():
+            heads = [(line[0], kind) for lines in users.values() for kind, line in lines.items() if kind.shape == shape]
+            if heads:
+                order, kind = min(heads, key=lambda head: head[0])
+                return kind.request(order)
+        return None
+
+    def of_shape(self, shape: Shape, most: int) -> list[Request]:
+        """Those who want this, at most so many, line by line."""
+        lines = (entry for users in self._lines.values() for lines in users.values() for entry in lines.items())
+        found: list[Request] = []
+        for kind, line in lines:
+            if kind.shape == shape:
+                found += [kind.request(order) for order in line[: most - len(found)]]
+        return found
+
+    def demand(self) -> dict[Shape, int]:
+        """How many wait for what."""
+        counts: dict[Shape, int] = {}
+        for users in self._lines.values():
+            for lines in users.values():
+                for kind, line in lines.items():
+                    counts[kind.shape] = counts.get(kind.shape, 0) + len(line)
+        return counts
+
+    def turns(self, band: Band, use: Mapping[str, int]) -> "Turns":
+        """The requests of a band, one after the other; `use` is what each user holds now."""
+        return Turns(self._lines[band], use)
+
+    def ahead(self, request: Request, use: Mapping[str, int]) -> int:
+        """How many would be served before this one if everybody fitted."""
+        count = 0
+        for band, users in self._lines.items():
+            if band.rank < request.band.rank:
+                count += sum(len(line) for lines in users.values() for line in lines.values())
+        order = _order(request)
+        users = self._lines[request.band]
+        mine = use.get(request.user, 0)
+        for kind, line in users.get(request.user, {}).items():
+            before = bisect_left(line, order)
+            count += before
+            mine += before * kind.weight
+        for user, lines in users.items():
+            if user != request.user:
+                count += _before(lines, use.get(user, 0), mine, order)
+        return count
+
+    def pack(self) -> dict[str, Any]:
+        """Everything, as values that JSON has: line by line (kind, microseconds since the one before and key)."""
+        kinds, packed = [], []
+        for users in self._lines.values():
+            for lines in users.values():
+                for kind, line in lines.items():
+                    kinds.append({"request": kind.template.model_dump(mode="json"), "names": kind.names})
+                    deltas = [line[0][0], *(after[0] - before[0] for before, after in pairwise(line))]
+                    packed.append([deltas, [key for _, key in line]])
+        return {"kinds": kinds, "lines": packed}
+
+    @classmethod
+    def unpack(cls, packed: Mapping[str, Any]) -> "Waiting":
+        waiting = cls()
+        for written, (deltas, keys) in zip(packed["kinds"], packed["lines"], strict=True):
+            template = Request.model_validate(written["request"])
+            names = Names(*written["names"])
+            kind = waiting._kinds[(template.shape, template.user, template.band, names)] = _Kind(template, names)
+            line: list[_Order] = []
+            at = 0
+            for delta, key in zip(deltas, keys, strict=True):
+                at += delta
+                line.append((at, key))
+                waiting._found[key] = (kind, at)
+            waiting._lines[template.band].setdefault(template.user, {})[kind] = line
+        return waiting
+
+    def _kind(self, request: Request) -> _Kind:
+        names = Names.of(request)
+        alike = (request.shape, request.user, request.band, names)
+        kind = self._kinds.get(alike)
+        if kind is None:
+            template = request.model_copy(update={"key": "", "task": "", "owner": "", "submitted_at": EPOCH})
+            kind = self._kinds[alike] = _Kind(template, names)
+        return kind
+
+
+class Turns:
+    """Whose turn it is. A shape that is skipped stays skipped."""
+
+    def __init__(self, users: Mapping[str, _Lines], use: Mapping[str, int]) -> None:
+        self._use = {user: use.get(user, 0) for user in users}
+        #: Of each user the heads of the lines, the oldest first, each with its line and its place in it. The number keeps heads
+        #: apart that are equal: lines cannot be compared.
+        self._heads: dict[str, list[tuple[int, str, int, _Kind, list[_Order], int]]] = {}
+        #: The users, each with the use and the head with which it stands here.
+        self._heap: list[tuple[int, int, str, str]] = []
+        for user, lines in users.items():
+            self._heads[user] = [(*line[0], number, kind, line, 0) for number, (kind, line) in enumerate(lines.items())]
+            heapq.heapify(self._heads[user])
+            self._queue_up(user)
+        self._skipped: set[Shape] = set()
+
+    def __iter__(self) -> "Turns":
+        return self
+
+    def __next__(self) -> Request:
+        """The next request; say `served` or `skip` before asking for another."""
+        while self._heap:
+            self._user = heapq.heappop(self._heap)[3]
+            self._head = heapq.heappop(self._heads[self._user])
+            at, key, _, kind, _, _ = self._head
+            if kind.shape not in self._skipped:
+                return kind.request((at, key))
+            self._queue_up(self._user)
+        raise StopIteration
+
+    def served(self) -> None:
+        """The request whose turn it was has hosts."""
+        _, _, number, kind, line, place = self._head
+        if place + 1 < len(line):
+            heapq.heappush(self._heads[self._user], (*line[place + 1], number, kind, line, place + 1))
+        self._use[self._user] += kind.weight
+        self._queue_up(self._user)
+
+    def skip(self) -> None:
+        """It does not fit, and neither does anything of its shape."""
+        self._skipped.add(self._head[3].shape)
+        self._queue_up(self._user)
+
+    def _queue_up(self, user: str) -> None:
+        if self._heads[user]:
+            at, key, *_ = self._heads[user][0]
+            heapq.heappush(self._heap, (self._use[user], at, key, user))
+
+
+def use_by_band(live: Iterable[Placement]) -> dict[Band, dict[str, int]]:
+    """What each user holds in each band and the stronger ones, by weight."""
+    use: dict[Band, dict[str, int]] = {band: {} for band in Band}
+    for placement in live:
+        held = use[placement.band]
+        held[placement.user] = held.get(placement.user, 0) + placement.weight
+    stronger: dict[str, int] = {}
+    for band in Band:
+        for user, weight in stronger.items():
+            use[band][user] = use[band].get(user, 0) + weight
+        stronger = use[band]
+    return use
+
+
+def _order(request: Request) -> _Order:
+    return ((request.submitted_at - EPOCH) // MICROSECOND, request.key)
+
+
+def _before(lines: _Lines, use: int, turn: int, order: _Order) -> int:
+    """How many of a user's requests come before one whose turn is at that use and that has this order."""
+    if use + sum(len(line) * kind.weight for kind, line in lines.items()) <= turn:
+        return sum(len(line) for line in lines.values())
+    count = 0
+    entries = heapq.merge(*([(each, kind.weight) for each in line] for kind, line in lines.items()), key=lambda entry: entry[0])
+    for each, weight in entries:
+        if (use, each) > (turn, order):
+            break
+        count += 1
+        use += weight
+    return count

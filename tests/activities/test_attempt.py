@@ -1,0 +1,256 @@
+"""An attempt's end, as its host tells it: whose fault it was, and what is said when this life of the host is over."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from temporalio.activity import _CompleteAsyncError
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.testing import ActivityEnvironment
+
+from iris.activities.attempt import Attempt
+from iris.activities.tasks import Tasks
+from iris.faults import FAULTS, Fault, parse_fault
+from iris.jobs import TaskOutcome
+from iris.states import TaskState
+from iris.store import Store
+from iris.workflows.messages import RunTask
+from tests.builders import a_host
+from tests.e2e.cluster import alive, eventually
+
+BUSY = "The TPU is already in use by process with pid 4711."
+PATIENCE = 20.0
+
+
+class Server:
+    """As much of a Temporal client as an attempt needs. It takes outcomes, unless it is told not to."""
+
+    def __init__(self, *refusals: RPCStatusCode) -> None:
+        self.refusals = list(refusals)
+        self.tries = 0
+        self.told: list[TaskOutcome] = []
+        self.signals: list[str] = []
+        #: Looked at whenever an outcome arrives.
+        self.when_told: Callable[[], None] = lambda: None
+        self.tried = asyncio.Event()
+
+    def get_async_activity_handle(self, *, task_token: bytes) -> "Server":
+        return self
+
+    def get_workflow_handle(self, workflow: str) -> "Server":
+        return self
+
+    async def signal(self, name: str, *_: Any, **__: Any) -> None:
+        self.signals.append(name)
+
+    async def heartbeat(self, *_: Any, **__: Any) -> None: ...
+
+    async def complete(self, outcome: TaskOutcome, *, rpc_timeout: timedelta) -> None:
+        self.tries += 1
+        self.tried.set()
+        if self.refusals:
+            raise RPCError("no", self.refusals.pop(0), b"")
+        self.when_told()
+        self.told.append(outcome)
+
+    @property
+    def client(self) -> Client:
+        return self  # type: ignore[return-value]
+
+
+def a_run(*command: str, **changes: Any) -> RunTask:
+    settings = {
+        "key": f"ada/train:0@1/{'-'.join(command)[:10]}",
+        "owner": "local/job/ada/train",
+        "job": "ada/train",
+        "index": 0,
+        "attempt": 1,
+        "num_tasks": 1,
+        "incarnation": "first",
+        "env": {},
+        "workdir": None,
+        "timeout": None,
+        "grace": timedelta(seconds=1000),
+        "logs": "logs/ada/train/run/0/1",
+    }
+    return RunTask(command=command, **settings | changes)
+
+
+class Bench:
+    """Attempts on one host, with files and a store of their own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.server = Server()
+        self.dir = directory
+        self.store = Store((directory / "store").as_uri())
+
+    def attempt(self, *command: str, faults: Sequence[Fault] = FAULTS, **changes: Any) -> Attempt:
+        task = a_run(*command, **changes)
+        return Attempt(
+            self.server.client, self.store, "local", task, b"token", self.dir / "attempt", {"PATH": "/usr/bin:/bin"}, faults
+        )
+
+    async def outcome(self, *command: str, **settings: Any) -> TaskOutcome:
+        """What a program that ends by itself comes to."""
+        await asyncio.wait_for(self.attempt(*command, **settings).live(), PATIENCE)
+        (outcome,) = self.server.told
+        return outcome
+
+    def tasks(self) -> Tasks:
+        return Tasks(self.server.client, self.store, "local", a_host("h1"), self.dir)
+
+    async def there_is(self, name: str) -> str:
+        """What a program has written into this file, once it has."""
+        file = self.dir / name
+        await asyncio.to_thread(eventually, lambda: file.exists() and file.read_text().endswith("\n"), PATIENCE, 0.02)
+        return file.read_text()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+async def dispatch(tasks: Tasks, task: RunTask) -> None:
+    """As the worker does: the activity starts the attempt and stays open."""
+    run: Callable[[RunTask], Awaitable[TaskOutcome]] = tasks.run_task
+    with pytest.raises(_CompleteAsyncError):
+        await ActivityEnvironment().run(run, task)
+
+
+# -- whose fault ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_program_that_a_busy_accelerator_ended_is_no_failure_of_its_own(bench: Bench) -> None:
+    """It is run again on the account of preemptions, and the reason says what was recognised."""
+    outcome = await bench.outcome("sh", "-c", f"echo '{BUSY}' >&2; exit 1")
+
+    assert (outcome.state, outcome.fault, outcome.exit_code) == (TaskState.WORKER_FAILED, "accelerator-busy", 1)
+    assert outcome.reason == "infrastructure fault: its accelerator is still held by another process (exited with code 1)"
+
+
+async def test_a_fault_is_recognised_in_a_program_that_a_signal_ended(bench: Bench) -> None:
+    """Libraries abort."""
+    outcome = await bench.outcome("sh", "-c", f"echo '{BUSY}'; kill -ABRT $$")
+
+    assert (outcome.state, outcome.fault, outcome.signal) == (TaskState.WORKER_FAILED, "accelerator-busy", "SIGABRT")
+    assert outcome.reason.endswith("(killed by SIGABRT)")
+
+
+async def test_a_host_can_be_told_of_other_faults(bench: Bench) -> None:
+    """What breaks on a fleet is known to those who run it."""
+    outcome = await bench.outcome("sh", "-c", "echo link 3 down; exit 7", faults=[parse_fault(r"fabric=link \d down")])
+
+    assert (outcome.state, outcome.fault, outcome.exit_code) == (TaskState.WORKER_FAILED, "fabric", 7)
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "state", "reason"),
+    [
+        ("echo fine; exit 1", {}, TaskState.FAILED, "exited with code 1"),
+        (f"echo '{BUSY}'", {}, TaskState.SUCCEEDED, ""),
+        (f"echo '{BUSY}'; exec sleep 1000", {"timeout": timedelta(seconds=0.5), "grace": timedelta(0)}, TaskState.FAILED, "ran"),
+    ],
+    ids=["nothing recognised", "it succeeded", "it was ended"],
+)
+async def test_the_words_of_a_fault_excuse_no_other_end(
+    bench: Bench, command: str, settings: dict[str, Any], state: TaskState, reason: str
+) -> None:
+    """Only a program that failed by itself, and said so, is excused."""
+    outcome = await bench.outcome("sh", "-c", command, **settings)
+
+    assert (outcome.state, outcome.fault) == (state, "")
+    assert outcome.reason.startswith(reason)
+
+
+async def test_an_attempt_that_its_host_cannot_keep_is_the_hosts_fault(bench: Bench) -> None:
+    """A disk that is full, or files that somebody deleted."""
+    attempt = bench.attempt("sh", "-c", "rm -rf ../../attempt; exec sleep 1000")
+    await asyncio.wait_for(attempt.live(), PATIENCE)
+    (outcome,) = bench.server.told
+
+    assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "host")
+
+
+# -- this life of the host is over ---------------------------------------------------------------------------------------------
+
+#: Writes its own number and that of a child in a session of its own, and stays.
+FAMILY = """
+import os, pathlib, subprocess, time
+child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+pathlib.Path(os.environ["FAMILY"]).write_text(f"{os.getpid()} {child.pid}\\n")
+time.sleep(1000)
+"""
+
+
+async def test_what_runs_on_an_abandoned_host_is_dead_before_its_job_hears_of_it(bench: Bench) -> None:
+    """Children in other sessions too: a successor must not meet them. And the job hears at once, not after a minute."""
+    tasks, families = bench.tasks(), [f"family-{number}" for number in range(2)]
+    for name in families:
+        task = a_run(sys.executable, "-c", FAMILY, key=f"key of {name}", env={"FAMILY": str(bench.dir / name)})
+        await dispatch(tasks, task)
+    pids = [int(pid) for name in families for pid in (await bench.there_is(name)).split()]
+    living: list[int] = []
+    bench.server.when_told = lambda: living.extend(pid for pid in pids[::2] if alive(pid))
+    await asyncio.wait_for(tasks.abandon("its slice has ended"), PATIENCE)
+
+    assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [
+        (TaskState.WORKER_FAILED, "host h1: its slice has ended")
+    ] * 2
+    assert living == []
+    _, left = psutil.wait_procs([psutil.Process(pid) for pid in pids if alive(pid)], timeout=5)
+    assert left == []
+    assert list((bench.dir / "attempts").iterdir()) == []
+
+
+@pytest.mark.parametrize("status", [RPCStatusCode.NOT_FOUND, RPCStatusCode.UNAVAILABLE])
+async def test_an_abandoned_host_says_it_once_and_goes_on(bench: Bench, status: RPCStatusCode) -> None:
+    """The server may not want to hear of it, or be away; the host's next life does not wait for that."""
+    bench.server.refusals = [status] * 100
+    tasks = bench.tasks()
+    await dispatch(tasks, a_run("sh", "-c", f"echo up > {bench.dir / 'up'}; exec sleep 1000"))
+    await bench.there_is("up")
+    await asyncio.wait_for(tasks.abandon("its slice has ended"), PATIENCE)
+
+    assert (bench.server.tries, bench.server.told) == (1, [])
+
+
+async def test_an_attempt_that_was_given_up_tells_nobody_although_its_host_is_abandoned(bench: Bench) -> None:
+    """It has a successor, or will have as soon as its heartbeat has run out; the host has no say in that."""
+    attempt = bench.attempt("sleep", "1000")
+    living = asyncio.create_task(attempt.live())
+    attempt.give_up("no contact with the server")
+    attempt.lose("its slice has ended")
+    await asyncio.wait_for(living, PATIENCE)
+
+    assert bench.server.tries == 0
+
+
+async def test_an_outcome_that_was_on_its_way_is_not_replaced(bench: Bench) -> None:
+    """A program that has ended well has ended well; but a server that is away is waited for no longer."""
+    bench.server.refusals = [RPCStatusCode.UNAVAILABLE]
+    attempt = bench.attempt("true")
+    living = asyncio.create_task(attempt.live())
+    await asyncio.wait_for(bench.server.tried.wait(), PATIENCE)
+    attempt.lose("its slice has ended")
+    await asyncio.wait_for(living, PATIENCE)
+
+    assert [outcome.state for outcome in bench.server.told] == [TaskState.SUCCEEDED]
+
+
+async def test_the_first_reason_for_an_end_stays_when_its_grace_is_cut_short(bench: Bench) -> None:
+    """A job that was cancelled is KILLED, although its program had no time to stop."""
+    attempt = bench.attempt("sh", "-c", f"trap '' TERM; echo up > {bench.dir / 'up'}; while :; do sleep 0.1; done")
+    living = asyncio.create_task(attempt.live())
+    await bench.there_is("up")
+    attempt.end(TaskState.KILLED, "cancelled")
+    attempt.lose("its slice has ended")
+    await asyncio.wait_for(living, PATIENCE)
+
+    assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [(TaskState.KILLED, "cancelled")]
