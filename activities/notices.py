@@ -1,14 +1,15 @@
 """Telling jobs that had to wait of their hosts, and finding those that are not there any more."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
-from iris.placement import Placement
-from iris.workflows.messages import ClusterRef, Keys, Notices, Owner, Owners, SnapshotPage
+from iris.workflows.messages import ClusterRef, EvictionNotices, Keys, Notices, Owner, Owners, Reasons, SnapshotPage
 
 #: Signals under way at once: enough to hide the round trip, far below the frontend's limits.
 AT_ONCE = 32
@@ -24,19 +25,33 @@ class Couriers:
     @activity.defn
     async def tell_placed(self, notices: Notices) -> Keys:
         """Signal every owner. Returns the keys whose owners are gone: their placements are free again."""
+        return await self._tell("placed", [(each.owner, each.key, each) for each in notices.placements])
+
+    @activity.defn
+    async def tell_evicted(self, notices: EvictionNotices) -> Keys:
+        """The same for gangs whose hosts are taken away."""
+        return await self._tell("evicted", [(each.owner, each.key, each) for each in notices.evictions])
+
+    @activity.defn
+    async def tell_reasons(self, reasons: Reasons) -> None:
+        """Let those who wait show why. Whoever is gone has no use for it."""
+        await self._tell("waits", [(each.owner, each.key, each) for each in reasons.reasons])
+
+    async def _tell(self, signal: str, news: Sequence[tuple[str, str, Any]]) -> Keys:
+        """Signal each owner; the keys of those who are gone."""
         at_once = asyncio.Semaphore(AT_ONCE)
 
-        async def tell(placement: Placement) -> str | None:
+        async def tell(owner: str, key: str, what: Any) -> str | None:
             async with at_once:
                 try:
-                    await self._client.get_workflow_handle(placement.owner).signal("placed", placement)
+                    await self._client.get_workflow_handle(owner).signal(signal, what)
                 except RPCError as error:
                     if error.status is not RPCStatusCode.NOT_FOUND:
                         raise
-                    return placement.key
+                    return key
             return None
 
-        gone = await asyncio.gather(*(tell(placement) for placement in notices.placements))
+        gone = await asyncio.gather(*(tell(*each) for each in news))
         return Keys(keys=tuple(key for key in gone if key is not None))
 
     @activity.defn

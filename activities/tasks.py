@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import logging
-import os
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,8 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from iris.activities import leftovers
-from iris.activities.attempt import Attempt, attempt_env, report
+from iris.activities.attempt import Attempt, report
+from iris.activities.environment import attempt_env, base_env
 from iris.faults import FAULTS, Fault
 from iris.hosts import Host
 from iris.jobs import TaskOutcome
@@ -26,27 +26,6 @@ logger = logging.getLogger(__name__)
 
 #: How long a stopping agent waits, beyond the longest grace of its programs, for their outcomes to be accepted.
 CLOSE_PATIENCE = timedelta(seconds=10)
-#: Of the agent's own environment a program gets these and no others: what it sees must not depend on how the agent was started.
-PASSED_ON = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TMPDIR",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-)
-
-
-def base_env() -> dict[str, str]:
-    """What every program gets from its host."""
-    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-
 
 Leftovers = list[tuple[Path, leftovers.AttemptState]]
 

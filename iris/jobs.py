@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from iris import names
+from iris.constraints import Constraint
 from iris.errors import InvalidValue
 from iris.resources import Resources
 from iris.states import JobState, TaskState
@@ -37,6 +38,17 @@ class Band(StrEnum):
 _BAND_RANKS = {band: rank for rank, band in enumerate(Band)}
 
 
+class Coscheduling(BaseModel):
+    """The tasks are a gang: placed, started and bounced together, on hosts that share an attribute."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The attribute: `tpu-name` for the hosts of one slice.
+    group_by: str
+    #: Over how many groups (slices) the tasks are spread evenly.
+    groups: int = 1
+
+
 class JobSpec(BaseModel):
     """What a user submits. Valid by construction: an impossible job cannot be built.
 
@@ -51,6 +63,10 @@ class JobSpec(BaseModel):
     command: tuple[str, ...]
     resources: Resources = Resources()
     replicas: int = 1
+    #: None: each task goes its own way.
+    coscheduling: Coscheduling | None = None
+    #: What a host must have, or should.
+    constraints: tuple[Constraint, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     #: The directory in which the program starts, on the host. None: a directory of the attempt's own, removed afterwards.
     workdir: str | None = None
@@ -125,6 +141,24 @@ class JobSpec(BaseModel):
         return env
 
     @model_validator(mode="after")
+    def _is_a_gang(self) -> Self:
+        if self.coscheduling is None:
+            return self
+        groups = self.coscheduling.groups
+        if groups < 1 or self.replicas % groups:
+            raise InvalidValue(
+                "replicas", self.replicas, f"cannot be split evenly over {groups} groups", "ask for a multiple of the groups"
+            )
+        if self.max_task_failures:
+            raise InvalidValue(
+                "max_task_failures",
+                self.max_task_failures,
+                "does not go with coscheduling",
+                "the tasks of a gang share their fate: leave it 0, or use max_retries_failure",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _fits_into_a_history(self) -> Self:
         size = len(self.model_dump_json().encode())
         if size > MAX_SPEC_BYTES:
@@ -180,8 +214,9 @@ class TaskStatus(BaseModel):
     finished_at: datetime | None = None
     failures: int = 0
     preemptions: int = 0
-    #: Attempts in a row that no host took up.
+    #: Attempts in a row that no host took up, and that an infrastructure fault ended.
     undelivered: int = 0
+    faults: int = 0
     #: What the scheduler knows the present attempt by while it waits or runs.
     key: str | None = None
 

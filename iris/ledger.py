@@ -11,7 +11,7 @@ Every entry may come twice, late, or out of order, because messages are delivere
    back a host that is gone, or push out its successor.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,7 +25,7 @@ from iris.hosts import ClosedBy, Closure, Host
 from iris.jobs import Band
 from iris.placement import Rules, place
 from iris.preemption import Eviction, evictions
-from iris.refusals import Refusal, RefusalCode, refuse
+from iris.refusals import Refusal, RefusalCode, Situation, infeasible, reason, refuse
 from iris.waiting import Waiting
 
 #: How many forgotten keys, ended incarnations and closed hosts are remembered. A message is late by seconds; a scheduler forgets
@@ -247,13 +247,33 @@ class Ledger:
 
     def explain(self, key: str) -> Refusal:
         """Why the request with this key has no hosts."""
-        request = self.waiting.get(key)
-        if request is None:
-            if key in self.held:
-                return Refusal(code=RefusalCode.HELD, message="its user holds it", remedy="its user lets it go: iris release")
-            text = "it has a host" if key in self.live else "the scheduler does not know of it yet, or no longer"
-            return Refusal(code=RefusalCode.UNKNOWN, message=text)
-        return self._refuse(request)
+        return self.explain_all([key])[0]
+
+    def explain_all(self, keys: Iterable[str]) -> list[Refusal]:
+        """The same for several; of those that wait for the same, `ahead` is that of the first."""
+        situation: Situation | None = None
+        refusals: dict[Shape, Refusal] = {}
+        answers = []
+        for key in keys:
+            request = self.waiting.get(key)
+            if request is None:
+                answers.append(self._not_waiting(key))
+                continue
+            if request.shape not in refusals:
+                situation = situation or self._situation()
+                refusals[request.shape] = refuse(situation, self.waiting, request)
+            answers.append(refusals[request.shape])
+        return answers
+
+    def reasons(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:
+        """Why those wait who want this."""
+        situation = self._situation()
+        firsts = {shape: request for shape in shapes if (request := self.waiting.first(shape)) is not None}
+        return {shape: reason(situation, request) for shape, request in firsts.items()}
+
+    def never(self, request: Request) -> Refusal | None:
+        """Why no host there is could ever serve the request; None when some could."""
+        return infeasible(self.fleet, request)
 
     def forecast(self, request: Request, now: datetime) -> Forecast:
         """What would become of the request if it were asked now. Nothing is changed."""
@@ -270,20 +290,18 @@ class Ledger:
             kept=self._kept,
         )
 
-    def demand(self) -> dict[Shape, int]:
+    def demand(self) -> Mapping[Shape, int]:
         """How many gangs wait for what; those that are held want nothing."""
         return self.waiting.demand()
 
-    def _refuse(self, request: Request) -> Refusal:
-        return refuse(
-            self.fleet,
-            self.live.values(),
-            self.waiting,
-            request,
-            paused=self.paused,
-            evicting=self.evicting,
-            kept=self._kept,
-        )
+    def _not_waiting(self, key: str) -> Refusal:
+        if key in self.held:
+            return Refusal(code=RefusalCode.HELD, message="its user holds it", remedy="its user lets it go: iris release")
+        text = "it has a host" if key in self.live else "the scheduler does not know of it yet, or no longer"
+        return Refusal(code=RefusalCode.UNKNOWN, message=text)
+
+    def _situation(self) -> Situation:
+        return Situation.of(self.fleet, self.live.values(), self._kept, self.evicting, self.paused)
 
     def _drop_orphans(self) -> None:
         """A placement whose hosts are all gone holds nothing any more. One that has hosts left is given back by its gang."""

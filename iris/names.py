@@ -39,6 +39,11 @@ def attempt_id(job: str, index: int, attempt: int) -> str:
     return f"{job}:{index}@{attempt}"
 
 
+def gang_attempt_id(job: str, attempt: int) -> str:
+    """An attempt of all tasks of a job together."""
+    return f"{job}@{attempt}"
+
+
 def short_run(run_id: str) -> str:
     """Enough of a run's id to be unique for ever: for ids that sort by time, the time and a little more."""
     return run_id[:13]

@@ -6,8 +6,9 @@ kind, large enough, meeting the constraints, open, in a large enough group; is t
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -65,34 +66,45 @@ class Refusal(BaseModel):
     remedy: str = ""
 
 
-def refuse(
-    fleet: Fleet,
-    live: Iterable[Placement],
-    waiting: Waiting,
-    request: Request,
-    *,
-    paused: str | None = None,
-    evicting: Iterable[str] = (),
-    kept: Mapping[int, Shape] | None = None,
-) -> Refusal:
-    """Why the request has no hosts now.
+class Situation(NamedTuple):
+    """What a request is up against; put together once for all that are asked about."""
 
-    Args:
-        paused: why the cluster takes nothing new; None when it does.
-        evicting: the keys of the placements that are being stopped.
-        kept: the hosts, by their numbers in the fleet, that the last pass kept for a shape.
-    """
-    live = list(live)
-    if paused is not None:
-        reason = f"the cluster is paused: {paused}".removesuffix(": ")
-        refusal = Refusal(code=RefusalCode.PAUSED, message=reason, remedy="an operator resumes it: iris cluster resume")
-    else:
-        refusal = infeasible(fleet, request) or _occupied(fleet, live, request, set(evicting), kept or {})
-    ahead = waiting.ahead(request, use_by_band(live)[request.band])
+    fleet: Fleet
+    live: list[Placement]
+    rooms: Rooms
+    #: As it will be when those that are being stopped have stopped; None: nobody is.
+    soon: Rooms | None
+    evicting: int
+    #: The hosts, by their numbers in the fleet, that the last pass kept for a shape.
+    kept: Mapping[int, Shape]
+    #: Why the cluster takes nothing new; None when it does.
+    paused: str | None
+
+    @classmethod
+    def of(
+        cls, fleet: Fleet, live: Iterable[Placement], kept: Mapping[int, Shape], evicting: Collection[str], paused: str | None
+    ) -> "Situation":
+        live = list(live)
+        soon = Rooms(fleet, (each for each in live if each.key not in evicting)) if evicting else None
+        return cls(fleet, live, Rooms(fleet, live), soon, len(evicting), kept, paused)
+
+
+def refuse(situation: Situation, waiting: Waiting, request: Request) -> Refusal:
+    """Why the request has no hosts now, and how many are served before it."""
+    refusal = reason(situation, request)
+    ahead = waiting.ahead(request, use_by_band(situation.live)[request.band])
     message = refusal.message
     if refusal.code in (RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT):
         message = f"{message}; {_ahead(ahead, request)}"
     return refusal.model_copy(update={"message": message, "ahead": ahead})
+
+
+def reason(situation: Situation, request: Request) -> Refusal:
+    """Why a request like this has no hosts now."""
+    if situation.paused is not None:
+        paused = f"the cluster is paused: {situation.paused}".removesuffix(": ")
+        return Refusal(code=RefusalCode.PAUSED, message=paused, remedy="an operator resumes it: iris cluster resume")
+    return infeasible(situation.fleet, request) or _occupied(situation, request)
 
 
 def infeasible(fleet: Fleet, request: Request) -> Refusal | None:
@@ -118,34 +130,33 @@ def infeasible(fleet: Fleet, request: Request) -> Refusal | None:
     return None
 
 
-def _occupied(fleet: Fleet, live: list[Placement], request: Request, evicting: set[str], kept: Mapping[int, Shape]) -> Refusal:
+def _occupied(situation: Situation, request: Request) -> Refusal:
     """Why hosts that could serve it do not."""
+    fleet, rooms = situation.fleet, situation.rooms
     candidates = fleet.candidates(request)
     if not candidates.hosts or (request.group_by is not None and len(candidates.groups) < request.groups):
         return _closed(fleet, request)
-    rooms = Rooms(fleet, live)
+    rooms.kept = {}
     if rooms.find(request) is not None:
-        fits = Refusal(
+        rooms.kept = dict(situation.kept)
+        if rooms.find(request) is None:
+            others = sum(situation.kept.get(n, request.shape) != request.shape for n in candidates.hosts)
+            return Refusal(
+                code=RefusalCode.KEPT,
+                message=f"the room on {_hosts(others)} is kept for gangs that have waited longer",
+                needed=request.resources.amounts(),
+                hosts=len(candidates.hosts),
+                remedy="it starts when they have started, or when there is room elsewhere",
+            )
+        return Refusal(
             code=RefusalCode.QUEUED,
             message="there is room, and the next pass decides",
             needed=request.resources.amounts(),
             hosts=len(candidates.hosts),
         )
-        keeping = Rooms(fleet, live)
-        keeping.kept.update(kept)
-        if keeping.find(request) is not None:
-            return fits
-        for_whom = sum(keeping.kept.get(n, request.shape) != request.shape for n in candidates.hosts)
-        return fits.model_copy(
-            update={
-                "code": RefusalCode.KEPT,
-                "message": f"the room on {_hosts(for_whom)} is kept for gangs that have waited longer",
-                "remedy": "it starts when they have started, or when there is room elsewhere",
-            }
-        )
     busy = _busy(fleet, rooms, request, candidates.hosts)
-    if evicting and Rooms(fleet, (each for each in live if each.key not in evicting)).find(request) is not None:
-        gangs = f"{len(evicting)} weaker gang{'s are' if len(evicting) > 1 else ' is'}"
+    if situation.soon is not None and situation.soon.find(request) is not None:
+        gangs = f"{situation.evicting} weaker gang{'s are' if situation.evicting > 1 else ' is'}"
         return busy.model_copy(
             update={
                 "code": RefusalCode.EVICTING,

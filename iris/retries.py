@@ -4,18 +4,18 @@ Three accounts per task, never mixed: a budget spent by preemptions must not fai
 crashes must not be retried a hundred times because the budget for preemptions is generous.
 
 The tasks of a gang share their fate, so they have the same in their accounts. When several of them end badly, **a lost host
-explains its siblings' crashes**: programs that compute together fail within seconds when one of them vanishes, long before anybody
-knows that its host is gone. So a gang is judged when all its members have ended.
+explains its siblings' crashes**: programs that compute together fail within seconds when one of them vanishes, long before
+anybody knows that its host is gone. So a gang is judged when all its members have ended.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict
 
 from iris.attempts import Account
 from iris.jobs import JobSpec, TaskOutcome, TaskStatus
-from iris.states import TaskState
+from iris.states import TaskState, move_task
 
 
 class RetryDecision(BaseModel):
@@ -115,14 +115,38 @@ def decide(spec: JobSpec, before: TaskStatus, verdict: Verdict) -> RetryDecision
         Account.PREEMPTIONS: (before.preemptions + 1, spec.max_retries_preemption),
     }[account]
     if spent <= limit:
-        if account is Account.FAILURES:
-            delay = _delay(spent - 1)
-        else:
-            # A preempted task did nothing wrong and goes back into the queue at once, unless faults come one after the other.
-            delay = _delay(before.faults) if outcome.fault else timedelta(0)
-        return RetryDecision(account=account, retry=True, delay=delay)
+        # A preempted task did nothing wrong and goes back into the queue at once, unless it met a fault.
+        in_a_row = {Account.FAILURES: spent - 1, Account.PREEMPTIONS: before.faults if outcome.fault else None}[account]
+        return RetryDecision(account=account, retry=True, delay=_delay(in_a_row) if in_a_row is not None else timedelta(0))
     spent_up = f" ({account} {spent}, max_retries_{account.rstrip('s')} {limit})" if limit else ""
     return RetryDecision(account=account, retry=False, reason=f"{outcome.reason}{spent_up}")
+
+
+def after(tasks: Sequence[TaskStatus], verdict: Verdict, decision: RetryDecision, now: datetime) -> list[TaskStatus]:
+    """The tasks of a gang after an attempt: how each of them ended, and what it has paid.
+
+    Raises:
+        IllegalMove: a task was not in a state that an attempt can end from.
+    """
+    before = tasks[0]
+    in_a_row = {"undelivered": 0, "faults": before.faults + 1 if verdict.outcome.fault else 0}
+    paid = {
+        Account.FAILURES: {"failures": before.failures + 1, **in_a_row},
+        Account.PREEMPTIONS: {"preemptions": before.preemptions + 1, **in_a_row},
+        Account.UNDELIVERED: {"undelivered": before.undelivered + 1},
+        Account.NOBODY: {},
+    }[decision.account]
+    ended = []
+    for place, (task, outcome) in enumerate(zip(tasks, verdict.outcomes, strict=True)):
+        changes = {
+            "state": move_task(task.state, outcome.state),
+            "reason": decision.reason if place == verdict.culprit and decision.reason else outcome.reason,
+            "exit_code": outcome.exit_code,
+            "started_at": outcome.started_at or task.started_at,
+            "finished_at": outcome.finished_at or now,
+        }
+        ended.append(task.model_copy(update=changes | paid))
+    return ended
 
 
 def _delay(times: int) -> timedelta:

@@ -87,13 +87,14 @@ def step(moves: Mapping[State, frozenset[State]], now: State, to: State, what: s
     return to
 
 
-def roll_up(tasks: Iterable[TaskState], *, has_run: bool = False, max_task_failures: int = 0) -> JobState:
+def roll_up(tasks: Iterable[TaskState], *, has_run: bool = False, max_task_failures: int = 0, held: bool = False) -> JobState:
     """A job's state from those of its tasks: the first rule that holds.
 
     Args:
         tasks: the tasks' states; FAILED, WORKER_FAILED and PREEMPTED count as ends here: a task to be retried is PENDING again.
         has_run: whether any task ever had a host. A job that has run never shows PENDING again.
         max_task_failures: how many FAILED tasks the job puts up with.
+        held: whether its user holds it back; that shows when nothing of it runs.
     """
     states = list(tasks)
     if all(state is _T.SUCCEEDED for state in states):
@@ -110,4 +111,6 @@ def roll_up(tasks: Iterable[TaskState], *, has_run: bool = False, max_task_failu
         if _T.WORKER_FAILED in states or _T.PREEMPTED in states:
             return JobState.WORKER_FAILED
         return JobState.SUCCEEDED  # only SUCCEEDED and tolerated FAILED are left
+    if held:
+        return JobState.HELD
     return JobState.RUNNING if has_run else JobState.PENDING

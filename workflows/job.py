@@ -1,25 +1,29 @@
 """A job: ask, wait, run, account, release, roll up, end.
 
-A job of one task lives that task's life itself. A job of several gives each task a `TaskWorkflow`, so that no history grows with
-the number of tasks times attempts. A job that failed is a failed workflow and a cancelled one is cancelled, so Temporal's own
-lists, colours and buttons mean what they say.
+A job whose tasks form one gang lives that gang's life itself; so does a job of one task. A job of several that go their own ways
+gives each a `TaskWorkflow`, so that no history grows with the number of tasks times attempts. A job that failed is a failed
+workflow and a cancelled one is cancelled, so Temporal's own lists, colours and buttons mean what they say.
 """
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from typing import NoReturn
 
 from temporalio import workflow
+from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris import details, names
-from iris.jobs import JobStatus, TaskStatus
-from iris.placement import Placement
+from iris.gangs import Placement
+from iris.jobs import Band, JobStatus, TaskStatus
+from iris.preemption import Eviction
 from iris.states import ENDED, JobState, TaskState, roll_up
 from iris.workflows.attributes import keywords, show_state
-from iris.workflows.messages import JobInput, TaskInput, TaskProgress
+from iris.workflows.gang_life import GangLife
+from iris.workflows.messages import Attempts, Hold, JobInput, Reason, TaskInput, TaskProgress, Wishes
+from iris.workflows.on_hosts import Gang
 from iris.workflows.task import TaskWorkflow
-from iris.workflows.task_life import TaskLife
 
 #: Children started by one workflow task: each start carries the job's specification, and all of them go in one 4 MiB request.
 STARTS_AT_ONCE = 32
@@ -40,7 +44,23 @@ class JobWorkflow:
         self._shown_state: JobState | None = None
         #: What tasks that are ended by their job show as their reason.
         self._why_ended = "cancelled"
-        self._life = TaskLife(self._task_input(0), self._life_changed, self._renew) if job.spec.replicas == 1 else None
+        self._wishes = job.wishes
+        #: What the tasks' workflows have been told of the wishes.
+        self._passed_on = job.wishes
+        self._children: dict[int, workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]] = {}
+        self._life: GangLife | None = None
+        if job.spec.replicas == 1 or job.spec.coscheduling is not None:
+            gang = Gang(
+                cluster=job.cluster,
+                spec=job.spec,
+                run_id=workflow.info().first_execution_run_id,
+                submitted_at=self._submitted_at,
+                tasks=self._tasks,
+                wishes=job.wishes,
+                held_for=job.held_for,
+                attempts=list(job.attempts),
+            )
+            self._life = GangLife(gang, self._life_changed, self._renew)
         self._describe()
 
     @workflow.run
@@ -73,6 +93,29 @@ class JobWorkflow:
         if self._life is not None:
             self._life.progressed(progress)
 
+    @workflow.signal(description="The scheduler takes the hosts away")
+    def evicted(self, eviction: Eviction) -> None:
+        if self._life is not None:
+            self._life.evicted(eviction)
+
+    @workflow.signal(description="Why the job waits is not what it was")
+    def waits(self, reason: Reason) -> None:
+        if self._life is not None:
+            self._life.waits(reason)
+
+    @workflow.signal(description="Start nothing of this job until it is released; what runs runs on")
+    def hold(self, hold: Hold) -> None:
+        self._wish(self._wishes.model_copy(update={"hold": hold}))
+
+    @workflow.signal(description="The job may start again")
+    def release(self) -> None:
+        self._wish(self._wishes.model_copy(update={"hold": None}))
+
+    @workflow.signal(description="Serve the job in another band")
+    def set_priority(self, band: Band) -> None:
+        workflow.upsert_search_attributes([SearchAttributeKey.for_keyword(names.SA_PRIORITY).value_set(band)])
+        self._wish(self._wishes.model_copy(update={"band": band}))
+
     @workflow.signal(description="A task of this job has got further")
     def task_changed(self, task: TaskStatus) -> None:
         if self._tasks[task.index].state not in ENDED:  # news may come after the end
@@ -83,7 +126,12 @@ class JobWorkflow:
         started = [task.started_at for task in self._tasks if task.started_at]
         finished = [task.finished_at for task in self._tasks if task.finished_at]
         has_run = any(task.attempt for task in self._tasks)
-        state = roll_up((task.state for task in self._tasks), has_run=has_run, max_task_failures=self._job.spec.max_task_failures)
+        state = roll_up(
+            (task.state for task in self._tasks),
+            has_run=has_run,
+            max_task_failures=self._job.spec.max_task_failures,
+            held=self._wishes.hold is not None,
+        )
         return JobStatus(
             id=self._job.spec.id,
             state=state,
@@ -95,15 +143,36 @@ class JobWorkflow:
             tasks=tuple(self._tasks),
         )
 
-    # One task: the job lives its life.
+    @workflow.query(description="What became of every attempt; of a job whose tasks go their own ways, ask the tasks")
+    def attempts(self) -> Attempts:
+        return Attempts(attempts=tuple(self._life.gang.attempts) if self._life is not None else ())
+
+    def _wish(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+        if self._life is not None:
+            self._life.wish(wishes)
+        self._describe()
+
+    # One gang: the job lives its life.
 
     def _life_changed(self) -> None:
         assert self._life is not None
-        self._set_task(self._life.status)
+        self._tasks = self._life.gang.tasks
+        self._describe()
 
     def _renew(self) -> NoReturn:
+        assert self._life is not None
+        gang = self._life.gang
         workflow.continue_as_new(
-            JobInput(cluster=self._job.cluster, spec=self._job.spec, submitted_at=self._submitted_at, tasks=tuple(self._tasks))
+            JobInput(
+                cluster=gang.cluster,
+                spec=gang.spec,
+                submitted_at=gang.submitted_at,
+                tasks=tuple(gang.tasks),
+                wishes=gang.wishes,
+                held_for=gang.held_for,
+                attempts=tuple(gang.attempts),
+            )
         )
 
     # Several tasks: each has a workflow of its own.
@@ -111,6 +180,7 @@ class JobWorkflow:
     async def _run_tasks(self) -> None:
         """Every task to its end; once the job's state is decided, the others are ended too."""
         starts = asyncio.Semaphore(STARTS_AT_ONCE)
+        asyncio.create_task(self._pass_on())  # noqa: RUF006 - it ends with the workflow
         running = [asyncio.create_task(self._run_task(task.index, starts)) for task in self._tasks if task.finished_at is None]
         try:
             while running:
@@ -126,6 +196,15 @@ class JobWorkflow:
             await self._end(running)
             raise
 
+    async def _pass_on(self) -> None:
+        """Tell the tasks what the user has changed."""
+        while True:
+            await workflow.wait_condition(lambda: self._wishes != self._passed_on)
+            wishes = self._passed_on = self._wishes
+            for child in list(self._children.values()):
+                with contextlib.suppress(ApplicationError):  # it has ended
+                    await child.signal(TaskWorkflow.wish, wishes)
+
     async def _end(self, running: list[asyncio.Task[None]]) -> None:
         for task in running:
             task.cancel()
@@ -133,7 +212,10 @@ class JobWorkflow:
 
     async def _run_task(self, index: int, starts: asyncio.Semaphore) -> None:
         try:
-            child = await self._start_task(index, starts)
+            wishes = self._wishes
+            child = self._children[index] = await self._start_task(index, starts)
+            if wishes is not self._wishes:  # they changed while it was being started
+                self._passed_on = wishes
             status = await child
         except ChildWorkflowError as error:
             status = self._status_of(index, error)
@@ -141,6 +223,8 @@ class JobWorkflow:
             # Cancelled before it was started.
             self._set_task(self._ended(index, self._why_ended))
             raise
+        finally:
+            self._children.pop(index, None)
         self._set_task(status)
 
     async def _start_task(self, index: int, starts: asyncio.Semaphore) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
@@ -191,6 +275,7 @@ class JobWorkflow:
             run_id=workflow.info().first_execution_run_id,
             submitted_at=self._submitted_at,
             status=self._tasks[index],
+            wishes=self._wishes,
         )
 
     # What is shown.
@@ -205,8 +290,8 @@ class JobWorkflow:
         # PENDING is shown once it has to wait, RUNNING once a host has reported it.
         if any(task.state is TaskState.RUNNING for task in self._tasks):
             self._show(JobState.RUNNING)
-        elif status.state is JobState.PENDING and status.reason:
-            self._show(JobState.PENDING)
+        elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
+            self._show(status.state)
 
     def _show(self, state: JobState) -> None:
         if state is not self._shown_state:
@@ -215,6 +300,8 @@ class JobWorkflow:
 
     def _reason(self, state: JobState) -> str:
         """The first task's reason that explains the state, with the task's number where there are several."""
+        if state is JobState.HELD:
+            return str(self._wishes.hold)
         explains = {
             JobState.PENDING: (TaskState.PENDING,),
             JobState.FAILED: (TaskState.FAILED,),
@@ -225,12 +312,13 @@ class JobWorkflow:
         }.get(state, ())
         for task in self._tasks:
             if task.state in explains and task.reason:
-                return task.reason if len(self._tasks) == 1 else f"{self._limit(state)}task {task.index}: {task.reason}"
+                alone = (self._life is not None and state in (JobState.PENDING, JobState.UNSCHEDULABLE)) or len(self._tasks) == 1
+                return task.reason if alone else f"{self._limit(state)}task {task.index}: {task.reason}"
         return ""
 
     def _limit(self, state: JobState) -> str:
         """The limit that failed a job of several tasks."""
-        if state is not JobState.FAILED:
+        if state is not JobState.FAILED or self._life is not None:
             return ""
         failed = sum(task.state is TaskState.FAILED for task in self._tasks)
         return f"{failed} failed, more than max_task_failures {self._job.spec.max_task_failures}; "

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.attempts import AttemptRecord
-from iris.forecast import Forecast
 from iris.gangs import Placement, Request
 from iris.hosts import Closure, Host
 from iris.jobs import Band, JobSpec, TaskStatus
@@ -120,7 +119,8 @@ class Configure(Wire):
 
 
 Message = Annotated[
-    Ask | Release | Amend | SliceUp | SliceDown | HostLost | Close | Open | Pause | Resume | Configure, Field(discriminator="kind")
+    Ask | Release | Amend | SliceUp | SliceDown | HostLost | Close | Open | Pause | Resume | Configure,
+    Field(discriminator="kind"),
 ]
 
 
@@ -141,6 +141,8 @@ class Answer(Wire):
 
     placement: Placement | None = None
     refusal: Refusal | None = None
+    #: What is wrong with the message; nothing was changed then.
+    problem: str = ""
 
 
 class Answers(Wire):

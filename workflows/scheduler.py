@@ -8,29 +8,45 @@ wedges the workflow on which everything waits.
 """
 
 import asyncio
+from collections.abc import Container
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 
 from iris import names
 from iris.activities.notices import Couriers
+from iris.constraints import SCALE_GROUP
+from iris.forecast import Forecast
+from iris.gangs import Placement, Request
 from iris.hosts import headroom
 from iris.ledger import Ledger
-from iris.placement import Placement, Refusal, Request
-from iris.resources import Resources
+from iris.preemption import Eviction
+from iris.refusals import Refusal, RefusalCode
 from iris.workflows import policies
 from iris.workflows.messages import (
+    Amend,
     Answer,
     Answers,
     Ask,
     Batch,
+    Close,
     ClusterRef,
+    Configure,
+    Demand,
+    Demands,
+    EvictionNotices,
     HostLost,
     HostView,
     Message,
     Notices,
+    Open,
     Owner,
     Owners,
+    Pause,
+    Reason,
+    Reasons,
     Release,
+    Resume,
     SchedulerStart,
     SliceDown,
     SliceUp,
@@ -42,6 +58,14 @@ from iris.workflows.messages import (
 MAX_PLACEMENTS = 1_000
 #: Signals sent by one activity: a second's work, and a payload of some hundred kilobytes.
 MAX_NOTICES = 500
+#: Shapes whose reason is worked out in one look, for those who wait to show; whoever asks is told the exact one at any time.
+MAX_SHAPES = 50
+#: Those of one shape who are told that the reason has changed.
+MAX_TOLD = 1_000
+#: A waiting gang is told of a change between these by nobody: its own turn is a matter of moments.
+_AS_BUSY = (RefusalCode.QUEUED, RefusalCode.KEPT, RefusalCode.EVICTING)
+
+_NOW = timedelta(0)
 
 
 @workflow.defn
@@ -51,43 +75,71 @@ class SchedulerWorkflow:
         self._cluster = start.cluster
         self._ledger = Ledger(start.ledger)
         self._notices: dict[str, Placement] = {notice.key: notice for notice in start.notices}
-        #: The last pass stopped at its limit: there may be more to place.
-        self._unsettled = bool(self._ledger.queue)
+        self._evictions: dict[str, Eviction] = {eviction.key: eviction for eviction in start.evictions}
+        self._told: dict[str, str] = dict(start.told)
+        #: There may be more to place: the last pass stopped at its limit, or there was none yet.
+        self._unsettled = bool(len(self._ledger.waiting))
+        #: When somebody may be evicted who may not be yet.
+        self._again_at: datetime | None = None
         self._describe()
 
     @workflow.run
     async def run(self, start: SchedulerStart) -> None:
         checks = asyncio.create_task(self._check_jobs())
-        while True:
-            await workflow.wait_condition(
-                lambda: bool(self._notices) or self._unsettled or workflow.info().is_continue_as_new_suggested()
-            )
-            if workflow.info().is_continue_as_new_suggested():
-                break
+        while not workflow.info().is_continue_as_new_suggested():
             if self._notices:
                 await self._tell()
-            if self._unsettled:
+            elif self._evictions:
+                await self._evict()
+            elif self._unsettled:
                 self._settle()
+            else:
+                await self._wait()
         checks.cancel()
         # No await between here and the end: whatever has been handled is in the book, and the book goes along.
         workflow.continue_as_new(
-            SchedulerStart(cluster=self._cluster, ledger=self._ledger.state(), notices=tuple(self._notices.values()))
+            SchedulerStart(
+                cluster=self._cluster,
+                ledger=self._ledger.state(),
+                notices=tuple(self._notices.values()),
+                evictions=tuple(self._evictions.values()),
+                told=self._told,
+            )
         )
 
-    @workflow.update(description="Messages from jobs and slices; answered with what can be placed now")
+    async def _wait(self) -> None:
+        """Until there is something to do; a timer runs only while somebody waits for a victim to have run long enough."""
+        armed = self._again_at
+
+        def something() -> bool:
+            news = bool(self._notices or self._evictions) or self._unsettled
+            return news or self._again_at != armed or workflow.info().is_continue_as_new_suggested()
+
+        try:
+            await workflow.wait_condition(something, timeout=max(_NOW, armed - workflow.now()) if armed else None)
+        except TimeoutError:
+            self._again_at = None
+            self._settle()
+
+    @workflow.update(description="Messages from jobs, slices and operators; answered with what can be placed now")
     def exchange(self, batch: Batch) -> Answers:
-        asked: dict[str, None] = {}
-        refusals: dict[str, Refusal] = {}
-        explained: dict[Resources, Refusal] = {}
-        for message in batch.messages:
-            if isinstance(message, Release) and message.key in self._ledger.queue:
-                refusals[message.key] = self._explain(message.key, explained)
-            self._enter(message)
-            if isinstance(message, Ask):
-                asked[message.request.key] = None
-        self._settle(told_by_answer=asked)
-        explained = {}
-        return Answers(answers=tuple(self._answer(message, refusals, explained) for message in batch.messages))
+        # Why those who give up were waiting is looked up while they are still in the book.
+        withdrawn = [
+            message.key for message in batch.messages if isinstance(message, Release) and message.key in self._ledger.waiting
+        ]
+        refusals = dict(zip(withdrawn, self._ledger.explain_all(withdrawn), strict=True))
+        problems = [self._enter(message) for message in batch.messages]
+        asked = [message for message in batch.messages if isinstance(message, Ask | Amend)]
+        asking = {message.request.key if isinstance(message, Ask) else message.key: None for message in asked}
+        self._settle(told_by_answer=asking)
+        waiting = [key for key in asking if key not in self._ledger.live]
+        refusals.update(zip(waiting, self._ledger.explain_all(waiting), strict=True))
+        answers = []
+        for message, problem in zip(batch.messages, problems, strict=True):
+            key = message.request.key if isinstance(message, Ask) else getattr(message, "key", "")
+            placement = self._ledger.live.get(key) if isinstance(message, Ask | Amend) else None
+            answers.append(Answer(placement=placement, refusal=None if placement else refusals.get(key), problem=problem))
+        return Answers(answers=tuple(answers))
 
     @workflow.signal(description="Messages from senders that need no answer")
     def deliver(self, batch: Batch) -> None:
@@ -97,72 +149,112 @@ class SchedulerWorkflow:
 
     @workflow.query(description="Hosts with what is free on them, a page at a time")
     def snapshot(self, page: SnapshotPage) -> Snapshot:
-        running: dict[str, list[Placement]] = {}
-        for placement in self._ledger.live.values():
-            running.setdefault(placement.host_id, []).append(placement)
-        shown = list(self._ledger.hosts.values())[page.offset : page.offset + page.limit]
+        ledger = self._ledger
+        shown = list(ledger.hosts.values())[page.offset : page.offset + page.limit]
+        here: dict[str, list[tuple[Placement, int]]] = {host.id: [] for host in shown}
+        for placement in ledger.live.values():
+            for place, seat in enumerate(placement.seats):
+                if seat.host_id in here and ledger.hosts[seat.host_id].incarnation == seat.incarnation:
+                    here[seat.host_id].append((placement, place))
         views = []
         for host in shown:
-            here = running.get(host.id, [])
-            free = headroom(host, (placement.resources for placement in here))
-            views.append(HostView(host=host, free=free, running=tuple(placement.task for placement in here)))
+            running = here[host.id]
+            tasks = [names.task_id(held.task, place) if len(held.seats) > 1 else held.task for held, place in running]
+            free = headroom(host, (placement.resources for placement, _ in running))
+            views.append(HostView(host=host, free=free, running=tuple(tasks), closed=ledger.fleet.closed(host) or ""))
         return Snapshot(
             hosts=tuple(views),
-            total_hosts=len(self._ledger.hosts),
-            waiting=len(self._ledger.queue),
-            running=len(self._ledger.live),
+            total_hosts=len(ledger.hosts),
+            waiting=len(ledger.waiting),
+            running=len(ledger.live),
+            held=len(ledger.held),
+            paused=ledger.paused,
+            paused_groups=ledger.paused_groups,
+            rules=ledger.rules,
         )
 
     @workflow.query(description="Why the request with this key has no host")
     def explain(self, key: str) -> Refusal:
         return self._ledger.explain(key)
 
+    @workflow.query(description="What would become of this request if it were asked now; nothing is changed")
+    def forecast(self, request: Request) -> Forecast:
+        return self._ledger.forecast(request, workflow.now())
+
+    @workflow.query(description="Why no host there is could ever serve this request, if none could")
+    def never(self, request: Request) -> Answer:
+        return Answer(refusal=self._ledger.never(request))
+
+    @workflow.query(description="What the hosts there are cannot serve now, by shape")
+    def demand(self) -> Demands:
+        counts = self._ledger.demand()
+        firsts = {shape: self._ledger.waiting.first(shape) for shape in counts}
+        return Demands(
+            demands=tuple(
+                Demand(count=counts[shape], example=example) for shape, example in firsts.items() if example is not None
+            )
+        )
+
     @workflow.query(description="Who waits for or holds something, a page at a time")
     def owners(self, page: SnapshotPage) -> Owners:
-        book: list[Placement | Request] = [*self._ledger.live.values(), *self._ledger.queue.values()]
-        shown = book[page.offset : page.offset + page.limit]
-        return Owners(owners=tuple(Owner(key=entry.key, owner=entry.owner) for entry in shown), total=len(book))
+        ledger = self._ledger
+        keys = [*ledger.live, *ledger.waiting.keys(), *ledger.held.keys()]
+        owners = []
+        for key in keys[page.offset : page.offset + page.limit]:
+            entry = ledger.live.get(key) or ledger.waiting.get(key) or ledger.held.get(key)
+            assert entry is not None
+            owners.append(Owner(key=key, owner=entry.owner))
+        return Owners(owners=tuple(owners), total=len(keys))
 
-    def _enter(self, message: Message) -> None:
+    def _enter(self, message: Message) -> str:
+        """Write it into the book; what is wrong with it, if it cannot be."""
+        ledger = self._ledger
         match message:
             case Ask(request=request):
-                self._ledger.ask(request)
-            case Release(key=key):
-                self._ledger.forget(key)
+                ledger.ask(request)
+            case Release(key=key, spoilt_by=spoilt_by, ran=ran):
+                ledger.forget(key, spoilt_by, ran=ran)
                 self._notices.pop(key, None)
+                self._evictions.pop(key, None)
+            case Amend(key=key, band=band, held=held):
+                ledger.amend(key, band, held=held)
             case SliceUp(hosts=hosts):
-                self._ledger.hosts_up(hosts)
+                ledger.hosts_up(hosts)
             case SliceDown(lives=lives):
-                self._ledger.slice_down(lives)
+                ledger.slice_down(lives)
             case HostLost(host_id=host_id, incarnation=incarnation):
-                self._ledger.host_lost(host_id, incarnation)
+                ledger.host_lost(host_id, incarnation)
+            case Close(host_id=host_id, closure=closure, evict=evict):
+                if host_id not in ledger.hosts:
+                    return f"there is no host {host_id}"
+                ledger.close(host_id, closure)
+                if evict:
+                    self._evictions.update(
+                        (each.key, each) for each in ledger.evict(host_id, f"evicted: host {host_id} is {closure}")
+                    )
+            case Open(host_id=host_id):
+                if host_id not in ledger.hosts and host_id not in ledger.closed:
+                    return f"there is no host {host_id}"
+                ledger.open(host_id)
+            case Pause(reason=reason, group=group):
+                groups = {str(host.attributes.get(SCALE_GROUP)) for host in ledger.hosts.values()}
+                if group is not None and group not in groups:
+                    return f"no host belongs to scale group {group}; there are: {', '.join(sorted(groups - {'None'})) or 'none'}"
+                ledger.pause(reason, group)
+            case Resume(group=group):
+                if group is not None and group not in ledger.paused_groups:
+                    return f"scale group {group} is not paused"
+                ledger.resume(group)
+            case Configure(rules=rules):
+                ledger.rules = rules
+        return ""
 
-    def _settle(self, told_by_answer: dict[str, None] | None = None) -> None:
-        placed = self._ledger.settle(MAX_PLACEMENTS)
-        self._unsettled = len(placed) == MAX_PLACEMENTS
-        for placement in placed:
-            if not told_by_answer or placement.key not in told_by_answer:
-                self._notices[placement.key] = placement
+    def _settle(self, told_by_answer: Container[str] = ()) -> None:
+        settled = self._ledger.settle(workflow.now(), MAX_PLACEMENTS)
+        self._unsettled, self._again_at = settled.stopped, settled.again_at
+        self._notices.update((placement.key, placement) for placement in settled.placed if placement.key not in told_by_answer)
+        self._evictions.update((eviction.key, eviction) for eviction in settled.evicted)
         self._describe()
-
-    def _explain(self, key: str, explained: dict[Resources, Refusal]) -> Refusal:
-        """Why the request waits; within a batch, worked out once for all that ask for the same. The query is exact."""
-        request = self._ledger.queue.get(key)
-        if request is None:
-            return self._ledger.explain(key)
-        if request.resources not in explained:
-            explained[request.resources] = self._ledger.explain(key)
-        return explained[request.resources]
-
-    def _answer(self, message: Message, refusals: dict[str, Refusal], explained: dict[Resources, Refusal]) -> Answer:
-        if isinstance(message, Release):
-            return Answer(refusal=refusals.get(message.key))
-        if not isinstance(message, Ask):
-            return Answer()
-        key = message.request.key
-        if (placement := self._ledger.live.get(key)) is not None:
-            return Answer(placement=placement)
-        return Answer(refusal=self._explain(key, explained))
 
     async def _tell(self) -> None:
         """Signal the owners of what was placed while they waited; whoever is gone has no use for it."""
@@ -179,10 +271,28 @@ class SchedulerWorkflow:
             self._notices.pop(notice.key, None)
         self._forget(gone.keys)
 
+    async def _evict(self) -> None:
+        """Signal the owners of what has to make room."""
+        evictions = list(self._evictions.values())[:MAX_NOTICES]
+        gone = await workflow.execute_activity_method(
+            Couriers.tell_evicted,
+            EvictionNotices(evictions=tuple(evictions)),
+            task_queue=names.control_queue(self._cluster),
+            start_to_close_timeout=policies.TELL,
+            retry_policy=policies.UNTIL_DONE,
+            summary=f"{len(evictions)} evicted",
+        )
+        for eviction in evictions:
+            self._evictions.pop(eviction.key, None)
+        self._forget(gone.keys)
+
     async def _check_jobs(self) -> None:
-        """Free what ended workflows still hold. A job gives everything back itself; one that was terminated cannot."""
+        """Free what ended workflows still hold, and tell those who wait when the reason has changed.
+
+        A job gives everything back itself; one that was terminated cannot.
+        """
         while True:
-            await workflow.wait_condition(lambda: bool(self._ledger.live or self._ledger.queue))
+            await workflow.wait_condition(lambda: bool(self._ledger.live or len(self._ledger.waiting) or len(self._ledger.held)))
             await workflow.sleep(policies.CHECK_JOBS_EVERY)
             gone = await workflow.execute_activity_method(
                 Couriers.check_jobs,
@@ -193,6 +303,38 @@ class SchedulerWorkflow:
                 retry_policy=policies.UNTIL_DONE,
             )
             self._forget(gone.keys)
+            if workflow.patched("reasons"):
+                await self._tell_reasons()
+
+    async def _tell_reasons(self) -> None:
+        """Let those who wait show why they wait now. By shape: it is the same for all who want the same."""
+        reasons = self._changed_reasons()
+        for start in range(0, len(reasons), MAX_NOTICES):
+            await workflow.execute_activity_method(
+                Couriers.tell_reasons,
+                Reasons(reasons=tuple(reasons[start : start + MAX_NOTICES])),
+                task_queue=names.control_queue(self._cluster),
+                start_to_close_timeout=policies.TELL,
+                retry_policy=policies.ONCE,  # only for show
+                summary=f"{len(reasons)} wait for another reason",
+            )
+
+    def _changed_reasons(self) -> list[Reason]:
+        shapes = list(self._ledger.demand())
+        known = {str(shape): shape for shape in shapes}
+        # Those not looked at for longest come first: the book of what was told is kept in that order.
+        order = [known[text] for text in self._told if text in known]
+        order = [*(shape for shape in shapes if str(shape) not in self._told), *order][:MAX_SHAPES]
+        self._told = {text: code for text, code in self._told.items() if text in known}
+        changed: list[Reason] = []
+        for shape, refusal in self._ledger.reasons(order).items():
+            code = RefusalCode.BUSY if refusal.code in _AS_BUSY else refusal.code
+            before = self._told.pop(str(shape), None)
+            self._told[str(shape)] = code
+            if before != code:
+                waiting = self._ledger.waiting.of_shape(shape, MAX_TOLD)
+                changed += [Reason(key=request.key, owner=request.owner, refusal=refusal) for request in waiting]
+        return changed
 
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:
@@ -201,5 +343,12 @@ class SchedulerWorkflow:
             self._settle()
 
     def _describe(self) -> None:
-        hosts, waiting, running = len(self._ledger.hosts), len(self._ledger.queue), len(self._ledger.live)
-        workflow.set_current_details(f"**{hosts}** hosts, **{running}** tasks placed, **{waiting}** waiting")
+        ledger = self._ledger
+        lines = [f"**{len(ledger.hosts)}** hosts, **{len(ledger.live)}** gangs placed, **{len(ledger.waiting)}** waiting"]
+        if len(ledger.held):
+            lines.append(f"{len(ledger.held)} held by their users")
+        if ledger.paused is not None:
+            lines.append(f"**PAUSED** {ledger.paused}")
+        lines += [f"Scale group {group} is paused: {reason}" for group, reason in ledger.paused_groups.items()]
+        lines += [f"- host {host}: {closure}" for host, closure in list(ledger.closed.items())[:20]]
+        workflow.set_current_details("\n\n".join(lines))

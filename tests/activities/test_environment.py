@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from iris.activities.attempt import attempt_env
+from iris.activities.environment import attempt_env
 from iris.hosts import Host
 from iris.workflows.messages import Rank, RunTask
 from tests.builders import a_host, some

@@ -1,0 +1,80 @@
+"""What an agent says of its machine, and when it believes that its life is over."""
+
+import asyncio
+import ipaddress
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris.errors import Rejected
+from iris.hosts import Host
+from iris.slices import SliceState, SliceStatus
+from iris.store import Store
+from iris.worker_agents.host import AgentOptions, _Incarnation
+from iris.worker_agents.probe import default_address, describe_host
+from tests.builders import a_host, some
+
+
+def knows(*hosts: Host) -> SliceStatus:
+    """What a slice says that counts these hosts in."""
+    return SliceStatus(id="pair", state=SliceState.READY, hosts=hosts)
+
+
+ME = a_host("w0", slice_id="pair")
+OTHER = a_host("w1", slice_id="pair")
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> _Incarnation:
+    """One life of the agent of host w0."""
+    nowhere: Any = None
+    store = (tmp_path / "store").as_uri()
+    options = AgentOptions(address="", namespace="", cluster="local", store=store, host_id="w0", directory=tmp_path)
+    return _Incarnation(nowhere, Store(store), options, ME, asyncio.Event())
+
+
+def test_an_agent_lives_on_as_long_as_its_slice_counts_it_in(life: _Incarnation) -> None:
+    """Whatever becomes of the others."""
+    assert [life._replaced(knows(*hosts)) for hosts in ([ME], [ME, OTHER], [ME])] == ["", "", ""]
+
+
+def test_an_agent_whose_slice_has_begun_anew_without_it_begins_anew_too(life: _Incarnation) -> None:
+    """The slice would wait for it for ever: the scheduler takes an incarnation that was taken out for dead."""
+    assert life._replaced(knows(ME, OTHER)) == ""
+    assert life._replaced(knows(OTHER)) == "its slice has ended, and begun anew without it"
+
+
+def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(life: _Incarnation) -> None:
+    """The report may lie behind others, or its former life may still be known; by the second look it must be there."""
+    assert life._replaced(knows(OTHER)) == ""
+    assert life._replaced(knows(OTHER)) != ""
+
+
+def test_an_agent_whose_place_another_has_taken_stops(life: _Incarnation) -> None:
+    """Two agents of one host would push each other out for ever."""
+    assert life._replaced(knows(ME)) == ""
+    with pytest.raises(Rejected, match=r"another agent has taken over host w0 \(incarnation second\)"):
+        life._replaced(knows(a_host("w0", slice_id="pair", incarnation="second"), OTHER))
+
+
+def test_a_host_is_a_slice_by_itself_unless_it_is_told_of_one() -> None:
+    """And it has an address, and a new incarnation each time."""
+    alone, member = (describe_host("h1", some(), {}, slice_id=slice_id, address="10.0.0.7") for slice_id in (None, "pair"))
+
+    assert (alone.slice_id, member.slice_id) == ("h1", "pair")
+    assert (alone.address, alone.incarnation != member.incarnation) == ("10.0.0.7", True)
+    assert ipaddress.ip_address(describe_host("h1", some(), {}).address)
+
+
+def test_a_machine_without_a_way_out_has_its_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A laptop in a train is a cluster too."""
+
+    class NoWay(socket.socket):
+        def connect(self, address: object) -> None:
+            raise OSError("Network is unreachable")
+
+    monkeypatch.setattr(socket, "socket", NoWay)
+
+    assert default_address() == "127.0.0.1"

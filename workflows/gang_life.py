@@ -1,0 +1,290 @@
+"""A gang from PENDING to its end: the story of a job whose tasks go together, and of every task that goes its own way.
+
+    wait for hosts  ->  run on them  ->  give them back  ->  account for the outcome  ->  again, or the end
+
+Whoever holds a reservation gives it back on every path out of here, cancellation included.
+"""
+
+import asyncio
+import builtins
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+
+from iris import names, retries
+from iris.attempts import Account, AttemptRecord, kept, member_ends
+from iris.gangs import Placement, Request
+from iris.jobs import Band, JobSpec, TaskOutcome, TaskStatus
+from iris.preemption import Eviction
+from iris.refusals import Refusal
+from iris.states import TaskState, move_task
+from iris.units import format_duration
+from iris.workflows.exchange import exchange, uninterrupted
+from iris.workflows.messages import Amend, Answer, Ask, Reason, Release, TaskProgress, Wishes
+from iris.workflows.on_hosts import Gang, OnHosts
+
+
+class GangLife:
+    """The story and what is known so far; `gang` is always current.
+
+    Args:
+        gang: the tasks that go together; changed as the story goes.
+        changed: called after each change of a task's status.
+        renew: called between attempts once the history is long; continues as new, so it does not return.
+    """
+
+    def __init__(self, gang: Gang, changed: Callable[[], None], renew: Callable[[], None]) -> None:
+        self.gang = gang
+        self._changed = changed
+        self._renew = renew
+        self._placed: Placement | None = None
+        #: The tasks of the present attempt, by what their hosts know them by.
+        self._members: dict[str, int] = {}
+        #: Why the scheduler takes the hosts away; empty while it does not.
+        self._evicted = ""
+        #: The wishes are newer than what the scheduler knows.
+        self._amended = False
+        self._held_since = workflow.now() if gang.wishes.hold else None
+
+    @property
+    def _spec(self) -> JobSpec:
+        return self.gang.spec
+
+    @property
+    def _first(self) -> TaskStatus:
+        """The tasks of a gang differ in where they run and how they end, and in nothing else."""
+        return self.gang.tasks[0]
+
+    # Handlers: they record, and the story goes on by itself.
+
+    def placed(self, placement: Placement) -> None:
+        """The scheduler found hosts. A placement for another attempt is stale: that attempt has released its key."""
+        if placement.key == self._first.key:
+            self._placed = placement
+
+    def evicted(self, eviction: Eviction) -> None:
+        """The scheduler needs the hosts for a stronger gang, or an operator does."""
+        if eviction.key == self._first.key:
+            self._evicted = eviction.reason
+
+    def waits(self, reason: Reason) -> None:
+        """Why the gang waits is not what it was."""
+        if reason.key == self._first.key and self._first.state is TaskState.PENDING:
+            self._update(reason=reason.refusal.message)
+
+    def progressed(self, progress: TaskProgress) -> None:
+        """The host says that the program is being prepared or runs."""
+        order = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
+        place = self._members.get(progress.key)
+        if place is None:
+            return  # an earlier attempt
+        task = self.gang.tasks[place]
+        if task.state in order and order.index(progress.state) > order.index(task.state):
+            started = progress.at if progress.state is TaskState.RUNNING else task.started_at
+            self.gang.tasks[place] = task.model_copy(
+                update={"state": move_task(task.state, progress.state), "started_at": started}
+            )
+            self._changed()
+
+    def wish(self, wishes: Wishes) -> None:
+        """The user changes the band, or holds the gang back, or lets it go."""
+        if self._held_since is None and wishes.hold:
+            self._held_since = workflow.now()
+        elif self._held_since is not None and not wishes.hold:
+            self.gang.held_for += workflow.now() - self._held_since
+            self._held_since = None
+        self.gang.wishes = wishes
+        self._amended = True
+        if self._first.state is TaskState.PENDING and wishes.hold:
+            self._update(reason=str(wishes.hold))
+
+    # The story.
+
+    async def run(self) -> None:
+        """Attempt after attempt until the gang has ended.
+
+        Raises:
+            asyncio.CancelledError: the workflow was cancelled; the tasks are KILLED by then and nothing is held.
+        """
+        try:
+            await self._attempts()
+        except asyncio.CancelledError:
+            self._killed()
+            raise
+
+    async def _attempts(self) -> None:
+        while True:
+            began = workflow.now()
+            verdict = await self._attempt()
+            if workflow.cancellation_reason() is not None and verdict.outcome.state is not TaskState.SUCCEEDED:
+                self._killed(verdict)
+                raise asyncio.CancelledError
+            decision = retries.decide(self._spec, self._first, verdict)
+            self.gang.tasks = retries.after(self.gang.tasks, verdict, decision, workflow.now())
+            self._changed()
+            self._record(verdict, decision, began)
+            if not decision.retry:
+                return
+            self._update(state=move_task(self._first.state, TaskState.PENDING), reason=f"retry after: {verdict.outcome.reason}")
+            if decision.delay:
+                await workflow.sleep(decision.delay)
+            if workflow.info().is_continue_as_new_suggested():
+                self._renew()
+
+    async def _attempt(self) -> retries.Verdict:
+        """One try: hosts, the programs on them, and the hosts given back, whatever happens."""
+        number = self._first.attempt + 1
+        request = self._request(number)
+        self._placed, self._evicted = None, ""
+        self._update(key=request.key)
+        placement, outcomes, refusal, cancelled = None, None, None, False
+        # No `finally`: that also runs when a worker drops a workflow from its memory, and would then say things to the server.
+        try:
+            placement = await self._wait_for_hosts(request)
+            if placement is not None:
+                outcomes = await self._run_on(placement, number)
+        except asyncio.CancelledError:
+            cancelled = True
+        try:
+            refusal = (await uninterrupted(exchange(self.gang.cluster, _release(request.key, placement, outcomes)))).refusal
+        except asyncio.CancelledError:
+            # The hosts have been given back by now. What the attempt came to is known, and is not thrown away.
+            cancelled = outcomes is None
+        if cancelled:
+            raise asyncio.CancelledError
+        return retries.judge(outcomes or self._unschedulable(refusal), self._evicted)
+
+    async def _wait_for_hosts(self, request: Request) -> Placement | None:
+        """The hosts, or None when the time for finding them is over.
+
+        If the placement and the timer meet, whichever this workflow sees first counts; the release that follows undoes the other.
+        """
+        if self.gang.wishes.hold:
+            self._update(reason=str(self.gang.wishes.hold))
+            await workflow.wait_condition(lambda: self.gang.wishes.hold is None)
+            request = request.model_copy(update={"band": self._band})
+        self._amended = False
+        answer = await exchange(self.gang.cluster, Ask(request=request))
+        before = f"; {self._first.reason}" if self._first.reason else ""
+        while answer.placement is None:
+            if answer.refusal is not None and not self.gang.wishes.hold:
+                self._update(reason=f"{answer.refusal.message}{before}")
+            try:
+                await workflow.wait_condition(
+                    lambda: self._placed is not None or self._amended or workflow.info().is_continue_as_new_suggested(),
+                    timeout=self._time_left(),
+                    timeout_summary="scheduling timeout",
+                )
+            except builtins.TimeoutError:
+                return None
+            if self._placed is not None:
+                return self._placed
+            if not self._amended:
+                self._renew()  # the next run asks with the same key, and so keeps its place
+            answer = await self._amend(request.key)
+            before = ""
+        return answer.placement
+
+    async def _amend(self, key: str) -> Answer:
+        self._amended = False
+        return await exchange(self.gang.cluster, Amend(key=key, band=self._band, held=self.gang.wishes.hold is not None))
+
+    @property
+    def _band(self) -> Band:
+        return self.gang.wishes.band or self._spec.band
+
+    def _time_left(self) -> timedelta | None:
+        """The clock runs from submission to the first placement, but not while the job is held; after that a gang waits as long
+        as it must."""
+        if self._spec.scheduling_timeout is None or self._first.attempt > 0 or self.gang.wishes.hold:
+            return None
+        left = self.gang.submitted_at + self._spec.scheduling_timeout + self.gang.held_for - workflow.now()
+        return max(timedelta(0), left)
+
+    async def _run_on(self, placement: Placement, number: int) -> list[TaskOutcome]:
+        """How every task ended, once all have: the first that does not end well ends the others."""
+        for place, seat in enumerate(placement.seats):
+            changes = {"state": move_task(self._first.state, TaskState.ASSIGNED), "host": seat.host_id, "attempt": number}
+            blank = {"reason": "", "exit_code": None, "started_at": None, "finished_at": None}
+            self.gang.tasks[place] = self.gang.tasks[place].model_copy(update=changes | blank)
+        self._members = {self.gang.member_key(task, number): place for place, task in enumerate(self.gang.tasks)}
+        self._changed()
+        return await OnHosts(self.gang, placement, number, lambda: bool(self._evicted)).outcomes()
+
+    # What is known.
+
+    def _request(self, number: int) -> Request:
+        spec, gang = self._spec, self.gang
+        together = spec.coscheduling
+        if together is None:
+            label = names.task_id(spec.id, self._first.index)
+            attempt = names.attempt_id(spec.id, self._first.index, number)
+        else:
+            label, attempt = spec.id, names.gang_attempt_id(spec.id, number)
+        return Request(
+            key=names.attempt_key(attempt, workflow.info().first_execution_run_id),
+            owner=workflow.info().workflow_id,
+            task=label,
+            user=spec.user,
+            resources=spec.resources,
+            constraints=spec.constraints,
+            tasks=len(gang.tasks),
+            group_by=together.group_by if together else None,
+            groups=together.groups if together else 1,
+            band=self._band,
+            submitted_at=gang.submitted_at,
+        )
+
+    def _record(self, verdict: retries.Verdict, decision: retries.RetryDecision, began: datetime) -> None:
+        """Keep what became of the attempt; a wait that never found hosts was none."""
+        if not self._first.host or verdict.outcome.state is TaskState.UNSCHEDULABLE:
+            return
+        tasks = self.gang.tasks
+        record = AttemptRecord(
+            number=self._first.attempt,
+            hosts=tuple(task.host or "" for task in tasks),
+            placed_at=began,
+            started_at=min((each.started_at for each in verdict.outcomes if each.started_at), default=None),
+            ended_at=workflow.now(),
+            account=decision.account,
+            reason=self.gang.tasks[verdict.culprit].reason,
+            ends=member_ends([task.index for task in tasks], verdict.outcomes),
+        )
+        self.gang.attempts = list(kept([*self.gang.attempts, record]))
+
+    def _killed(self, verdict: retries.Verdict | None = None) -> None:
+        if self._first.state is TaskState.KILLED:
+            return
+        for place, task in enumerate(self.gang.tasks):
+            changes = {
+                "state": move_task(task.state, TaskState.KILLED),
+                "reason": workflow.cancellation_reason() or "cancelled",
+                "exit_code": verdict.outcomes[place].exit_code if verdict else None,
+                "finished_at": workflow.now(),
+            }
+            self.gang.tasks[place] = task.model_copy(update=changes)
+        self._changed()
+
+    def _unschedulable(self, refusal: Refusal | None) -> list[TaskOutcome]:
+        why = refusal.message if refusal else self._first.reason or "the scheduler gave no reason"
+        waited = format_duration(self._spec.scheduling_timeout or timedelta())
+        outcome = TaskOutcome(state=TaskState.UNSCHEDULABLE, reason=f"no host within the scheduling timeout of {waited}: {why}")
+        return [outcome] * len(self.gang.tasks)
+
+    def _update(self, **changes: object) -> None:
+        """Change what all tasks have in common."""
+        self.gang.tasks = [task.model_copy(update=changes) for task in self.gang.tasks]
+        self._changed()
+
+
+def _release(key: str, placement: Placement | None, outcomes: list[TaskOutcome] | None) -> Release:
+    """Give the hosts back, and say which of them spoilt the attempt."""
+    if placement is None or outcomes is None:
+        return Release(key=key)
+    spoilt = [
+        seat.host_id
+        for seat, outcome in zip(placement.seats, outcomes, strict=True)
+        if outcome.fault or retries.account_of(outcome) is Account.UNDELIVERED
+    ]
+    return Release(key=key, spoilt_by=tuple(spoilt), ran=any(outcome.started_at for outcome in outcomes))

@@ -1,0 +1,152 @@
+"""One attempt of a gang on the hosts it was given: an activity for each task, and how all of them end."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
+
+from iris import names
+from iris.activities.tasks import Tasks
+from iris.attempts import AttemptRecord
+from iris.gangs import Placement
+from iris.jobs import JobSpec, TaskOutcome, TaskStatus
+from iris.states import TaskState
+from iris.units import MIB, format_duration
+from iris.workflows import policies
+from iris.workflows.messages import Rank, RunTask, Wishes
+
+#: Activities started by one workflow task: each carries the command and its environment, and they go in one request of 4 MiB.
+START_BYTES = 2 * MIB
+#: Between two such workflow tasks.
+BREATH = timedelta(milliseconds=1)
+_NOT_STARTED = TaskOutcome(state=TaskState.KILLED, reason="cancelled")
+
+
+@dataclass
+class Gang:
+    """Which tasks, of what, and what is known of them so far."""
+
+    cluster: str
+    spec: JobSpec
+    #: The job's first run, under which its logs are kept.
+    run_id: str
+    submitted_at: datetime
+    tasks: list[TaskStatus]
+    wishes: Wishes = field(default_factory=Wishes)
+    held_for: timedelta = timedelta(0)
+    attempts: list[AttemptRecord] = field(default_factory=list)
+
+    def member_key(self, task: TaskStatus, number: int) -> str:
+        """What the host of a task knows an attempt by."""
+        return names.attempt_key(names.attempt_id(self.spec.id, task.index, number), workflow.info().first_execution_run_id)
+
+
+class OnHosts:
+    """The attempt. The first task that does not end well ends the others: a gang computes together or not at all.
+
+    Args:
+        taken_away: whether the scheduler wants the hosts back.
+    """
+
+    def __init__(self, gang: Gang, placement: Placement, number: int, taken_away: Callable[[], bool]) -> None:
+        self._gang = gang
+        self._placement = placement
+        self._number = number
+        self._taken_away = taken_away
+        self._ends: list[asyncio.Task[TaskOutcome]] = []
+
+    async def outcomes(self) -> list[TaskOutcome]:
+        """How every task ended, once all have; a cancellation of the workflow ends them all."""
+        at_once = max(1, START_BYTES // len(self._gang.spec.model_dump_json()))
+        running: list[workflow.ActivityHandle[TaskOutcome]] = []
+        try:
+            for place in range(len(self._placement.seats)):
+                if place and place % at_once == 0:
+                    await workflow.sleep(BREATH)
+                running.append(self._start(place))
+                self._ends.append(asyncio.create_task(self._end_of(running[place], place)))
+            await workflow.wait_condition(self._decided)
+        except asyncio.CancelledError:
+            # What has arrived together with the cancellation is handled first, and counts.
+            await workflow.wait_condition(lambda: True)
+        for handle in running:
+            if not handle.done():
+                handle.cancel()
+        ended = await asyncio.gather(*self._ends)
+        return [*ended, *[_NOT_STARTED] * (len(self._placement.seats) - len(ended))]
+
+    def _decided(self) -> bool:
+        ended = [end.result() for end in self._ends if end.done()]
+        badly = any(outcome.state is not TaskState.SUCCEEDED for outcome in ended)
+        return badly or self._taken_away() or len(ended) == len(self._ends)
+
+    def _start(self, place: int) -> workflow.ActivityHandle[TaskOutcome]:
+        gang, spec = self._gang, self._gang.spec
+        task, seat = gang.tasks[place], self._placement.seats[place]
+        return workflow.start_activity_method(
+            Tasks.run_task,
+            RunTask(
+                key=gang.member_key(task, self._number),
+                owner=workflow.info().workflow_id,
+                job=spec.id,
+                index=task.index,
+                attempt=self._number,
+                num_tasks=spec.replicas,
+                incarnation=seat.incarnation,
+                command=spec.command,
+                env=spec.env,
+                workdir=spec.workdir,
+                timeout=spec.timeout,
+                grace=spec.grace,
+                logs=names.attempt_logs(spec.id, gang.run_id, task.index, self._number),
+                rank=self._rank(place),
+            ),
+            task_queue=names.host_queue(gang.cluster, seat.host_id),
+            schedule_to_start_timeout=policies.SCHEDULE_TO_START,
+            start_to_close_timeout=spec.timeout + spec.grace + policies.TIMEOUT_MARGIN if spec.timeout else policies.NO_TIMEOUT,
+            heartbeat_timeout=policies.HEARTBEAT,
+            retry_policy=policies.ONCE,
+            # The host is free when the process is dead, not when its death was asked for.
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=f"attempt {self._number} on {seat.host_id}",
+        )
+
+    def _rank(self, place: int) -> Rank | None:
+        together = self._gang.spec.coscheduling
+        if together is None:
+            return None
+        seats = self._placement.seats
+        return Rank(
+            coordinator=self._placement.coordinator,
+            num_slices=together.groups,
+            slice_index=seats[place].group,
+            tasks_per_slice=len(seats) // together.groups,
+        )
+
+    async def _end_of(self, running: workflow.ActivityHandle[TaskOutcome], place: int) -> TaskOutcome:
+        try:
+            return await running
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                return TaskOutcome(state=TaskState.KILLED, reason="cancelled")
+            return self._outcome_of(error, self._gang.tasks[place])
+
+    def _outcome_of(self, error: ActivityError, task: TaskStatus) -> TaskOutcome:
+        """What a task came to whose host did not say so itself."""
+        host = f"host {task.host}"
+        state, reason = TaskState.WORKER_FAILED, f"{host}: {error.cause or error}"
+        if isinstance(error.cause, TimeoutError):
+            if error.cause.type is TimeoutType.SCHEDULE_TO_START:
+                waited = format_duration(policies.SCHEDULE_TO_START)
+                return TaskOutcome(state=state, reason=f"{host} did not take the task within {waited}")
+            if error.cause.type is TimeoutType.HEARTBEAT:
+                reason = f"{host} was lost: nothing heard of the task for {format_duration(policies.HEARTBEAT)}"
+            else:
+                limit = format_duration(self._gang.spec.timeout or timedelta())
+                state, reason = TaskState.FAILED, f"ran longer than its timeout of {limit}"
+        elif isinstance(error.cause, ApplicationError):
+            reason = f"{host}: {error.cause.message}"
+        return TaskOutcome(state=state, reason=reason, started_at=task.started_at, finished_at=workflow.now())
