@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from iris import names
 from iris.constraints import Constraint
-from iris.jobs import Band
+from iris.jobs import Band, JobSpec
 from iris.resources import Resources
 from iris.units import GIB
 
@@ -76,6 +77,35 @@ class Request(BaseModel):
     @property
     def weight(self) -> int:
         return weight(self.resources, self.tasks)
+
+
+def request_for(
+    spec: JobSpec, *, index: int, attempt: int, run_id: str, owner: str, submitted_at: datetime, band: Band | None = None
+) -> Request:
+    """What a job's gang asks for, or what its task of this index does if each goes its own way.
+
+    Args:
+        run_id: the first run of the workflow that asks.
+        band: if its user has changed it since.
+    """
+    together = spec.coscheduling
+    if together is None:
+        task, name = names.task_id(spec.id, index), names.attempt_id(spec.id, index, attempt)
+    else:
+        task, name = spec.id, names.gang_attempt_id(spec.id, attempt)
+    return Request(
+        key=names.attempt_key(name, run_id),
+        owner=owner,
+        task=task,
+        user=spec.user,
+        resources=spec.resources,
+        constraints=spec.constraints,
+        tasks=spec.replicas if together else 1,
+        group_by=together.group_by if together else None,
+        groups=together.groups if together else 1,
+        band=band or spec.band,
+        submitted_at=submitted_at,
+    )
 
 
 class Seat(NamedTuple):

@@ -230,6 +230,8 @@ class JobStatus(BaseModel):
     state: JobState
     reason: str = ""
     user: str
+    #: Whether its user holds it back; that shows as HELD when nothing of it runs.
+    held: bool = False
     submitted_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None

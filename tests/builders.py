@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from iris.gangs import Placement, Request, Seat
 from iris.hosts import Host
 from iris.jobs import JobSpec, TaskOutcome, TaskStatus
 from iris.liveness import Silent
-from iris.placement import Placement, Request
 from iris.resources import Device, Resources, parse_device
 from iris.states import TaskState
 from iris.units import GIB
@@ -53,9 +53,7 @@ def a_placement(host: Host, holds: Resources | None = None, key: str = "held") -
         owner="another job",
         task="another task",
         resources=holds or some(cpu=1),
-        host_id=host.id,
-        slice_id=host.slice_id,
-        incarnation=host.incarnation,
+        seats=(Seat(host.id, host.slice_id, host.incarnation),),
     )
 
 

@@ -38,10 +38,10 @@ from iris.activities import notices, outbox
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord
 from iris.client.connection import IrisPlugin
+from iris.gangs import Placement
 from iris.hosts import Host
 from iris.jobs import JobSpec, JobStatus, TaskOutcome, TaskStatus
 from iris.liveness import Silent
-from iris.placement import Placement
 from iris.resources import Resources
 from iris.slices import SliceState, SliceStatus
 from iris.states import TaskState

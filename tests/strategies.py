@@ -3,9 +3,9 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from iris.gangs import Request
 from iris.hosts import Host
 from iris.jobs import Band
-from iris.placement import Request
 from iris.resources import Device, DeviceKind, Resources
 from iris.units import GIB
 from tests.builders import a_host, a_request, at

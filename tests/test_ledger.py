@@ -3,7 +3,7 @@
 import pytest
 
 from iris.ledger import REMEMBERED, Ledger, LedgerState
-from iris.placement import RefusalCode
+from iris.refusals import RefusalCode
 from tests.builders import a_host, a_request, some
 
 

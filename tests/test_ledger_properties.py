@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from iris.jobs import Band
 from iris.ledger import Ledger, LedgerState
-from iris.placement import RefusalCode
+from iris.refusals import RefusalCode
 from iris.resources import Resources
 from tests.builders import a_host, a_request, at, some
 

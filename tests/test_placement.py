@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from iris.gangs import Placement, Request
 from iris.hosts import Host
 from iris.jobs import Band
-from iris.placement import Placement, RefusalCode, Request, explain, place
+from iris.placement import place
+from iris.refusals import RefusalCode, explain
 from iris.resources import Resources
 from iris.units import GIB
 from tests.builders import a_host, a_placement, a_request, at, requests, some

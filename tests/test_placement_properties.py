@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iris.gangs import Placement, Request
 from iris.hosts import Host
-from iris.placement import Placement, Refusal, RefusalCode, Request, explain, place
+from iris.placement import place
+from iris.refusals import Refusal, RefusalCode, explain
 from iris.resources import Device, Resources
 from tests.builders import a_request, at, some
 from tests.strategies import CHEAP, fleets, queues

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 
 from temporalio import workflow
 
-from iris import names, retries
+from iris import retries
 from iris.attempts import Account, AttemptRecord, kept, member_ends
-from iris.gangs import Placement, Request
+from iris.gangs import Placement, Request, request_for
 from iris.jobs import Band, JobSpec, TaskOutcome, TaskStatus
 from iris.preemption import Eviction
 from iris.refusals import Refusal
@@ -135,7 +135,15 @@ class GangLife:
     async def _attempt(self) -> retries.Verdict:
         """One try: hosts, the programs on them, and the hosts given back, whatever happens."""
         number = self._first.attempt + 1
-        request = self._request(number)
+        request = request_for(
+            self._spec,
+            index=self._first.index,
+            attempt=number,
+            run_id=workflow.info().first_execution_run_id,
+            owner=workflow.info().workflow_id,
+            submitted_at=self.gang.submitted_at,
+            band=self._band,
+        )
         self._placed, self._evicted = None, ""
         self._update(key=request.key)
         placement, outcomes, refusal, cancelled = None, None, None, False
@@ -213,28 +221,6 @@ class GangLife:
         return await OnHosts(self.gang, placement, number, lambda: bool(self._evicted)).outcomes()
 
     # What is known.
-
-    def _request(self, number: int) -> Request:
-        spec, gang = self._spec, self.gang
-        together = spec.coscheduling
-        if together is None:
-            label = names.task_id(spec.id, self._first.index)
-            attempt = names.attempt_id(spec.id, self._first.index, number)
-        else:
-            label, attempt = spec.id, names.gang_attempt_id(spec.id, number)
-        return Request(
-            key=names.attempt_key(attempt, workflow.info().first_execution_run_id),
-            owner=workflow.info().workflow_id,
-            task=label,
-            user=spec.user,
-            resources=spec.resources,
-            constraints=spec.constraints,
-            tasks=len(gang.tasks),
-            group_by=together.group_by if together else None,
-            groups=together.groups if together else 1,
-            band=self._band,
-            submitted_at=gang.submitted_at,
-        )
 
     def _record(self, verdict: retries.Verdict, decision: retries.RetryDecision, began: datetime) -> None:
         """Keep what became of the attempt; a wait that never found hosts was none."""

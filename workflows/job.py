@@ -137,6 +137,7 @@ class JobWorkflow:
             state=state,
             reason=self._reason(state),
             user=self._job.spec.user,
+            held=self._wishes.hold is not None,
             submitted_at=self._submitted_at,
             started_at=min(started, default=None),
             finished_at=max(finished, default=None) if state.ended else None,

@@ -1,57 +1,49 @@
 """The client: submit, look, wait, cancel. It needs only the Temporal service; a job's details also need a control plane."""
 
 import asyncio
-import contextlib
 import difflib
 import os
 import time
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from urllib.parse import quote
 
 from temporalio.client import (
-    Client,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
-    WorkflowQueryFailedError,
-    WorkflowQueryRejectedError,
 )
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import details, names
-from iris.client.clusters import ClusterRecord, local_cluster
+from iris.attempts import AttemptRecord
+from iris.client.asking import Asking, reaching
+from iris.client.clusters import local_cluster
 from iris.client.connection import connect
 from iris.client.discovery import discover
 from iris.client.identity import current_user
 from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, overruled, state_of, story
 from iris.errors import NotFound, Rejected, Unreachable, WaitTimeout
-from iris.jobs import JobSpec, JobStatus
-from iris.placement import Refusal, RefusalCode
+from iris.jobs import Band, JobSpec, JobStatus
+from iris.refusals import Refusal, RefusalCode
 from iris.states import TaskState
 from iris.units import format_duration
 from iris.workflows.attributes import keywords
 from iris.workflows.job import JobWorkflow
-from iris.workflows.messages import HostView, JobInput, Snapshot, SnapshotPage
+from iris.workflows.messages import Attempts, Hold, HostView, JobInput, Snapshot, SnapshotPage
 
-#: How long a question to a workflow may take before the control plane counts as away.
-ASK_TIMEOUT = timedelta(seconds=10)
 #: How long whoever waited for a job's end waits for a control plane to tell it.
 END_PATIENCE = timedelta(seconds=60)
-T = TypeVar("T")
-_GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION)
+#: Tasks of a job whose stories one explanation tells.
+STORIES = 20
+_EXPLAINED = {"code", "message", "needed", "free", "hosts", "ahead", "excluded", "remedy"}
 
 
-class IrisClient:
+class IrisClient(Asking):
     """One cluster, as its users see it."""
-
-    def __init__(self, client: Client, cluster: ClusterRecord) -> None:
-        self._client = client
-        self.cluster = cluster
 
     @classmethod
     async def connect(cls, cluster: str | None = None) -> Self:
@@ -76,7 +68,7 @@ class IrisClient:
             Rejected: a live job has its name.
         """
         workflow_id = names.job_workflow(self.cluster.name, spec.id)
-        async with _reaching(self.cluster):
+        async with reaching(self.cluster):
             try:
                 handle = await self._client.start_workflow(
                     JobWorkflow.run,
@@ -113,19 +105,20 @@ class IrisClient:
         status, _ = await self._status_and_refusal(job, run_id)
         return status
 
-    async def explain(self, job: str) -> Explanation:
-        """Why the job is where it is.
+    async def explain(self, job: str, index: int | None = None) -> Explanation:
+        """Why the job is where it is, or its task of that index; and what became of every attempt so far.
 
         Raises:
-            NotFound: there is no such job.
+            NotFound: there is no such job, or it has no such task.
             Unreachable: no control plane answers.
         """
-        status, refusal = await self._status_and_refusal(job, None)
-        if refusal is not None:
-            code, message, needed, free = refusal.code.value, refusal.message, refusal.needed, refusal.free
-        else:
-            code, message, needed, free = status.state.value, status.reason or story(status), {}, {}
-        return Explanation(id=status.id, state=status.state, code=code, message=message, needed=needed, free=free)
+        status, refusal = await self._status_and_refusal(job, None, index)
+        attempts = await self._attempts(status, index)
+        if refusal is None:
+            return Explanation(
+                id=status.id, state=status.state, code=status.state, message=status.reason or story(status), attempts=attempts
+            )
+        return Explanation(id=status.id, state=status.state, attempts=attempts, **refusal.model_dump(include=_EXPLAINED))
 
     async def jobs(self, *, live_only: bool = False, limit: int = 50) -> list[JobRow]:
         """The cluster's jobs, the newest first."""
@@ -133,7 +126,7 @@ class IrisClient:
         if live_only:
             query += " AND ExecutionStatus = 'Running'"
         rows = []
-        async with _reaching(self.cluster):
+        async with reaching(self.cluster):
             async for execution in self._client.list_workflows(query, limit=limit):
                 memo = await execution.memo()
                 rows.append(
@@ -157,8 +150,38 @@ class IrisClient:
         described = await self._describe(job)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             raise Rejected(f"job {job} has ended already ({state_of(described)})")
-        async with _reaching(self.cluster):
+        async with reaching(self.cluster):
             await self._handle(job).cancel(reason=reason or f"cancelled by {current_user()}")
+
+    async def hold(self, job: str, reason: str = "") -> JobStatus:
+        """Start nothing more of the job until it is released. Returns the job as it was: what runs runs on.
+
+        Raises:
+            NotFound: there is no such job.
+            Rejected: it has ended.
+        """
+        return await self._signal(job, "hold", Hold(by=current_user(), reason=reason))
+
+    async def release(self, job: str) -> JobStatus:
+        """Let a job go that was held.
+
+        Raises:
+            NotFound: there is no such job.
+            Rejected: it has ended, or is not held.
+        """
+        status = await self._live(job)
+        if not status.held:
+            raise Rejected(f"job {job} is not held; it is {status.state}")
+        return await self._signal(job, "release")
+
+    async def set_priority(self, job: str, band: Band) -> JobStatus:
+        """Serve the job in another band from now on; what runs runs on, in that band.
+
+        Raises:
+            NotFound: there is no such job.
+            Rejected: it has ended.
+        """
+        return await self._signal(job, "set_priority", band)
 
     async def wait(self, job: str, run_id: str | None = None, timeout: timedelta | None = None) -> JobStatus:
         """The job's status once it has ended.
@@ -213,7 +236,7 @@ class IrisClient:
         """The hosts by their ids, with what is free on them and what they run."""
         hosts: list[HostView] = []
         while True:
-            page = await self._ask_scheduler("snapshot", SnapshotPage(offset=len(hosts)), Snapshot)
+            page = await self.ask_scheduler("snapshot", SnapshotPage(offset=len(hosts)), Snapshot)
             hosts.extend(page.hosts)
             if not page.hosts or len(hosts) >= page.total_hosts:
                 return sorted(hosts, key=lambda view: view.host.id)
@@ -243,7 +266,7 @@ class IrisClient:
 
     async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
         """The job's latest run; or, where a later job has taken the name, the run that was meant."""
-        async with _reaching(self.cluster):
+        async with reaching(self.cluster):
             try:
                 described = await self._handle(job).describe()
                 if run_id is not None and described.raw_description.workflow_execution_info.first_run_id != run_id:
@@ -254,40 +277,59 @@ class IrisClient:
                     raise await self._not_found(job) from None
                 raise
 
-    async def _status_and_refusal(self, job: str, run_id: str | None) -> tuple[JobStatus, Refusal | None]:
+    async def _status_and_refusal(
+        self, job: str, run_id: str | None, index: int | None = None
+    ) -> tuple[JobStatus, Refusal | None]:
         described = await self._describe(job, run_id)
         status = await self._query(self._handle(job, described.run_id), "status", None, JobStatus)
+        if index is not None and index >= len(status.tasks):
+            raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {len(status.tasks) - 1}")
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return overruled(status, state_of(described)), None
-        waiting = next((task for task in status.tasks if task.state is TaskState.PENDING and task.key), None)
+        wanted = status.tasks if index is None else (status.tasks[index],)
+        waiting = next((task for task in wanted if task.state is TaskState.PENDING and task.key), None)
         if waiting is None or waiting.key is None:
             return status, None
-        refusal = await self._ask_scheduler("explain", waiting.key, Refusal)
-        if refusal.code is RefusalCode.UNKNOWN:
+        refusal = await self.ask_scheduler("explain", waiting.key, Refusal)
+        if refusal.code in (RefusalCode.UNKNOWN, RefusalCode.HELD):
             return status, None
-        tasks = [task.model_copy(update={"reason": refusal.message}) if task is waiting else task for task in status.tasks]
-        reason = refusal.message if len(tasks) == 1 else f"task {waiting.index}: {refusal.message}"
+        # All tasks of a gang wait with one key, and for one reason.
+        changes = {"reason": refusal.message}
+        tasks = [task.model_copy(update=changes) if task.key == waiting.key else task for task in status.tasks]
+        together = all(task.key == waiting.key for task in tasks)
+        reason = refusal.message if together else f"task {waiting.index}: {refusal.message}"
         return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
 
-    async def _ask_scheduler(self, query: str, argument: Any, result: type[T]) -> T:
-        return await self._query(
-            self._client.get_workflow_handle(names.scheduler_workflow(self.cluster.name)), query, argument, result
-        )
+    async def _attempts(self, status: JobStatus, index: int | None) -> dict[int, tuple[AttemptRecord, ...]]:
+        """What became of the attempts, by task. A job whose tasks go their own ways has none itself: those tasks are asked whose
+        attempts have a story."""
+        own = await self._query(self._handle(status.id), "attempts", None, Attempts)
+        if own.attempts or len(status.tasks) == 1:
+            return {0: own.attempts}
+        told = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered][:STORIES]
+        asked = told if index is None else [index]
+        ids = [names.task_workflow(self.cluster.name, names.task_id(status.id, each)) for each in asked]
+        answers = await asyncio.gather(*(self._task_attempts(workflow_id) for workflow_id in ids))
+        return {each: answer for each, answer in zip(asked, answers, strict=True) if answer}
 
-    async def _query(self, handle: WorkflowHandle[Any, Any], query: str, argument: Any, result: type[T]) -> T:
-        arguments = [] if argument is None else [argument]
-        async with _reaching(self.cluster):
-            try:
-                answer: T = await handle.query(query, args=arguments, result_type=result, rpc_timeout=ASK_TIMEOUT)
-                return answer
-            except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
-                raise Unreachable(f"the control plane of cluster {self.cluster.name} could not answer: {error}") from None
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    raise Unreachable(
-                        f"the control plane of cluster {self.cluster.name} has not started: {error.message}"
-                    ) from None
-                raise
+    async def _task_attempts(self, workflow_id: str) -> tuple[AttemptRecord, ...]:
+        try:
+            return (await self._query(self._client.get_workflow_handle(workflow_id), "attempts", None, Attempts)).attempts
+        except Unreachable:  # a gang's task has no workflow
+            return ()
+
+    async def _live(self, job: str) -> JobStatus:
+        """The status of a job that has not ended."""
+        described = await self._describe(job)
+        if described.status is not WorkflowExecutionStatus.RUNNING:
+            raise Rejected(f"job {job} has ended already ({state_of(described)})")
+        return await self._query(self._handle(job), "status", None, JobStatus)
+
+    async def _signal(self, job: str, signal: str, *arguments: Any) -> JobStatus:
+        status = await self._live(job)
+        async with reaching(self.cluster):
+            await self._handle(job).signal(signal, args=arguments)
+        return status
 
     async def _not_found(self, job: str) -> NotFound:
         known = [row.id for row in await self.jobs(limit=500)]
@@ -295,14 +337,3 @@ class IrisClient:
         near += [other for other in known if other.partition("/")[2] == job.partition("/")[2] and other not in near]
         hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
         return NotFound(f"there is no job {job}; {hint}")
-
-
-@contextlib.asynccontextmanager
-async def _reaching(cluster: ClusterRecord) -> AsyncIterator[None]:
-    """Turn what a client's library says of an absent service into what a user can act on."""
-    try:
-        yield
-    except RPCError as error:
-        if error.status in _GONE:
-            raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
-        raise

@@ -2,11 +2,12 @@
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
 from iris import names
+from iris.attempts import AttemptRecord
 from iris.jobs import JobStatus, TaskStatus
 from iris.states import LIVE, JobState, TaskState
 
@@ -45,7 +46,7 @@ class LogSource(BaseModel):
 
 
 class Explanation(BaseModel):
-    """Why a job is where it is: for a waiting one the scheduler's reason with its numbers."""
+    """Why a job is where it is: for a waiting one the scheduler's reason with its numbers; and how it came there."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -53,8 +54,16 @@ class Explanation(BaseModel):
     state: JobState
     code: str
     message: str
-    needed: dict[str, int]
-    free: dict[str, int]
+    needed: dict[str, int] = Field(default_factory=dict)
+    free: dict[str, int] = Field(default_factory=dict)
+    #: For a waiting one: how many hosts the reason is about, how many requests are served first, how many hosts each constraint
+    #: excludes, what would end the wait.
+    hosts: int = 0
+    ahead: int = 0
+    excluded: dict[str, int] = Field(default_factory=dict)
+    remedy: str = ""
+    #: What became of every attempt so far, by task; of a gang they are all the first task's.
+    attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
 
 
 def attribute(execution: WorkflowExecution, name: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.placement import RefusalCode
+from iris.refusals import RefusalCode
 from iris.states import JobState, TaskState
 from tests.builders import some
 from tests.harness import Cluster, Held, Program, fails, is_killed, is_preempted, is_refused, loses_its_host, succeeds

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.placement import RefusalCode
+from iris.refusals import RefusalCode
 from iris.slices import SliceState
 from iris.states import JobState
 from tests.builders import a_host, some

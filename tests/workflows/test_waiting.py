@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from iris.placement import Placement
+from iris.gangs import Placement
 from iris.states import JobState, TaskState
 from tests.builders import a_placement, some
 from tests.harness import Cluster, Held, loses_its_host, succeeds

@@ -1,0 +1,90 @@
+"""Questions to workflows, and what is said when nobody answers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio.client import (
+    Client,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris import names
+from iris.client.clusters import ClusterRecord
+from iris.errors import Rejected, Unreachable
+from iris.workflows.messages import Answers, Batch, Message
+
+#: How long a question to a workflow may take before the control plane counts as away.
+ASK_TIMEOUT = timedelta(seconds=10)
+T = TypeVar("T")
+_GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION)
+
+
+class Asking:
+    """Whoever asks the workflows of one cluster."""
+
+    def __init__(self, client: Client, cluster: ClusterRecord) -> None:
+        self._client = client
+        self.cluster = cluster
+
+    async def tell_scheduler(self, message: Message) -> None:
+        """Say one thing to the scheduler, at once.
+
+        Raises:
+            Rejected: it makes no sense to it; the error says why.
+            Unreachable: no control plane answers.
+        """
+        scheduler = self._client.get_workflow_handle(names.scheduler_workflow(self.cluster.name))
+        async with reaching(self.cluster):
+            try:
+                reply = await asyncio.wait_for(
+                    scheduler.execute_update("exchange", Batch(messages=(message,)), result_type=Answers),
+                    ASK_TIMEOUT.total_seconds(),
+                )
+            except (TimeoutError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+                raise Unreachable(f"the control plane of cluster {self.cluster.name} does not answer: {error}") from None
+        if reply.answers[0].problem:
+            raise Rejected(reply.answers[0].problem)
+
+    async def ask_scheduler(self, query: str, argument: Any, result: type[T]) -> T:
+        """Ask the scheduler something.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return await self._query(
+            self._client.get_workflow_handle(names.scheduler_workflow(self.cluster.name)), query, argument, result
+        )
+
+    async def _query(self, handle: WorkflowHandle[Any, Any], query: str, argument: Any, result: type[T]) -> T:
+        arguments = [] if argument is None else [argument]
+        async with reaching(self.cluster):
+            try:
+                answer: T = await handle.query(query, args=arguments, result_type=result, rpc_timeout=ASK_TIMEOUT)
+                return answer
+            except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+                raise Unreachable(f"the control plane of cluster {self.cluster.name} could not answer: {error}") from None
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise Unreachable(
+                        f"the control plane of cluster {self.cluster.name} has not started: {error.message}"
+                    ) from None
+                raise
+
+
+@contextlib.asynccontextmanager
+async def reaching(cluster: ClusterRecord) -> AsyncIterator[None]:
+    """Turn what a client's library says of an absent service into what a user can act on."""
+    try:
+        yield
+    except RPCError as error:
+        if error.status in _GONE:
+            raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
+        raise
