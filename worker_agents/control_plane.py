@@ -20,11 +20,12 @@ from iris.activities.fleet import Fleet
 from iris.activities.notices import Couriers
 from iris.activities.outbox import Outbox
 from iris.client.connection import connect
+from iris.placement import Rules
 from iris.worker_agents.process import rest_memory, stop_event
 from iris.workflows.attributes import keywords
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
-from iris.workflows.messages import AutoscalerStart, SchedulerStart
+from iris.workflows.messages import AutoscalerStart, Batch, Configure, SchedulerStart
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.slice import SliceWorkflow
 from iris.workflows.task import TaskWorkflow
@@ -48,6 +49,8 @@ class ControlPlaneOptions(BaseModel):
     store: str
     #: Where the Web UI of this Temporal service is, for clients to name; empty when there is none.
     ui: str = ""
+    #: The scheduler's; they take the place of those that it has.
+    rules: Rules = Rules()
 
 
 async def serve(options: ControlPlaneOptions) -> None:
@@ -74,7 +77,14 @@ def make_workers(client: Client, cluster: str) -> tuple[Worker, Worker]:
         client,
         task_queue=names.control_queue(cluster),
         workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
-        activities=[outbox.exchange, couriers.tell_placed, couriers.check_jobs, fleet.observe_fleet],
+        activities=[
+            outbox.exchange,
+            couriers.tell_placed,
+            couriers.tell_evicted,
+            couriers.tell_reasons,
+            couriers.check_jobs,
+            fleet.observe_fleet,
+        ],
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
@@ -99,6 +109,8 @@ async def start_planners(client: Client, options: ControlPlaneOptions) -> None:
         memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui},
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}),
         static_summary=f"who offers what and who waits, in cluster {cluster}",
+        start_signal="deliver",
+        start_signal_args=[Batch(messages=(Configure(rules=options.rules),))],
     )
     await client.start_workflow(
         AutoscalerWorkflow.run,

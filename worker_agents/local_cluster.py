@@ -28,6 +28,7 @@ from temporalio.client import Client
 from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record, write_record
 from iris.client.connection import connect
 from iris.errors import IrisError, Rejected, Unreachable
+from iris.placement import Rules
 from iris.platforms.local import LocalHost, agent_command, local_hosts
 from iris.worker_agents.process import stop_event
 
@@ -64,6 +65,7 @@ class LocalClusterOptions(BaseModel):
     hosts: tuple[LocalHost, ...] = local_hosts("local", 1)
     #: In memory: nothing is left when it stops.
     ephemeral: bool = False
+    rules: Rules = Rules()
 
 
 async def supervise(options: LocalClusterOptions) -> None:
@@ -213,7 +215,8 @@ class _LocalCluster:
     def _controller_command(self) -> list[str]:
         record = self._record
         command = [sys.executable, "-m", "iris.cli.main", "controller", "serve", "--name", record.name]
-        return [*command, "--address", record.address, "--store", record.store, "--ui", record.ui]
+        command += ["--address", record.address, "--store", record.store, "--ui", record.ui]
+        return [*command, "--rules", self._options.rules.model_dump_json()]
 
     def _write(self) -> None:
         running = [child.process.pid for child in (self._server, self._control, *self._agents) if child.process is not None]

@@ -18,6 +18,8 @@ from iris.worker_agents.local_cluster import AGENT_STOP, START_PER_HOST, START_T
 #: A supervisor stops its parts in turn: agents, control plane, server.
 STOP_TIMEOUT = AGENT_STOP + 2 * STOP
 POLL = 0.1
+#: Lines of the supervisor's log that go with the error.
+SAID = 15
 
 
 def start_detached(options: LocalClusterOptions) -> ClusterRecord:
@@ -47,7 +49,7 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
         with contextlib.suppress(ProcessLookupError):
             supervisor.terminate()
         supervisor.wait(STOP_TIMEOUT.total_seconds())
-        said = log.read_text(errors="replace").strip() if log.exists() else ""
+        said = "\n".join(log.read_text(errors="replace").splitlines()[-SAID:]) if log.exists() else ""
         raise IrisError(f"{error}\n{said}".strip()) from None
 
 

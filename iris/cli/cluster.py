@@ -1,4 +1,4 @@
-"""`iris cluster start | stop | status`"""
+"""`iris cluster start | stop | status | pause | resume`"""
 
 import asyncio
 import sys
@@ -7,12 +7,26 @@ from typing import Any, TextIO
 import click
 
 from iris import accelerators
-from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Parsed, cluster_option, json_option, print_json
+from iris.cli.common import (
+    CPU,
+    DEVICE,
+    DISK,
+    DURATION,
+    KEY_VALUE,
+    MEMORY,
+    Parsed,
+    cluster_option,
+    json_option,
+    print_json,
+    with_client,
+)
+from iris.client import scheduling
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord, cluster_dir, read_record, running_clusters
 from iris.constraints import parse_attribute
 from iris.errors import IrisError, NotFound
 from iris.names import check_name
+from iris.placement import Rules
 from iris.platforms.local import (
     LOCAL_CPU_MILLIS,
     LOCAL_DISK,
@@ -23,6 +37,7 @@ from iris.platforms.local import (
     local_slices,
 )
 from iris.resources import Device
+from iris.workflows.messages import Snapshot, SnapshotPage
 
 #: Gives an `accelerators.Tpu`.
 TPU = Parsed("variant", accelerators.tpu)
@@ -30,7 +45,7 @@ TPU = Parsed("variant", accelerators.tpu)
 
 @click.group()
 def cluster() -> None:
-    """Start, stop and look at clusters."""
+    """Start, stop, pause and look at clusters."""
 
 
 @cluster.command()
@@ -48,6 +63,8 @@ def cluster() -> None:
 @click.option(
     "--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="What else is true of each host outside slices."
 )
+@click.option("--preemption/--no-preemption", default=True, help="Whether stronger bands evict weaker ones.  [default: they do]")
+@click.option("--patience", type=DURATION, help="How long a job is overtaken by smaller ones.  [default: 10m]")
 @click.option("--options", "given", type=click.File(), hidden=True)
 def start(local: bool, detach: bool, name: str, given: TextIO | None, **asked: Any) -> None:
     """Start a cluster; without -d it runs until Ctrl-C.
@@ -65,7 +82,8 @@ def start(local: bool, detach: bool, name: str, given: TextIO | None, **asked: A
         options = LocalClusterOptions.model_validate_json(given.read())
     else:
         name = check_name("name", name)
-        options = LocalClusterOptions(name=name, hosts=_machines(name, asked), ephemeral=asked["ephemeral"])
+        rules = Rules(preemption=asked["preemption"], **({"patience": asked["patience"]} if asked["patience"] else {}))
+        options = LocalClusterOptions(name=name, hosts=_machines(name, asked), ephemeral=asked["ephemeral"], rules=rules)
     if detach:
         _say_ready(start_detached(options))
         return
@@ -141,21 +159,54 @@ def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
     """Show a cluster: where it is, its hosts and its jobs."""
     wanted = name or ctx.find_root().obj["cluster"]
 
-    async def look() -> tuple[ClusterRecord, int, int]:
+    async def look() -> tuple[ClusterRecord, Snapshot, int]:
         client = await IrisClient.connect(wanted)
-        return client.cluster, len(await client.hosts()), len(await client.jobs(live_only=True, limit=1_000))
+        shown = await client.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)
+        return client.cluster, shown, len(await client.jobs(live_only=True, limit=1_000))
 
-    record, hosts, jobs = asyncio.run(look())
+    record, shown, jobs = asyncio.run(look())
     if as_json:
-        shown = record.model_dump(mode="json", include={"name", "address", "namespace", "store", "ui", "ephemeral"})
-        print_json({**shown, "state": "RUNNING", "hosts": hosts, "live_jobs": jobs})
+        fields = record.model_dump(mode="json", include={"name", "address", "namespace", "store", "ui", "ephemeral"})
+        counts = {"hosts": shown.total_hosts, "live_jobs": jobs, "waiting": shown.waiting, "held": shown.held}
+        paused = {"paused": shown.paused, "paused_groups": shown.paused_groups}
+        print_json({**fields, "state": "RUNNING", **counts, **paused, "rules": shown.rules.model_dump(mode="json")})
         return
-    click.echo(f"cluster {record.name} is RUNNING: {hosts} host(s), {jobs} live job(s)")
+    click.echo(
+        f"cluster {record.name} is RUNNING: {shown.total_hosts} host(s), {jobs} live job(s), {shown.waiting} gang(s) waiting"
+        + (f", {shown.held} held" if shown.held else "")
+    )
+    if shown.paused is not None:
+        click.echo(f"  PAUSED    {shown.paused}")
+    for group, reason in shown.paused_groups.items():
+        click.echo(f"  PAUSED    scale group {group}: {reason}")
+    if not shown.rules.preemption:
+        click.echo("  priority preemption is off")
     click.echo(
         f"  Temporal  {record.address}, namespace {record.namespace}\n  Web UI    {record.ui or '-'}\n  store     {record.store}"
     )
     if record.supervisor is not None:
         click.echo(f"  logs      {cluster_dir(record.name) / 'logs'}")
+
+
+@cluster.command()
+@click.option("--group", metavar="NAME", help="Only this scale group.")
+@click.option("--reason", default="", help="Why, for whoever asks why a job waits.")
+@cluster_option
+@click.pass_context
+def pause(ctx: click.Context, group: str | None, reason: str) -> None:
+    """Place nothing new. What runs runs on, and what waits is told why."""
+    with_client(ctx, lambda client: scheduling.pause(client, reason, group))
+    click.echo(f"{f'scale group {group}' if group else 'the cluster'} is paused; go on with: iris cluster resume")
+
+
+@cluster.command()
+@click.option("--group", metavar="NAME", help="Only this scale group.")
+@cluster_option
+@click.pass_context
+def resume(ctx: click.Context, group: str | None) -> None:
+    """Place work again."""
+    with_client(ctx, lambda client: scheduling.resume(client, group))
+    click.echo(f"{f'scale group {group}' if group else 'the cluster'} places work again")
 
 
 def _pick(name: str | None) -> ClusterRecord:

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from iris.client.client import IrisClient
-from iris.errors import InvalidValue
+from iris.errors import InvalidValue, IrisError
 from iris.resources import Device, parse_device
 from iris.units import parse_bytes, parse_cpu, parse_duration
 
@@ -87,6 +87,33 @@ def with_client(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]]) 
         return await work(await IrisClient.connect(ctx.find_root().obj["cluster"]))
 
     return asyncio.run(run())
+
+
+def for_each(ctx: click.Context, names: Sequence[str], work: Callable[[IrisClient, str], Awaitable[str]]) -> None:
+    """Do it to every one, whatever becomes of the others, and print what was done.
+
+    Raises:
+        IrisError: the first that went wrong; the others are printed.
+    """
+
+    async def all_of_them(client: IrisClient) -> list[IrisError]:
+        errors = []
+        for name in names:
+            try:
+                click.echo(await work(client, name))
+            except IrisError as error:
+                errors.append(error)
+        return errors
+
+    raise_first(with_client(ctx, all_of_them))
+
+
+def raise_first(errors: Sequence[BaseException]) -> None:
+    """Say all errors; the first one is the command's, with its exit code."""
+    for extra in errors[1:]:
+        click.echo(f"error: {extra}", err=True)
+    if errors:
+        raise errors[0]
 
 
 def print_json(value: Any) -> None:

@@ -1,14 +1,18 @@
-"""`iris host`"""
+"""`iris host list | cordon | uncordon | drain`"""
+
+from collections.abc import Awaitable, Callable, Sequence
 
 import click
 
 from iris.cli import render
-from iris.cli.common import cluster_option, json_option, print_json, with_client
+from iris.cli.common import cluster_option, for_each, json_option, print_json, with_client
+from iris.client import scheduling
+from iris.client.client import IrisClient
 
 
 @click.group()
 def host() -> None:
-    """Look at the machines."""
+    """Look at the machines, close and open them."""
 
 
 @host.command("list")
@@ -16,9 +20,50 @@ def host() -> None:
 @cluster_option
 @click.pass_context
 def list_hosts(ctx: click.Context, as_json: bool) -> None:
-    """List hosts: what they offer, what is free, what they run."""
+    """List hosts: what they offer, what is free, what they run, and why some take nothing new."""
     views = with_client(ctx, lambda client: client.hosts())
     if as_json:
         print_json([render.host_json(view) for view in views])
     else:
         click.echo(render.hosts_table(views))
+
+
+_hosts = click.argument("host", nargs=-1, required=True)
+_reason = click.option("--reason", default="", help="Why, for whoever looks at the host later.")
+
+
+@host.command()
+@_hosts
+@_reason
+@cluster_option
+@click.pass_context
+def cordon(ctx: click.Context, host: tuple[str, ...], reason: str) -> None:
+    """Place nothing new on each HOST; what runs there runs on."""
+    _each(ctx, host, lambda client, name: scheduling.cordon(client, name, reason), "is cordoned")
+
+
+@host.command()
+@_hosts
+@cluster_option
+@click.pass_context
+def uncordon(ctx: click.Context, host: tuple[str, ...]) -> None:
+    """Let each HOST take work again, whoever closed it."""
+    _each(ctx, host, scheduling.uncordon, "takes work")
+
+
+@host.command()
+@_hosts
+@_reason
+@cluster_option
+@click.pass_context
+def drain(ctx: click.Context, host: tuple[str, ...], reason: str) -> None:
+    """Place nothing new on each HOST and evict what runs there; each program has its grace, and its job waits for another."""
+    _each(ctx, host, lambda client, name: scheduling.drain(client, name, reason), "is being drained")
+
+
+def _each(ctx: click.Context, hosts: Sequence[str], work: Callable[[IrisClient, str], Awaitable[None]], done: str) -> None:
+    async def one(client: IrisClient, name: str) -> str:
+        await work(client, name)
+        return f"host {name} {done}"
+
+    for_each(ctx, hosts, one)

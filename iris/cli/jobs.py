@@ -1,19 +1,19 @@
-"""`iris jobs | status | wait | cancel | explain`"""
+"""`iris jobs | status | wait | cancel | explain | hold | release | priority`"""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import click
 
 from iris.cli import render
-from iris.cli.common import DURATION, cluster_option, json_option, print_json, with_client
+from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, raise_first, with_client
 from iris.cli.follow import tell_end
 from iris.client.client import IrisClient
 from iris.client.identity import full_job_id
 from iris.client.views import JobRow
 from iris.errors import IrisError, WaitTimeout
-from iris.jobs import JobStatus
+from iris.jobs import Band, JobStatus
+from iris.states import JobState
 
 
 @click.command()
@@ -77,7 +77,7 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
             errors.append(error)
     # A time-out says least about the jobs, so any other news is the exit code.
     errors.sort(key=lambda error: isinstance(error, WaitTimeout))
-    _raise_first(errors)
+    raise_first(errors)
 
 
 @click.command()
@@ -88,18 +88,12 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
 def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     """End each JOB: SIGTERM, its grace, SIGKILL."""
 
-    async def work(client: IrisClient) -> list[IrisError]:
-        errors = []
-        for name in job:
-            try:
-                await client.cancel(full_job_id(name), reason)
-                click.echo(f"cancelling {full_job_id(name)}")
-            except IrisError as error:
-                errors.append(error)
-        return errors
+    async def work(client: IrisClient, name: str) -> str:
+        name = full_job_id(name)
+        await client.cancel(name, reason)
+        return f"cancelling {name}"
 
-    errors = with_client(ctx, work)
-    _raise_first(errors)
+    for_each(ctx, job, work)
 
 
 @click.command()
@@ -108,17 +102,62 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 @cluster_option
 @click.pass_context
 def explain(ctx: click.Context, job: str, as_json: bool) -> None:
-    """Say why JOB is where it is: for a waiting one, what it needs and what there is."""
-    found = with_client(ctx, lambda client: client.explain(full_job_id(job)))
+    """Say why JOB, or its task JOB:INDEX, is where it is, and what became of every attempt.
+
+    For a waiting one: what it needs, what there is, who is served first, and what would end the wait.
+    """
+    name, colon, index = job.partition(":")
+    if colon and not index.isdecimal():
+        raise click.UsageError(f"{job!r}: after the colon comes a task's number")
+    found = with_client(ctx, lambda client: client.explain(full_job_id(name), int(index) if colon else None))
     if as_json:
         print_json(render.explanation_json(found))
     else:
         click.echo(render.explanation_text(found))
 
 
-def _raise_first(errors: Sequence[BaseException]) -> None:
-    """Say all errors; the first one is the command's, with its exit code."""
-    for extra in errors[1:]:
-        click.echo(f"error: {extra}", err=True)
-    if errors:
-        raise errors[0]
+@click.command()
+@click.argument("job", nargs=-1, required=True)
+@click.option("--reason", default="", help="Why, for whoever looks at the job later.")
+@cluster_option
+@click.pass_context
+def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
+    """Start nothing more of each JOB until it is released. What runs runs on, but is not tried again."""
+
+    async def work(client: IrisClient, name: str) -> str:
+        name = full_job_id(name)
+        before = await client.hold(name, reason)
+        return f"{name} is held" + ("; what runs of it runs on" if before.state is JobState.RUNNING else "")
+
+    for_each(ctx, job, work)
+
+
+@click.command()
+@click.argument("job", nargs=-1, required=True)
+@cluster_option
+@click.pass_context
+def release(ctx: click.Context, job: tuple[str, ...]) -> None:
+    """Let each held JOB go."""
+
+    async def work(client: IrisClient, name: str) -> str:
+        name = full_job_id(name)
+        await client.release(name)
+        return f"{name} is released"
+
+    for_each(ctx, job, work)
+
+
+@click.command()
+@click.argument("job", nargs=-1, required=True)
+@click.argument("band", type=click.Choice([band.value for band in Band]))
+@cluster_option
+@click.pass_context
+def priority(ctx: click.Context, job: tuple[str, ...], band: str) -> None:
+    """Serve each JOB in another BAND from now on."""
+
+    async def work(client: IrisClient, name: str) -> str:
+        name = full_job_id(name)
+        await client.set_priority(name, Band(band))
+        return f"{name} is served in band {band}"
+
+    for_each(ctx, job, work)

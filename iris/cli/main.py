@@ -17,8 +17,11 @@ COMMANDS = {
     "wait": ("jobs", "wait", "Wait until jobs have ended."),
     "cancel": ("jobs", "cancel", "End jobs."),
     "explain": ("jobs", "explain", "Say why a job is where it is."),
-    "cluster": ("cluster", "cluster", "Start, stop and look at clusters."),
-    "host": ("host", "host", "Look at the machines."),
+    "hold": ("jobs", "hold", "Start nothing more of jobs until they are released."),
+    "release": ("jobs", "release", "Let held jobs go."),
+    "priority": ("jobs", "priority", "Serve jobs in another band."),
+    "cluster": ("cluster", "cluster", "Start, stop, pause and look at clusters."),
+    "host": ("host", "host", "Look at the machines, close and open them."),
     "controller": ("processes", "controller", "Run a control plane."),
     "agent": ("processes", "agent", "Make this machine a host."),
 }

@@ -12,7 +12,11 @@ from iris.client.clusters import state_dir
 from iris.constraints import parse_attribute
 from iris.faults import Fault, parse_fault
 from iris.names import check_name
+from iris.placement import Rules
 from iris.resources import Device
+
+#: Gives `Rules`, as the supervisor of a local cluster hands them on.
+RULES = Parsed("json", Rules.model_validate_json)
 
 FAULT = Parsed("name=regex", parse_fault)
 
@@ -28,12 +32,15 @@ def controller() -> None:
 @click.option("--namespace", default="default", show_default=True, help="The namespace there.")
 @click.option("--store", required=True, metavar="URL", help="The object store: file:///…, gs://… or s3://….")
 @click.option("--ui", default="", metavar="URL", help="Where Temporal's Web UI is, for links.")
-def serve(name: str, address: str, namespace: str, store: str, ui: str) -> None:
+@click.option("--rules", type=RULES, default="{}", metavar="JSON", help="The scheduler's: preemption, patience, min_run_time.")
+def serve(name: str, address: str, namespace: str, store: str, ui: str, rules: Rules) -> None:
     """Serve a cluster's workflows until SIGTERM. Run two of them and either may die."""
     from iris.worker_agents.control_plane import ControlPlaneOptions, serve
 
     _log_to_stderr()
-    options = ControlPlaneOptions(cluster=check_name("name", name), address=address, namespace=namespace, store=store, ui=ui)
+    options = ControlPlaneOptions(
+        cluster=check_name("name", name), address=address, namespace=namespace, store=store, ui=ui, rules=rules
+    )
     asyncio.run(serve(options))
 
 

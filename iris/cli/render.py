@@ -6,8 +6,12 @@ from typing import Any
 
 import click
 
+from iris.attempts import Account, AttemptRecord
 from iris.client.views import Explanation, JobRow
-from iris.jobs import JobStatus
+from iris.forecast import Forecast
+from iris.hosts import ClosedBy
+from iris.jobs import JobSpec, JobStatus
+from iris.refusals import Refusal
 from iris.resources import Resources, format_amounts
 from iris.units import format_duration
 from iris.workflows.messages import HostView
@@ -17,6 +21,11 @@ _COLOURS = {
     "READY": "green",
     "RUNNING": "cyan",
     "PENDING": "yellow",
+    "HELD": "yellow",
+    "CORDONED": "yellow",
+    "DRAINED": "yellow",
+    "PAUSED": "yellow",
+    "QUARANTINED": "red",
     "FAILED": "red",
     "WORKER_FAILED": "red",
     "UNSCHEDULABLE": "red",
@@ -50,14 +59,33 @@ def row_json(row: JobRow) -> dict[str, Any]:
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    shown = explanation.model_dump(mode="json", include={"id", "state", "code", "message"})
-    return {**shown, "needed": amounts_json(explanation.needed), "free": amounts_json(explanation.free)}
+    fields = {"id", "state", "code", "message", "hosts", "ahead", "excluded", "remedy"}
+    attempts = [
+        {"task": task, **record.model_dump(mode="json")} for task, records in explanation.attempts.items() for record in records
+    ]
+    shown = explanation.model_dump(mode="json", include=fields)
+    return {**shown, "needed": amounts_json(explanation.needed), "free": amounts_json(explanation.free), "attempts": attempts}
+
+
+def forecast_json(found: Forecast) -> dict[str, Any]:
+    def refusal(of: Refusal | None) -> dict[str, Any] | None:
+        return of.model_dump(mode="json", include={"code", "message", "remedy"}) if of else None
+
+    verdicts = [verdict.model_dump(mode="json") for verdict in found.verdicts]
+    return {
+        "starts": bool(found.hosts),
+        "hosts": list(found.hosts),
+        "feasible": found.never is None,
+        "refusal": refusal(found.refusal),
+        "verdicts": verdicts,
+    }
 
 
 def host_json(view: HostView) -> dict[str, Any]:
     return {
         "id": view.host.id,
-        "state": "READY",
+        "state": _host_state(view),
+        "reason": view.closed,
         "slice": view.host.slice_id,
         "resources": resources_json(view.host.resources),
         "free": amounts_json(view.free),
@@ -113,7 +141,51 @@ def explanation_text(explanation: Explanation) -> str:
         lines.append(f"needed: {format_amounts(explanation.needed)}")
     if explanation.free:
         lines.append(f"there is: {format_amounts(explanation.free)}")
+    if len(explanation.excluded) > 1:
+        lines.append("excluded: " + ", ".join(f"{count} by {text}" for text, count in explanation.excluded.items()))
+    if explanation.remedy:
+        lines.append(f"what ends it: {explanation.remedy}")
+    for task, records in explanation.attempts.items():
+        if records:
+            whose = f"task {task}, " if len(explanation.attempts) > 1 else ""
+            lines += ["", f"{whose}{len(records)} attempt{'s' if len(records) > 1 else ''} so far:", _attempts_table(records)]
     return "\n".join(lines)
+
+
+def _attempts_table(records: Sequence[AttemptRecord]) -> str:
+    rows = []
+    for record in records:
+        ran = format_duration(record.ended_at - record.started_at) if record.started_at else "never started"
+        where = record.hosts[0] + (f" and {len(record.hosts) - 1} more" if len(record.hosts) > 1 else "")
+        paid = "-" if record.account is Account.NOBODY else record.account
+        rows.append((str(record.number), f"{record.placed_at:%Y-%m-%d %H:%M:%S}", ran, where, paid, record.reason or "succeeded"))
+    return table(("ATTEMPT", "PLACED (UTC)", "RAN", "WHERE", "PAID BY", "HOW IT ENDED"), rows)
+
+
+def forecast_text(spec: JobSpec, found: Forecast) -> str:
+    """What would become of a job, for people."""
+    what = "the job" if spec.replicas == 1 or spec.coscheduling else f"each of its {spec.replicas} tasks"
+    if found.hosts:
+        lines = [f"{what} would start now on {', '.join(found.hosts)}"]
+    elif found.refusal is not None:
+        lines = [f"{what} would wait: {found.refusal.code}  {found.refusal.message}"]
+        if found.refusal.remedy:
+            lines.append(f"what ends it: {found.refusal.remedy}")
+        if found.never is not None:
+            lines.append("no host there is could ever run it")
+    else:
+        lines = [f"{what} would wait"]
+    rows = [
+        (
+            verdict.group or "-",
+            str(verdict.hosts),
+            "yes" if verdict.fits else "no",
+            verdict.why,
+            ", ".join(verdict.named) + (" …" if verdict.hosts > len(verdict.named) else ""),
+        )
+        for verdict in found.verdicts
+    ]
+    return "\n".join([*lines, "", table(("GROUP", "HOSTS", "FITS", "WHY", "WHICH"), rows)]) if rows else lines[0]
 
 
 def hosts_table(views: Sequence[HostView]) -> str:
@@ -122,15 +194,24 @@ def hosts_table(views: Sequence[HostView]) -> str:
     rows = [
         (
             view.host.id,
-            "READY",
+            _host_state(view),
             view.host.slice_id,
             str(view.host.resources),
             format_amounts(view.free),
             ", ".join(view.running[:3]) + (f" and {len(view.running) - 3} more" if len(view.running) > 3 else ""),
+            view.closed,
         )
         for view in views
     ]
-    return table(("ID", "STATE", "SLICE", "OFFERS", "FREE", "RUNNING"), rows)
+    return table(("ID", "STATE", "SLICE", "OFFERS", "FREE", "RUNNING", "REASON"), rows)
+
+
+def _host_state(view: HostView) -> str:
+    """READY, or how it is closed: CORDONED, DRAINED, QUARANTINED, PAUSED."""
+    if not view.closed:
+        return "READY"
+    by = view.closed.partition(":")[0]
+    return by.upper() if by in list(ClosedBy) else "PAUSED"
 
 
 def age(then: datetime, now: datetime) -> str:

@@ -5,46 +5,42 @@ import contextlib
 import secrets
 import signal
 from collections.abc import AsyncIterator
-from pathlib import Path
+from datetime import timedelta
 from typing import Any
 
 import click
-from pydantic import ValidationError
 
-from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, cluster_option, json_option, print_json
+from iris.cli import render
+from iris.cli.common import TEXT, cluster_option, json_option, print_json
 from iris.cli.follow import follow_job, tell_end
+from iris.cli.spec import make_spec, spec_options
+from iris.client import scheduling
 from iris.client.client import IrisClient
-from iris.client.identity import current_user
 from iris.client.logs import LogReader
 from iris.client.views import Submitted
 from iris.errors import IrisError, Rejected
 from iris.jobs import JobSpec
-from iris.resources import Device, Resources
+from iris.refusals import Refusal
 from iris.store import Store
+
+#: How long a submitted job's user waits to be warned.
+WARN_PATIENCE = timedelta(seconds=2)
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.option("-n", "--name", help="The job's name; without it one is made up.")
-@click.option("--cpu", type=CPU, default="1", show_default=True, help="Cores for each task, such as 4 or 0.5.")
-@click.option("--memory", type=MEMORY, default="1g", show_default=True, help="Memory for each task, such as 8g.")
-@click.option("--disk", type=DISK, default="0", help="Disk for each task, such as 50g.")
-@click.option("--device", type=DEVICE, default="cpu", help="KIND[:VARIANT[:COUNT]], such as gpu:H100:8 or tpu:v5litepod-4:4.")
-@click.option("--env", "-e", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="Set a variable for the program.")
-@click.option("--workdir", help="Where on the host to start; on a local cluster the present directory, elsewhere a new one.")
-@click.option("--replicas", type=int, default=1, show_default=True, help="How many tasks run the command.")
-@click.option("--scheduling-timeout", type=DURATION, help="Give up when no host is found in this time, such as 10m.")
-@click.option("--timeout", type=DURATION, help="The longest a task may run, such as 12h.")
-@click.option("--max-retries", type=int, default=0, show_default=True, help="How often a failed task is tried again.")
+@spec_options
 @click.option(
     "--local", "needs_no_cluster", is_flag=True, help="Run on this machine, in a cluster of its own that ends with the job."
 )
+@click.option("--dry-run", is_flag=True, help="Start nothing; say which hosts fit, and why others do not.")
+@click.option("--require-feasible", is_flag=True, help="Refuse a job that no host there is could ever run (exit code 5).")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow the job.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the id and return.")
 @json_option
 @click.argument("command", nargs=-1, required=True, type=TEXT)
 @cluster_option
 @click.pass_context
-def submit(ctx: click.Context, /, needs_no_cluster: bool, detach: bool, quiet: bool, as_json: bool, **options: Any) -> None:
+def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, **options: Any) -> None:
     """Run COMMAND on the cluster.
 
     Follows its output until it ends and exits with 0 when it succeeded, 125 when it failed, 126 when it was cancelled. Ctrl-C
@@ -52,22 +48,38 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, detach: bool, quiet: b
 
     \b
     iris submit -- python train.py --lr 0.1
-    iris submit -n train --cpu 4 --memory 8g --replicas 2 -- python train.py
+    iris submit -n train --tpu v5litepod-16 -- python train.py
+    iris submit --cpu 4 --memory 8g --replicas 20 --priority batch -- python evaluate.py
+    iris submit --dry-run --gpu H100x8 -- python train.py
     iris submit --local -- python -c 'print(1)'
     """
-    if needs_no_cluster and (detach or quiet or as_json):
-        raise click.UsageError("--local ends with the job, so it cannot be combined with -d, -q or --json")
+    if needs_no_cluster and (dry_run or any(options[name] for name in ("detach", "quiet", "as_json"))):
+        raise click.UsageError("--local ends with the job, so it cannot be combined with -d, -q, --json or --dry-run")
+    cluster = ctx.find_root().obj["cluster"]
+    if dry_run:
+        asyncio.run(_forecast(cluster, options))
+        return
     try:
-        job = asyncio.run(_submit(ctx.find_root().obj["cluster"], needs_no_cluster, options, detach, quiet, as_json))
+        job = asyncio.run(_submit(cluster, needs_no_cluster, options))
     except asyncio.CancelledError:  # by SIGTERM, see below
         raise KeyboardInterrupt from None
     if job is not None:
         raise job
 
 
-async def _submit(
-    cluster: str | None, needs_no_cluster: bool, options: dict[str, Any], detach: bool, quiet: bool, as_json: bool
-) -> IrisError | None:
+async def _forecast(cluster: str | None, options: dict[str, Any]) -> None:
+    client = await IrisClient.connect(cluster)
+    spec = make_spec(options, shares_files=client.cluster.supervisor is not None)
+    found = await scheduling.forecast(client, spec)
+    if options["as_json"]:
+        print_json(render.forecast_json(found))
+    else:
+        click.echo(render.forecast_text(spec, found))
+    if options["require_feasible"] and found.never is not None:
+        raise Rejected(_never(found.never))
+
+
+async def _submit(cluster: str | None, needs_no_cluster: bool, options: dict[str, Any]) -> IrisError | None:
     async with contextlib.AsyncExitStack() as stack:
         if needs_no_cluster:
             task = asyncio.current_task()
@@ -78,18 +90,35 @@ async def _submit(
         else:
             client = await IrisClient.connect(cluster)
         spec = make_spec(options, shares_files=client.cluster.supervisor is not None)
+        if options["require_feasible"] and (refusal := await scheduling.never(client, spec)) is not None:
+            raise Rejected(_never(refusal))
         submitted = await client.submit(spec)
-        if as_json:
+        await _warn(client, spec)
+        if options["as_json"]:
             print_json(submitted.model_dump())
-        elif quiet:
+        elif options["quiet"]:
             click.echo(submitted.id)
-        elif detach:
+        elif options["detach"]:
             _say_submitted(submitted)
             _say_next(submitted.id)
         else:
             _say_submitted(submitted)
             return await _follow(client, spec, submitted, stays=not needs_no_cluster)
     return None
+
+
+async def _warn(client: IrisClient, spec: JobSpec) -> None:
+    """Say so when no host there is could ever run the job. It was accepted: hosts may come."""
+    refusal = None
+    with contextlib.suppress(TimeoutError, IrisError):  # the job is submitted, whether a control plane answers or not
+        refusal = await asyncio.wait_for(scheduling.never(client, spec), WARN_PATIENCE.total_seconds())
+    if refusal is not None:
+        click.echo(f"warning: {_never(refusal)}", err=True)
+
+
+def _never(refusal: Refusal) -> str:
+    remedy = f"; {refusal.remedy}" if refusal.remedy else ""
+    return f"no host there is could ever run this: {refusal.message}{remedy}"
 
 
 async def _follow(client: IrisClient, spec: JobSpec, submitted: Submitted, *, stays: bool) -> IrisError | None:
@@ -104,42 +133,6 @@ async def _follow(client: IrisClient, spec: JobSpec, submitted: Submitted, *, st
             _say_next(spec.id)
         raise
     return None
-
-
-def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
-    """The job that the options ask for.
-
-    Raises:
-        Rejected: it cannot be; the message has every problem.
-    """
-    device = options["device"]
-    # Hosts of a local cluster see the same files as whoever submits.
-    workdir = options["workdir"] or (str(Path.cwd()) if shares_files else None)
-    try:
-        return JobSpec(
-            user=current_user(),
-            name=options["name"] or f"job-{secrets.token_hex(4)}",
-            command=options["command"],
-            resources=Resources(
-                cpu_millis=options["cpu"],
-                memory_bytes=options["memory"],
-                disk_bytes=options["disk"],
-                device=device if isinstance(device, Device) else None,
-            ),
-            replicas=options["replicas"],
-            env=dict(options["env"]),
-            workdir=workdir,
-            scheduling_timeout=options["scheduling_timeout"],
-            timeout=options["timeout"],
-            max_retries_failure=options["max_retries"],
-        )
-    except ValidationError as error:
-        problems = [
-            # Iris' own refusals name their field; pydantic's do not.
-            str(problem.get("ctx", {}).get("error") or f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}")
-            for problem in error.errors()
-        ]
-        raise Rejected("; ".join(problems)) from None
 
 
 def _say_submitted(submitted: Submitted) -> None:

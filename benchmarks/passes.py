@@ -1,0 +1,96 @@
+"""What a pass of the scheduler takes, without a server: the book, asked as the scheduler's workflow asks it.
+
+A workflow task must end within two seconds, and everybody waits for this one: so a pass has to be short whatever there is to do.
+"""
+
+import time
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from statistics import median
+
+from benchmarks import paper
+from benchmarks.table import Row
+from iris.gangs import Request
+from iris.jobs import Band
+from iris.ledger import Ledger
+from iris.workflows.scheduler import MAX_PLACEMENTS
+
+#: When all have asked.
+LATER = paper.NOON + timedelta(hours=5)
+#: Given back before the pass that has some room.
+RELEASED = 100
+#: Each pass is measured in so many books: a neighbour on the same cores makes a pass longer, never shorter.
+TIMES = 3
+
+
+def measure(*, quick: bool) -> list[Row]:
+    hosts, waiting = (2_000, 20_000) if quick else (10_000, 100_000)
+    with paper.as_in_control_plane():
+        return [*_at(hosts, waiting, 0.5), *_at(21, 2_838, 0.01)]
+
+
+def _at(hosts: int, waiting: int, target: float) -> list[Row]:
+    requests = paper.requests(waiting)
+    batch = paper.requests(waiting, bands=(Band.BATCH,), seed=3)
+    takes: dict[str, float] = {}
+    for _ in range(TIMES):
+        book = _asked(hosts, requests)
+        for what, seconds in (*_to_the_end(book), *_evicting(hosts, batch, requests)):
+            takes[what] = min(takes.get(what, seconds), seconds)
+    explained = _explained(book)
+    worst = sorted(takes, key=lambda what: -takes[what])
+    note = "; ".join(f"{what} {takes[what] * 1000:.0f} ms" for what in worst[:4])
+    size = f"{waiting:,} waiting, {hosts:,} hosts"
+    return [
+        Row(f"worst pass, {size}, s", takes[worst[0]], target=target, format="{:.4f}", note=f"of {len(takes)} passes: {note}"),
+        Row(f"median pass, {size}, s", median(takes.values()), target=target, format="{:.4f}"),
+        Row(f"explain, {size}, s", explained, format="{:.4f}"),
+    ]
+
+
+def _asked(hosts: int, requests: Iterable[Request]) -> Ledger:
+    book = Ledger()
+    book.hosts_up(paper.hosts(hosts))
+    for request in requests:
+        book.ask(request)
+    return book
+
+
+def _to_the_end(book: Ledger) -> Iterable[tuple[str, float]]:
+    """From an empty cluster to a full one, a pass in which nothing fits, and one after some have ended."""
+    stopped, number = True, 0
+    while stopped:
+        number += 1
+        stopped, seconds = _pass(book, LATER)
+        yield f"pass {number}{'' if stopped else ', the first on a full cluster'}", seconds
+    yield "nothing fits", _pass(book, LATER)[1]
+    for key in list(book.live)[:RELEASED]:
+        book.forget(key)
+    yield f"{RELEASED} have ended", _pass(book, LATER)[1]
+
+
+def _evicting(hosts: int, batch: list[Request], others: list[Request]) -> Iterable[tuple[str, float]]:
+    """A cluster full of batch work, for which stronger gangs come."""
+    book = _asked(hosts, batch[: len(batch) // 2])
+    while book.settle(LATER, MAX_PLACEMENTS).stopped:
+        pass
+    for request in others[: len(others) // 2]:
+        book.ask(request)
+    for number in (1, 2):
+        yield f"stronger gangs evict, {number}", _pass(book, LATER + number * timedelta(hours=1))[1]
+
+
+def _pass(book: Ledger, now: datetime) -> tuple[bool, float]:
+    began = time.perf_counter()
+    settled = book.settle(now, MAX_PLACEMENTS)
+    return settled.stopped, time.perf_counter() - began
+
+
+def _explained(book: Ledger) -> float:
+    """The longest of some questions why."""
+    took = []
+    for key in book.waiting.keys()[:: max(1, len(book.waiting) // 20)]:
+        began = time.perf_counter()
+        book.explain(key)
+        took.append(time.perf_counter() - began)
+    return max(took)

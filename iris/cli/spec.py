@@ -1,0 +1,146 @@
+"""What `iris submit` asks for: its options, and the job they describe."""
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from pydantic import ValidationError
+
+from iris.accelerators import TpuRequest, parse_gpu, parse_tpu
+from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, Parsed
+from iris.client.identity import current_user
+from iris.constraints import TPU_NAME, Constraint, parse_constraint, preemptible_constraint, region_constraint, zone_constraint
+from iris.errors import InvalidValue, Rejected
+from iris.jobs import Band, Coscheduling, JobSpec
+from iris.resources import Device, Resources
+
+#: Give a `TpuRequest`, a `Device`, and `Constraint`s.
+TPU = Parsed("variant[,variant]", parse_tpu)
+GPU = Parsed("variant[xcount]", parse_gpu)
+REQUIRED = Parsed("constraint", parse_constraint)
+PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=True))
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("-n", "--name", help="The job's name; without it one is made up."),
+    click.option("--cpu", type=CPU, default="1", show_default=True, help="Cores for each task, such as 4 or 0.5."),
+    click.option("--memory", type=MEMORY, default="1g", show_default=True, help="Memory for each task, such as 8g."),
+    click.option("--disk", type=DISK, default="0", help="Disk for each task, such as 50g."),
+    click.option("--tpu", type=TPU, help="TPU slice, such as v5litepod-16: a task on each host. v5litepod-16,v6e-16: either."),
+    click.option("--slices", type=click.IntRange(min=1), help="How many such slices, placed at once.  [default: 1]"),
+    click.option("--gpu", type=GPU, help="GPUs for each task: H100x8, H100, or 8 of any kind."),
+    click.option("--device", type=DEVICE, default="cpu", help="KIND[:VARIANT[:COUNT]] for each task, spelled out."),
+    click.option("--replicas", type=int, help="How many tasks run the command.  [default: 1; with --tpu one for each host]"),
+    click.option("--gang-by", metavar="KEY", help="Place all tasks at once, on hosts that share this attribute, such as zone."),
+    click.option("--constraint", type=REQUIRED, multiple=True, help="What a host must have: 'zone in (a, b)'. Repeatable."),
+    click.option("--prefer", type=PREFERRED, multiple=True, help="What a host should have. Repeatable."),
+    click.option("--region", multiple=True, help="Only in this region, or these. Repeatable."),
+    click.option("--zone", help="Only in this zone."),
+    click.option("--preemptible/--no-preemptible", default=None, help="Only on hosts that can, or cannot, be taken away."),
+    click.option(
+        "--priority", type=click.Choice([band.value for band in Band]), default=Band.INTERACTIVE.value, show_default=True,
+        help="The band in which it is served; stronger ones may evict weaker ones.",
+    ),
+    click.option("--env", "-e", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="Set a variable for the program."),
+    click.option("--workdir", help="Where on the host to start; on a local cluster the present directory, elsewhere a new one."),
+    click.option("--scheduling-timeout", type=DURATION, help="Give up when no host is found in this time, such as 10m."),
+    click.option("--timeout", type=DURATION, help="The longest a task may run, such as 12h."),
+    click.option("--max-retries", type=int, default=0, show_default=True, help="How often a failed task is tried again."),
+    click.option("--max-retries-preemption", type=int, default=100, show_default=True, help="And one whose host was taken away."),
+    click.option("--max-task-failures", type=int, default=0, show_default=True, help="How many failed tasks are put up with."),
+)  # fmt: skip
+
+
+def spec_options(command: Function) -> Function:
+    """The options that describe a job."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
+    """The job that the options ask for.
+
+    Args:
+        shares_files: whether the hosts see the same files as whoever submits, as those of a local cluster do.
+
+    Raises:
+        Rejected: it cannot be; the message has every problem.
+    """
+    workdir = options["workdir"] or (str(Path.cwd()) if shares_files else None)
+    replicas, together = _tasks(options)
+    try:
+        return JobSpec(
+            user=current_user(),
+            name=options["name"] or f"job-{secrets.token_hex(4)}",
+            command=options["command"],
+            resources=Resources(
+                cpu_millis=options["cpu"], memory_bytes=options["memory"], disk_bytes=options["disk"], device=_device(options)
+            ),
+            replicas=replicas,
+            coscheduling=together,
+            constraints=_constraints(options),
+            env=dict(options["env"]),
+            workdir=workdir,
+            band=Band(options["priority"]),
+            scheduling_timeout=options["scheduling_timeout"],
+            timeout=options["timeout"],
+            max_retries_failure=options["max_retries"],
+            max_retries_preemption=options["max_retries_preemption"],
+            max_task_failures=options["max_task_failures"],
+        )
+    except ValidationError as error:
+        problems = [
+            # Iris' own refusals name their field; pydantic's do not.
+            str(problem.get("ctx", {}).get("error") or f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}")
+            for problem in error.errors()
+        ]
+        raise Rejected("; ".join(problems)) from None
+
+
+def _device(options: dict[str, Any]) -> Device | None:
+    given = [f"--{name}" for name in ("tpu", "gpu") if options[name] is not None]
+    given += ["--device"] if isinstance(options["device"], Device) else []
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} exclude each other: a task has devices of one kind")
+    if options["tpu"] is not None:
+        asked: TpuRequest = options["tpu"]
+        return asked.device
+    device = options["gpu"] or options["device"]
+    return device if isinstance(device, Device) else None
+
+
+def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
+    """How many tasks, and whether they go together: on TPU slices one for each host, together."""
+    replicas, tpu, slices, key = options["replicas"], options["tpu"], options["slices"], options["gang_by"]
+    if tpu is None:
+        if slices is not None:
+            raise click.UsageError("--slices says how many: say with --tpu of what kind")
+        return 1 if replicas is None else replicas, Coscheduling(group_by=key) if key else None
+    if key is not None:
+        raise click.UsageError("--gang-by does not go with --tpu, whose tasks go together by slice")
+    if tpu.hosts == 1 and slices is None:
+        return 1 if replicas is None else replicas, None  # each on a slice of its own, each its own way
+    if replicas is not None and (replicas % tpu.hosts or (slices is not None and replicas != slices * tpu.hosts)):
+        raise InvalidValue(
+            "replicas",
+            replicas,
+            f"is not a task for each host of {'a slice' if slices is None else f'{slices} slices'} of {tpu.hosts}",
+            "leave it out, and say --slices N for more than one slice",
+        )
+    groups = slices or (replicas // tpu.hosts if replicas else 1)
+    return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)
+
+
+def _constraints(options: dict[str, Any]) -> tuple[Constraint, ...]:
+    found = [*options["constraint"], *options["prefer"]]
+    if options["region"]:
+        found.append(region_constraint(options["region"]))
+    if options["zone"]:
+        found.append(zone_constraint(options["zone"]))
+    if options["preemptible"] is not None:
+        found.append(preemptible_constraint(options["preemptible"]))
+    return tuple(found)
