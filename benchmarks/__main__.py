@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import Protocol
 
-from benchmarks import command, idle, latency, load
+from benchmarks import behind, book, command, gang, idle, latency, load, passes
 from benchmarks.table import Row, show
 
 
@@ -21,6 +21,10 @@ MEASUREMENTS: dict[str, Measurement] = {
     "command": command.measure,
     "idle": idle.measure_few,
     "crowd": idle.measure_many,
+    "pass": passes.measure,
+    "book": book.measure,
+    "behind": behind.measure,
+    "gang": gang.measure,
 }
 
 

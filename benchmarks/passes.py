@@ -34,7 +34,7 @@ def _at(hosts: int, waiting: int, target: float) -> list[Row]:
     batch = paper.requests(waiting, bands=(Band.BATCH,), seed=3)
     takes: dict[str, float] = {}
     for _ in range(TIMES):
-        book = _asked(hosts, requests)
+        book = asked(hosts, requests)
         for what, seconds in (*_to_the_end(book), *_evicting(hosts, batch, requests)):
             takes[what] = min(takes.get(what, seconds), seconds)
     explained = _explained(book)
@@ -48,7 +48,7 @@ def _at(hosts: int, waiting: int, target: float) -> list[Row]:
     ]
 
 
-def _asked(hosts: int, requests: Iterable[Request]) -> Ledger:
+def asked(hosts: int, requests: Iterable[Request]) -> Ledger:
     book = Ledger()
     book.hosts_up(paper.hosts(hosts))
     for request in requests:
@@ -70,11 +70,13 @@ def _to_the_end(book: Ledger) -> Iterable[tuple[str, float]]:
 
 
 def _evicting(hosts: int, batch: list[Request], others: list[Request]) -> Iterable[tuple[str, float]]:
-    """A cluster full of batch work, for which stronger gangs come."""
-    book = _asked(hosts, batch[: len(batch) // 2])
+    """A cluster full of batch work, and as many others that wait, some of them stronger."""
+    book = asked(hosts, batch)
     while book.settle(LATER, MAX_PLACEMENTS).stopped:
         pass
-    for request in others[: len(others) // 2]:
+    for key in book.waiting.keys():
+        book.forget(key)
+    for request in others:
         book.ask(request)
     for number in (1, 2):
         yield f"stronger gangs evict, {number}", _pass(book, LATER + number * timedelta(hours=1))[1]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from iris.jobs import TaskOutcome
 from iris.states import TaskState
 
-#: Attempts kept of one gang. Only those that never started are not bounded by a budget; of them the oldest go first.
+#: Attempts kept of one gang: they travel with its workflow from run to run. Of those that never started the oldest go first.
 KEPT = 250
 #: A gang's record names the members that ended otherwise than by the gang's end, at most so many.
 NAMED = 16
@@ -53,12 +53,14 @@ class AttemptRecord(BaseModel):
 
 
 def kept(records: Sequence[AttemptRecord]) -> tuple[AttemptRecord, ...]:
-    """All records, as long as there are not too many; then the oldest of those that nobody paid for are left out."""
+    """All records, as long as there are not too many; then the oldest of those that nobody paid for are left out, and after them
+    the oldest."""
     surplus = len(records) - KEPT
     if surplus <= 0:
         return tuple(records)
-    free = [record.number for record in records if record.account is Account.UNDELIVERED][:surplus]
-    return tuple(record for record in records if record.number not in free)
+    free = {record.number for record in records if record.account is Account.UNDELIVERED}
+    left_out = set(sorted(free)[:surplus])
+    return tuple(record for record in records if record.number not in left_out)[-KEPT:]
 
 
 def member_ends(indexes: Sequence[int], outcomes: Sequence[TaskOutcome]) -> tuple[MemberEnd, ...]:

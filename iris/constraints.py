@@ -139,10 +139,20 @@ class Constraint(BaseModel):
         return f"{self.key} {_SHOWN[self.op]} {f'({shown})' if self.op is Operator.IN else shown}".rstrip()
 
 
-def _check(key: str, op: Operator, values: tuple[Attribute, ...], field: str = "constraint") -> None:
+def check_key(key: str, field: str = "constraint") -> str:
+    """The key itself.
+
+    Raises:
+        InvalidValue: no host can have an attribute of this name.
+    """
     if re.fullmatch(_KEY, key) is None:
         remedy = "use letters, digits, dots, dashes, slashes or underscores, the first a letter or digit"
         raise InvalidValue(field, key, "is not the key of an attribute", remedy)
+    return key
+
+
+def _check(key: str, op: Operator, values: tuple[Attribute, ...], field: str = "constraint") -> None:
+    check_key(key, field)
     if op in _WITHOUT_VALUE and values:
         raise InvalidValue(field, key, f"gives a value to {op}", f'write "{key} {_SHOWN[op]}" alone')
     if op is Operator.IN and not values:

@@ -3,7 +3,7 @@
 That last question has the same answer until the fleet changes, so it is answered once for each shape.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from iris.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, Constraint, Operator
@@ -49,8 +49,8 @@ class Fleet:
         if (closure := self._closed.get(host.id)) is not None:
             return str(closure)
         group = host.attributes.get(SCALE_GROUP)
-        if isinstance(group, str) and group in self._paused_groups:
-            return f"scale group {group} is paused: {self._paused_groups[group]}".removesuffix(": ")
+        if group is not None and (reason := self._paused_groups.get(str(group))) is not None:
+            return f"scale group {group} is paused: {reason}".removesuffix(": ")
         return None
 
     def facts(self, number: int) -> Mapping[str, Attribute]:
@@ -65,6 +65,11 @@ class Fleet:
         if found is None:
             found = self._candidates[request.shape] = self._find(request)
         return found
+
+    def feasible(self, request: Request) -> bool:
+        """Whether it could be served if nothing else ran."""
+        candidates = self.candidates(request)
+        return bool(candidates.hosts) if request.group_by is None else len(candidates.groups) >= request.groups
 
     def of_kind(self, request: Request) -> list[int]:
         """The hosts, open or not, with the right kind of device."""
@@ -118,7 +123,12 @@ def _meets(facts: Mapping[str, Attribute], required: list[Constraint]) -> bool:
     return all(constraint.holds(facts) for constraint in required)
 
 
-def covers(there: Iterable[int], wanted: tuple[int, int, int, int]) -> bool:
+def covers(there: Sequence[int], wanted: tuple[int, int, int, int]) -> bool:
     """Whether there is enough of everything."""
     # A host that came back smaller than what runs on it has less than nothing; who needs nothing of that can still go there.
-    return all(has >= amount or not amount for has, amount in zip(there, wanted, strict=True))
+    return (
+        (there[0] >= wanted[0] or not wanted[0])
+        and (there[1] >= wanted[1] or not wanted[1])
+        and (there[2] >= wanted[2] or not wanted[2])
+        and (there[3] >= wanted[3] or not wanted[3])
+    )

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from iris import names
-from iris.constraints import Constraint
+from iris.constraints import Constraint, check_key
 from iris.errors import InvalidValue
 from iris.resources import Resources
 from iris.states import JobState, TaskState
@@ -47,6 +47,11 @@ class Coscheduling(BaseModel):
     group_by: str
     #: Over how many groups (slices) the tasks are spread evenly.
     groups: int = 1
+
+    @field_validator("group_by")
+    @classmethod
+    def _is_a_key(cls, key: str) -> str:
+        return check_key(key, "coscheduling")
 
 
 class JobSpec(BaseModel):

@@ -7,10 +7,12 @@ Every entry may come twice, late, or out of order, because messages are delivere
    by its own withdrawal does not come to life.
 3. *A placement dies with the incarnations of its hosts*, and giving it back later credits nobody: headroom is derived, never
    counted.
-4. *An incarnation that has ended stays ended.* The last ones are remembered, so that a late "this host is ready" does not bring
+4. *The latest wish counts.* A change of a request that was said before one that has arrived is overtaken.
+5. *An incarnation that has ended stays ended.* The last ones are remembered, so that a late "this host is ready" does not bring
    back a host that is gone, or push out its successor.
 """
 
+import copy
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -25,11 +27,11 @@ from iris.hosts import ClosedBy, Closure, Host
 from iris.jobs import Band
 from iris.placement import Rules, place
 from iris.preemption import Eviction, evictions
-from iris.refusals import Refusal, RefusalCode, Situation, infeasible, reason, refuse
-from iris.waiting import Waiting
+from iris.refusals import Refusal, RefusalCode, Situation, in_line, infeasible, reason, refuse
+from iris.waiting import Waiting, use_by_band
 
-#: How many forgotten keys, ended incarnations and closed hosts are remembered. A message is late by seconds; a scheduler forgets
-#: fewer than a hundred keys a second.
+#: How many forgotten keys, changed requests, ended incarnations, and closed hosts that are gone, are remembered. A message is
+#: late by seconds; a scheduler forgets fewer than a hundred keys a second.
 REMEMBERED = 2_000
 #: Attempts in a row that a host spoils, by not taking them or by a fault of its own, before it takes no more.
 STRIKES = 3
@@ -52,6 +54,8 @@ class LedgerState(BaseModel):
     ended: list[tuple[str, str]] = Field(default_factory=list)
     closed: dict[str, Closure] = Field(default_factory=dict)
     strikes: dict[str, int] = Field(default_factory=dict)
+    #: When the requests with these keys were last changed.
+    amended: dict[str, datetime] = Field(default_factory=dict)
     #: Why the cluster takes nothing new; None when it does.
     paused: str | None = None
     paused_groups: dict[str, str] = Field(default_factory=dict)
@@ -90,6 +94,7 @@ class Ledger:
         self.evicting: dict[str, None] = dict.fromkeys(state.evicting)
         self.rules = state.rules
         self._strikes = dict(state.strikes)
+        self._amended = dict(state.amended)
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
         self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
         #: Made anew after a change of the hosts.
@@ -109,6 +114,7 @@ class Ledger:
             ended=list(self._ended),
             closed=self.closed,
             strikes=self._strikes,
+            amended=self._amended,
             paused=self.paused,
             paused_groups=self.paused_groups,
             evicting=list(self.evicting),
@@ -129,13 +135,23 @@ class Ledger:
         if request.key not in self.live and request.key not in self._forgotten and request.key not in self.held:
             self.waiting.add(request)
 
-    def amend(self, key: str, band: Band, *, held: bool) -> None:
-        """A request that waits changes its band, or is held back or let go; a gang that has hosts keeps them."""
+    def amend(self, key: str, band: Band, *, held: bool, said_at: datetime | None = None) -> None:
+        """A request that waits changes its band, or is held back or let go; a gang that has hosts keeps them.
+
+        Args:
+            said_at: when the gang said so, by its own clock: what it said before is overtaken.
+        """
+        if key not in self.live and key not in self.waiting and key not in self.held:
+            return
+        if said_at is not None:
+            if said_at < self._amended.get(key, said_at):
+                return
+            _remember(self._amended, key, said_at)
         request = self.waiting.remove(key) or self.held.remove(key)
         if request is not None:
             (self.held if held else self.waiting).add(request.model_copy(update={"band": band}))
-        elif (placement := self.live.get(key)) is not None:
-            self.live[key] = placement.model_copy(update={"band": band})
+        else:
+            self.live[key] = self.live[key].model_copy(update={"band": band})
 
     def forget(self, key: str, spoilt_by: Iterable[str] = (), *, ran: bool = False) -> None:
         """The request waits no longer, or its hosts are free of it again.
@@ -147,20 +163,25 @@ class Ledger:
         self.waiting.remove(key)
         self.held.remove(key)
         self.evicting.pop(key, None)
+        self._amended.pop(key, None)
         placement = self.live.pop(key, None)
-        if placement is not None:
-            self._judge_hosts(placement, set(spoilt_by), ran=ran)
+        if key not in self._forgotten:  # said again, it is no second attempt
+            spoilt = set(spoilt_by)
+            seats = placement.seats if placement is not None and ran else ()
+            self._judge_hosts(spoilt, {seat.host_id for seat in seats} - spoilt)
         _remember(self._forgotten, key, None)
 
-    def _judge_hosts(self, placement: Placement, spoilt_by: set[str], *, ran: bool) -> None:
-        """Three attempts in a row that a host spoils, and it takes no more until an operator has looked at it."""
-        for seat in placement.seats:
-            if seat.host_id in spoilt_by:
-                _remember(self._strikes, seat.host_id, self._strikes.get(seat.host_id, 0) + 1)
-                if self._strikes[seat.host_id] >= STRIKES and seat.host_id not in self.closed:
-                    self.close(seat.host_id, Closure(by=ClosedBy.QUARANTINE, reason=f"{STRIKES} attempts in a row failed there"))
-            elif ran:
-                self._strikes.pop(seat.host_id, None)
+    def _judge_hosts(self, spoilt: Iterable[str], ran: Iterable[str]) -> None:
+        """Three attempts in a row that a host spoils, and it takes no more until an operator has looked at it.
+
+        They count in whatever life: an agent that dies of each attempt is back, in a new one, before the attempt is given up.
+        """
+        for host_id in ran:
+            self._strikes.pop(host_id, None)
+        for host_id in sorted(spoilt):
+            _remember(self._strikes, host_id, self._strikes.get(host_id, 0) + 1)
+            if self._strikes[host_id] >= STRIKES and host_id not in self.closed:
+                self.close(host_id, Closure(by=ClosedBy.QUARANTINE, reason=f"{STRIKES} attempts in a row failed there"))
 
     # What slices say.
 
@@ -194,7 +215,10 @@ class Ledger:
 
     def close(self, host_id: str, closure: Closure) -> None:
         """The host takes nothing new, whatever its incarnation, until it is opened again."""
-        _remember(self.closed, host_id, closure)
+        self.closed[host_id] = closure
+        gone = [each for each in self.closed if each not in self.hosts]
+        for each in gone[:-REMEMBERED]:  # one that is there stays closed, however many are
+            del self.closed[each]
         self._fleet = None
 
     def open(self, host_id: str) -> None:
@@ -233,6 +257,7 @@ class Ledger:
     def settle(self, now: datetime, most: int | None = None) -> Settled:
         """One pass: whoever fits, but at most so many, is moved from the queue to their hosts; then who has to make room."""
         if not len(self.waiting) or not self.hosts or self.paused is not None:
+            self._kept = {}
             return Settled([], [], stopped=False, again_at=None)
         done = place(self.fleet, self.live.values(), self.waiting, now, self.rules, most)
         self._kept = done.rooms.kept
@@ -241,29 +266,35 @@ class Ledger:
             self.live[placement.key] = placement
         if done.stopped:
             return Settled(done.placed, [], stopped=True, again_at=None)
-        going = evictions(self.fleet, self.live.values(), self.waiting, self.evicting, now, self.rules)
+        going = evictions(self.fleet, self.live.values(), self.waiting, self.evicting, now, self.rules, done.rooms)
         self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
         return Settled(done.placed, going.victims, stopped=False, again_at=going.again_at)
 
     def explain(self, key: str) -> Refusal:
         """Why the request with this key has no hosts."""
-        return self.explain_all([key])[0]
+        request = self.waiting.get(key)
+        return self._not_waiting(key) if request is None else refuse(self._situation(), self.waiting, request)
 
     def explain_all(self, keys: Iterable[str]) -> list[Refusal]:
-        """The same for several; of those that wait for the same, `ahead` is that of the first."""
-        situation: Situation | None = None
-        refusals: dict[Shape, Refusal] = {}
-        answers = []
-        for key in keys:
-            request = self.waiting.get(key)
-            if request is None:
-                answers.append(self._not_waiting(key))
-                continue
-            if request.shape not in refusals:
-                situation = situation or self._situation()
-                refusals[request.shape] = refuse(situation, self.waiting, request)
-            answers.append(refusals[request.shape])
-        return answers
+        """The same for several. Of a user's requests that wait for the same, `ahead` is exact for the oldest of these keys, and
+        the least that it can be for the others: to work it out for each would take too long."""
+        keys = list(keys)
+        asked = [request for key in dict.fromkeys(keys) if (request := self.waiting.get(key)) is not None]
+        answers: dict[str, Refusal] = {}
+        if asked:
+            situation = self._situation()
+            use = use_by_band(situation.live)
+            reasons: dict[Shape, Refusal] = {}
+            lines: dict[tuple[Shape, Band, str], list[Request]] = {}
+            for request in sorted(asked, key=lambda each: (each.submitted_at, each.key)):
+                lines.setdefault((request.shape, request.band, request.user), []).append(request)
+            for (shape, band, _), line in lines.items():
+                if shape not in reasons:
+                    reasons[shape] = reason(situation, line[0])
+                ahead = self.waiting.ahead(line[0], use[band])
+                for place, request in enumerate(line):
+                    answers[request.key] = in_line(reasons[shape], request, ahead + place, exactly=place == 0)
+        return [answers[key] if key in answers else self._not_waiting(key) for key in keys]
 
     def reasons(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:
         """Why those wait who want this."""
@@ -277,7 +308,8 @@ class Ledger:
 
     def forecast(self, request: Request, now: datetime) -> Forecast:
         """What would become of the request if it were asked now. Nothing is changed."""
-        trial = Ledger(self.state())
+        trial = copy.copy(self)  # which shares what asking and a pass do not change
+        trial.live, trial.waiting, trial.evicting = dict(self.live), self.waiting.copy(), dict(self.evicting)
         trial.ask(request)
         trial.settle(now)
         placement = trial.live.get(request.key)

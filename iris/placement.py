@@ -68,8 +68,10 @@ def place(
                 return Pass(placed, rooms, stopped=True)
             numbers = rooms.find(request)
             if numbers is None:
+                # Whoever had waited longest may have been served in this pass.
+                overdue = now - oldest[request.shape] > rules.patience and now - turns.oldest(request.shape) > rules.patience
                 turns.skip()
-                if now - oldest[request.shape] > rules.patience:
+                if overdue:
                     rooms.keep(request)
                 continue
             turns.served()

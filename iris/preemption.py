@@ -24,6 +24,9 @@ from iris.waiting import Waiting, use_by_band
 MOST_STRONGER = 16
 
 
+_WEAKER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}
+
+
 class Eviction(BaseModel):
     """A placed gang that has to go."""
 
@@ -41,41 +44,61 @@ class Evictions(NamedTuple):
     again_at: datetime | None
 
 
+class _Victim(NamedTuple):
+    """A gang that could go, and what that would lose."""
+
+    placement: Placement
+    rank: int
+    weight: int
+    #: When it was placed, in seconds.
+    placed: float
+
+
 def evictions(
-    fleet: Fleet, live: Iterable[Placement], waiting: Waiting, evicting: Iterable[str], now: datetime, rules: Rules
+    fleet: Fleet,
+    live: Iterable[Placement],
+    waiting: Waiting,
+    evicting: Iterable[str],
+    now: datetime,
+    rules: Rules,
+    rooms: Rooms | None = None,
 ) -> Evictions:
     """The gangs that make room for those that a pass has left waiting.
 
     Args:
         evicting: the keys of those that were told before and have not stopped yet.
+        rooms: what the live ones leave free, if somebody has worked that out already.
     """
-    if not rules.preemption or not any(waiting.shapes(band) for band in Band if band is not Band.BATCH):
+    if not rules.preemption or not any(waiting.any_in(band) for band in Band if band is not Band.BATCH):
         return Evictions([], None)
     live, going = list(live), set(evicting)
     # Ahead of time: what is being stopped counts as gone.
-    soon = Rooms(fleet, (placement for placement in live if placement.key not in going))
+    soon = (rooms or Rooms(fleet, live)).without(placement for placement in live if placement.key in going)
     victims: list[Eviction] = []
     again_at: datetime | None = None
     looked = 0
     for band, use in use_by_band(live).items():
-        weaker = [placement for placement in live if placement.band.rank > band.rank and placement.key not in going]
-        ripe = [placement for placement in weaker if now - (placement.placed_at or now) >= rules.min_run_time]
-        young = [at for placement in weaker if (at := placement.placed_at) is not None and now - at < rules.min_run_time]
-        by_host = _by_host(fleet, ripe)
+        weaker = [placement for placement in live if placement.band in _WEAKER[band] and placement.key not in going]
+        by_host: dict[int, list[_Victim]] | None = None
         turns = waiting.turns(band, use)
         for request in turns:
             numbers = soon.find(request)
             if numbers is None and weaker and looked < MOST_STRONGER:
                 looked += 1
+                if by_host is None:
+                    ripe = [placement for placement in weaker if now - (placement.placed_at or now) >= rules.min_run_time]
+                    young = [at for each in weaker if (at := each.placed_at) is not None and now - at < rules.min_run_time]
+                    by_host = _by_host(fleet, ripe)
                 chosen = _victims(soon, request, by_host)
                 if not chosen and young:
                     again_at = min(young) + rules.min_run_time
                 for victim in chosen:
-                    soon.give_back(victim)
-                    for number in seats_of(fleet, victim):
+                    placement = victim.placement
+                    soon.give_back(placement)
+                    for number in seats_of(fleet, placement):
                         by_host[number].remove(victim)
-                    going.add(victim.key)
-                    victims.append(Eviction(key=victim.key, owner=victim.owner, reason=_reason(request)))
+                    going.add(placement.key)
+                    victims.append(Eviction(key=placement.key, owner=placement.owner, reason=_reason(request)))
                 numbers = soon.find(request) if chosen else None
             if numbers is None:
                 turns.skip()
@@ -89,15 +112,19 @@ def _reason(request: Request) -> str:
     return f"evicted: {request.task} of band {request.band} needs its place"
 
 
-def _by_host(fleet: Fleet, placements: Iterable[Placement]) -> dict[int, list[Placement]]:
-    by_host: dict[int, list[Placement]] = {}
-    for placement in sorted(placements, key=lambda each: _cost([each])):
-        for number in seats_of(fleet, placement):
-            by_host.setdefault(number, []).append(placement)
+def _by_host(fleet: Fleet, placements: Iterable[Placement]) -> dict[int, list[_Victim]]:
+    """Who could go, by host, the cheapest first."""
+    victims = [
+        _Victim(each, each.band.rank, each.weight, each.placed_at.timestamp() if each.placed_at else 0.0) for each in placements
+    ]
+    by_host: dict[int, list[_Victim]] = {}
+    for victim in sorted(victims, key=lambda each: _cost([each])):
+        for number in seats_of(fleet, victim.placement):
+            by_host.setdefault(number, []).append(victim)
     return by_host
 
 
-def _victims(soon: Rooms, request: Request, by_host: Mapping[int, list[Placement]]) -> list[Placement]:
+def _victims(soon: Rooms, request: Request, by_host: Mapping[int, list[_Victim]]) -> list[_Victim]:
     """The cheapest gangs without which the request fits; none when there are no such."""
     if not by_host:
         return []
@@ -122,33 +149,39 @@ def _victims(soon: Rooms, request: Request, by_host: Mapping[int, list[Placement
     return _together([victims for _, victims in groups[: request.groups]])
 
 
-def _on_host(soon: Rooms, number: int, shape: Shape, by_host: Mapping[int, list[Placement]]) -> list[Placement] | None:
+def _on_host(soon: Rooms, number: int, shape: Shape, by_host: Mapping[int, list[_Victim]]) -> list[_Victim] | None:
     """The fewest gangs of this host without which a task fits there, the cheapest first; None when that is not enough."""
-    free = tuple(soon.free[number])
-    chosen: list[Placement] = []
-    for placement in by_host.get(number, ()):
-        if covers(free, shape.amounts):
+    wanted = shape.amounts
+    devices, cpu, memory, disk = soon.free[number]
+    chosen: list[_Victim] = []
+    for victim in by_host.get(number, ()):
+        if covers((devices, cpu, memory, disk), wanted):
             break
-        chosen.append(placement)
-        free = tuple(has + amount for has, amount in zip(free, placement.resources.vector, strict=True))
-    if not covers(free, shape.amounts):
+        chosen.append(victim)
+        taken = victim.placement.resources.vector
+        devices, cpu, memory, disk = devices + taken[0], cpu + taken[1], memory + taken[2], disk + taken[3]
+    if not covers((devices, cpu, memory, disk), wanted):
         return None
-    for placement in list(chosen):  # whom a later, larger one has made needless
-        without = tuple(has - amount for has, amount in zip(free, placement.resources.vector, strict=True))
-        if covers(without, shape.amounts):
-            chosen.remove(placement)
-            free = without
+    if len(chosen) > 1:
+        for victim in list(chosen):  # whom a later, larger one has made needless
+            taken = victim.placement.resources.vector
+            without = (devices - taken[0], cpu - taken[1], memory - taken[2], disk - taken[3])
+            if covers(without, wanted):
+                chosen.remove(victim)
+                devices, cpu, memory, disk = without
     return chosen
 
 
-def _cost(victims: list[Placement]) -> tuple[int, int, float]:
+def _cost(victims: list[_Victim]) -> tuple[int, int, float]:
     """What evicting these would lose: smaller is better."""
+    if len(victims) == 1:
+        return (-victims[0].rank, victims[0].weight, -victims[0].placed)
     return (
-        -min((placement.band.rank for placement in victims), default=len(Band)),
-        sum(placement.weight for placement in victims),
-        -max((placement.placed_at.timestamp() for placement in victims if placement.placed_at), default=0.0),
+        -min((victim.rank for victim in victims), default=len(Band)),
+        sum(victim.weight for victim in victims),
+        -max((victim.placed for victim in victims), default=0.0),
     )
 
 
-def _together(options: list[list[Placement]]) -> list[Placement]:
-    return list({placement.key: placement for option in options for placement in option}.values())
+def _together(options: list[list[_Victim]]) -> list[_Victim]:
+    return list({victim.placement.key: victim for option in options for victim in option}.values())

@@ -85,17 +85,22 @@ class Situation(NamedTuple):
         cls, fleet: Fleet, live: Iterable[Placement], kept: Mapping[int, Shape], evicting: Collection[str], paused: str | None
     ) -> "Situation":
         live = list(live)
-        soon = Rooms(fleet, (each for each in live if each.key not in evicting)) if evicting else None
-        return cls(fleet, live, Rooms(fleet, live), soon, len(evicting), kept, paused)
+        rooms = Rooms(fleet, live)
+        soon = rooms.without(each for each in live if each.key in evicting) if evicting else None
+        return cls(fleet, live, rooms, soon, len(evicting), kept, paused)
 
 
 def refuse(situation: Situation, waiting: Waiting, request: Request) -> Refusal:
     """Why the request has no hosts now, and how many are served before it."""
-    refusal = reason(situation, request)
     ahead = waiting.ahead(request, use_by_band(situation.live)[request.band])
+    return in_line(reason(situation, request), request, ahead)
+
+
+def in_line(refusal: Refusal, request: Request, ahead: int, *, exactly: bool = True) -> Refusal:
+    """The refusal, with how many are served before this request: exactly so many, or at least."""
     message = refusal.message
     if refusal.code in (RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT):
-        message = f"{message}; {_ahead(ahead, request)}"
+        message = f"{message}; {'' if exactly else 'at least '}{_ahead(ahead, request)}"
     return refusal.model_copy(update={"message": message, "ahead": ahead})
 
 
@@ -116,6 +121,8 @@ def infeasible(fleet: Fleet, request: Request) -> Refusal | None:
             needed=request.resources.amounts(),
             remedy="a host joins: iris agent --join",
         )
+    if fleet.feasible(request):  # quick, and the usual case
+        return None
     of_kind = fleet.of_kind(request)
     if not of_kind:
         return _no_device(fleet, request)
@@ -134,7 +141,7 @@ def _occupied(situation: Situation, request: Request) -> Refusal:
     """Why hosts that could serve it do not."""
     fleet, rooms = situation.fleet, situation.rooms
     candidates = fleet.candidates(request)
-    if not candidates.hosts or (request.group_by is not None and len(candidates.groups) < request.groups):
+    if not fleet.feasible(request):
         return _closed(fleet, request)
     rooms.kept = {}
     if rooms.find(request) is not None:

@@ -75,7 +75,9 @@ def judge(outcomes: Sequence[TaskOutcome], evicted: str = "") -> Verdict:
     accounts = [account_of(outcome) for outcome in outcomes]
     account = next((each for each in _WEIGHT if each in accounts), Account.NOBODY)
     if account is Account.NOBODY:
-        return Verdict(account=account, culprit=0, outcomes=tuple(outcomes))
+        # Who was stopped decides, not who had succeeded by then.
+        stopped = (index for index, outcome in enumerate(outcomes) if outcome.state is not TaskState.SUCCEEDED)
+        return Verdict(account=account, culprit=next(stopped, 0), outcomes=tuple(outcomes))
     # The one that ended first; of a lost host nobody knows when, so it counts by when it was given up.
     guilty = [index for index, each in enumerate(accounts) if each is account]
     culprit = min(guilty, key=lambda index: (outcomes[index].finished_at is None, outcomes[index].finished_at, index))
@@ -138,8 +140,10 @@ def after(tasks: Sequence[TaskStatus], verdict: Verdict, decision: RetryDecision
     }[decision.account]
     ended = []
     for place, (task, outcome) in enumerate(zip(tasks, verdict.outcomes, strict=True)):
+        # Siblings that were ended with the culprit are as good as new if there is another attempt, and final if there is none.
+        state = verdict.outcome.state if decision.retry else outcome.state
         changes = {
-            "state": move_task(task.state, outcome.state),
+            "state": move_task(task.state, state),
             "reason": decision.reason if place == verdict.culprit and decision.reason else outcome.reason,
             "exit_code": outcome.exit_code,
             "started_at": outcome.started_at or task.started_at,

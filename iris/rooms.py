@@ -32,7 +32,19 @@ class Rooms:
         self.kept: dict[int, Shape] = {}
         #: The shapes of single tasks, each with its candidates and those with room among them, the best first.
         self._singles: dict[Shape, tuple[Candidates, list[tuple[_Rank, int]]]] = {}
+        #: The shapes of gangs, each with its groups that have enough hosts with room, the best first, …
         self._groups: dict[Shape, list[tuple[int, int, str]]] = {}
+        #: … and how far it has followed what changed: the hosts that were given or kept, one after the other.
+        self._followed: dict[Shape, int] = {}
+        self._changed: list[int] = []
+
+    def without(self, gone: Iterable[Placement]) -> "Rooms":
+        """The same as it will be when these placements are gone; nothing is kept there for anybody."""
+        rooms = Rooms(self.fleet, ())
+        rooms.free = [list(free) for free in self.free]
+        for placement in gone:
+            rooms.give_back(placement)
+        return rooms
 
     def find(self, request: Request) -> list[int] | None:
         """Hosts for the gang, one for each task in the order of the tasks; None when there is no room."""
@@ -47,6 +59,7 @@ class Rooms:
         for number in numbers:
             self._take(number, shape.amounts)
             self._rank_anew(number)
+            self._changed.append(number)
 
     def give_back(self, placement: Placement) -> None:
         """As if the placement were gone: for looking ahead."""
@@ -85,6 +98,7 @@ class Rooms:
             if len(groups) >= request.groups:
                 chosen = [number for _, _, numbers in sorted(groups)[: request.groups] for number in numbers]
         self.kept.update(dict.fromkeys(chosen, shape))
+        self._changed += chosen
         return chosen
 
     def takes(self, number: int, shape: Shape) -> bool:
@@ -100,13 +114,28 @@ class Rooms:
             and (not self.kept or self.kept.get(number, shape) == shape)
         )
 
+    def fitting(self, numbers: Iterable[int], shape: Shape) -> list[int]:
+        """Those of the hosts on which one task of the shape fits now."""
+        devices, cpu, memory, disk = shape.amounts
+        found = []
+        for number in numbers:  # `takes`, written out once more: of most hosts on a full cluster the first question is the last
+            free = self.free[number]
+            if (
+                (free[0] >= devices or not devices)
+                and (free[1] >= cpu or not cpu)
+                and (free[2] >= memory or not memory)
+                and (free[3] >= disk or not disk)
+            ):
+                found.append(number)
+        return [number for number in found if self.kept.get(number, shape) == shape] if self.kept else found
+
     # One host.
 
     def _find_one(self, request: Request) -> int | None:
         shape = request.shape
         if shape not in self._singles:
             candidates = self.fleet.candidates(request)
-            heap = [(self._rank(n, shape, candidates), n) for n in candidates.hosts if self.takes(n, shape)]
+            heap = [(self._rank(n, shape, candidates), n) for n in self.fitting(candidates.hosts, shape)]
             heapq.heapify(heap)
             self._singles[shape] = (candidates, heap)
         candidates, heap = self._singles[shape]
@@ -150,30 +179,30 @@ class Rooms:
             heap = [entry for name in candidates.groups if (entry := self._group_rank(name, shape, candidates, each))]
             heapq.heapify(heap)
             self._groups[shape] = heap
-        chosen: list[tuple[int, int, str]] = []
+        else:
+            # Losing hosts makes a group a better fit, as long as it has enough: those that lost some are ranked anew.
+            lost = {n for n in self._changed[self._followed[shape] :] if n in candidates.members}
+            for name in sorted({str(self.fleet.facts(n)[request.group_by or ""]) for n in lost} & candidates.groups.keys()):
+                if entry := self._group_rank(name, shape, candidates, each):
+                    heapq.heappush(heap, entry)
+        self._followed[shape] = len(self._changed)
+        chosen: dict[str, tuple[int, int, str]] = {}
         while heap and len(chosen) < request.groups:
-            # Hosts of the group may have been given away since it was ranked: it is ranked anew when it comes up.
             entry = heapq.heappop(heap)
-            now = self._group_rank(entry[2], shape, candidates, each)
-            if now == entry:
-                chosen.append(entry)
-            elif now is not None:
-                heapq.heappush(heap, now)
-        for entry in chosen:
+            if entry == self._group_rank(entry[2], shape, candidates, each):  # or else the group has been ranked anew
+                chosen[entry[2]] = entry
+        for entry in chosen.values():
             heapq.heappush(heap, entry)
         if len(chosen) < request.groups:
             return None
-        return [n for _, _, name in chosen for n in self._fitting(name, shape, candidates)[:each]]
+        return [n for name in chosen for n in self.fitting(candidates.groups[name], shape)[:each]]
 
     def _group_rank(self, name: str, shape: Shape, candidates: Candidates, each: int) -> tuple[int, int, str] | None:
-        fitting = self._fitting(name, shape, candidates)
+        fitting = self.fitting(candidates.groups[name], shape)
         if len(fitting) < each:
             return None
         disliked = sum(candidates.dislikes.get(n, 0) for n in fitting[:each])
         return (disliked, len(fitting), name)
-
-    def _fitting(self, name: str, shape: Shape, candidates: Candidates) -> list[int]:
-        return [n for n in candidates.groups[name] if self.takes(n, shape)]
 
     def _take(self, number: int, amounts: _Amounts) -> None:
         free = self.free[number]
@@ -196,7 +225,8 @@ def seats_of(fleet: Fleet, placement: Placement) -> list[int]:
 def shortfall(there: Sequence[int], wanted: _Amounts) -> float:
     """How far a host is from having room for the task: the sum of the missing shares, 0 when it has."""
     missing = 0.0
-    for has, amount in zip(there, wanted, strict=True):
-        if has < amount:
+    for place in (0, 1, 2, 3):
+        has, amount = there[place], wanted[place]
+        if has < amount and amount:
             missing += (amount - has) / amount if has > 0 else 1.0
     return missing

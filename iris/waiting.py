@@ -14,7 +14,7 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from iris.gangs import EPOCH, MICROSECOND, Names, Placement, Request, Shape
@@ -50,6 +50,8 @@ class Waiting:
         self._kinds: dict[tuple[Shape, str, Band, Names], _Kind] = {}
         self._found: dict[str, tuple[_Kind, int]] = {}
         self._lines: dict[Band, dict[str, _Lines]] = {band: {} for band in Band}
+        #: What `_by_age` has found, until something about that user changes.
+        self._ages: dict[tuple[Band, str], tuple[list[_Order], list[int]]] = {}
         for request in requests:
             self.add(request)
 
@@ -66,6 +68,16 @@ class Waiting:
         found = self._found.get(key)
         return found[0].request((found[1], key)) if found else None
 
+    def copy(self) -> "Waiting":
+        """The same requests, to try something with."""
+        same = Waiting()
+        same._kinds, same._found = dict(self._kinds), dict(self._found)
+        same._lines = {
+            band: {user: {kind: list(line) for kind, line in lines.items()} for user, lines in users.items()}
+            for band, users in self._lines.items()
+        }
+        return same
+
     def keys(self) -> list[str]:
         return list(self._found)
 
@@ -76,6 +88,7 @@ class Waiting:
         kind = self._kind(request)
         order = _order(request)
         self._found[request.key] = (kind, order[0])
+        self._ages.pop((request.band, request.user), None)
         line = self._lines[request.band].setdefault(request.user, {}).setdefault(kind, [])
         if line and line[-1] > order:
             insort(line, order)
@@ -88,6 +101,7 @@ class Waiting:
         if found is None:
             return None
         kind, at = found
+        self._ages.pop((kind.template.band, kind.template.user), None)
         users = self._lines[kind.template.band]
         lines = users[kind.template.user]
         line = lines[kind]
@@ -97,6 +111,10 @@ class Waiting:
         if not lines:
             del users[kind.template.user]
         return kind.request((at, key))
+
+    def any_in(self, band: Band) -> bool:
+        """Whether somebody waits in this band."""
+        return bool(self._lines[band])
 
     def shapes(self, band: Band) -> dict[Shape, datetime]:
         """The shapes of which somebody waits in this band, and since when."""
@@ -142,19 +160,25 @@ class Waiting:
     def ahead(self, request: Request, use: Mapping[str, int]) -> int:
         """How many would be served before this one if everybody fitted."""
         count = 0
+        use = dict(use)
         for band, users in self._lines.items():
             if band.rank < request.band.rank:
-                count += sum(len(line) for lines in users.values() for line in lines.values())
+                for user in users:
+                    orders, weights = self._by_age(band, user)
+                    count += len(orders)
+                    use[user] = use.get(user, 0) + weights[-1]
         order = _order(request)
-        users = self._lines[request.band]
-        mine = use.get(request.user, 0)
-        for kind, line in users.get(request.user, {}).items():
-            before = bisect_left(line, order)
-            count += before
-            mine += before * kind.weight
-        for user, lines in users.items():
+        orders, weights = self._by_age(request.band, request.user)
+        place = bisect_left(orders, order)
+        count += place
+        turn = use.get(request.user, 0) + weights[place]
+        for user in self._lines[request.band]:
             if user != request.user:
-                count += _before(lines, use.get(user, 0), mine, order)
+                orders, weights = self._by_age(request.band, user)
+                # Each of a user's turns comes at a use that is higher than that of the one before.
+                before = bisect_left(weights, turn - use.get(user, 0), hi=len(orders))
+                level = before < len(orders) and (use.get(user, 0) + weights[before], orders[before]) < (turn, order)
+                count += before + level
         return count
 
     def pack(self) -> dict[str, Any]:
@@ -184,6 +208,16 @@ class Waiting:
             waiting._lines[template.band].setdefault(template.user, {})[kind] = line
         return waiting
 
+    def _by_age(self, band: Band, user: str) -> tuple[list[_Order], list[int]]:
+        """A user's requests of a band, the oldest first; and how much those before each of them weigh, at the end all of them."""
+        found = self._ages.get((band, user))
+        if found is None:
+            lines = self._lines[band].get(user, {})
+            entries = sorted((order, kind.weight) for kind, line in lines.items() for order in line)
+            found = ([order for order, _ in entries], [0, *accumulate(weight for _, weight in entries)])
+            self._ages[(band, user)] = found
+        return found
+
     def _kind(self, request: Request) -> _Kind:
         names = Names.of(request)
         alike = (request.shape, request.user, request.band, names)
@@ -199,6 +233,7 @@ class Turns:
 
     def __init__(self, users: Mapping[str, _Lines], use: Mapping[str, int]) -> None:
         self._use = {user: use.get(user, 0) for user in users}
+        self._skipped: set[Shape] = set()
         #: Of each user the heads of the lines, the oldest first, each with its line and its place in it. The number keeps heads
         #: apart that are equal: lines cannot be compared.
         self._heads: dict[str, list[tuple[int, str, int, _Kind, list[_Order], int]]] = {}
@@ -208,7 +243,6 @@ class Turns:
             self._heads[user] = [(*line[0], number, kind, line, 0) for number, (kind, line) in enumerate(lines.items())]
             heapq.heapify(self._heads[user])
             self._queue_up(user)
-        self._skipped: set[Shape] = set()
 
     def __iter__(self) -> "Turns":
         return self
@@ -237,10 +271,17 @@ class Turns:
         self._skipped.add(self._head[3].shape)
         self._queue_up(self._user)
 
+    def oldest(self, shape: Shape) -> datetime:
+        """Since when somebody waits for this who has not been served; not of a shape that is skipped."""
+        heads = (head for heads in (*self._heads.values(), [self._head]) for head in heads if head[3].shape == shape)
+        return EPOCH + min(at for at, *_ in heads) * MICROSECOND
+
     def _queue_up(self, user: str) -> None:
-        if self._heads[user]:
-            at, key, *_ = self._heads[user][0]
-            heapq.heappush(self._heap, (self._use[user], at, key, user))
+        heads = self._heads[user]
+        while heads and heads[0][3].shape in self._skipped:
+            heapq.heappop(heads)
+        if heads:
+            heapq.heappush(self._heap, (self._use[user], heads[0][0], heads[0][1], user))
 
 
 def use_by_band(live: Iterable[Placement]) -> dict[Band, dict[str, int]]:
@@ -259,17 +300,3 @@ def use_by_band(live: Iterable[Placement]) -> dict[Band, dict[str, int]]:
 
 def _order(request: Request) -> _Order:
     return ((request.submitted_at - EPOCH) // MICROSECOND, request.key)
-
-
-def _before(lines: _Lines, use: int, turn: int, order: _Order) -> int:
-    """How many of a user's requests come before one whose turn is at that use and that has this order."""
-    if use + sum(len(line) * kind.weight for kind, line in lines.items()) <= turn:
-        return sum(len(line) for line in lines.values())
-    count = 0
-    entries = heapq.merge(*([(each, kind.weight) for each in line] for kind, line in lines.items()), key=lambda entry: entry[0])
-    for each, weight in entries:
-        if (use, each) > (turn, order):
-            break
-        count += 1
-        use += weight
-    return count

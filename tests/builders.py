@@ -1,10 +1,13 @@
 """Builders: a test names what matters to it, and these fill in the rest."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from iris.constraints import TPU_NAME, TPU_WORKER_ID, Constraint, parse_constraint
+from iris.fleet import Fleet
 from iris.gangs import Placement, Request, Seat
-from iris.hosts import Host
+from iris.hosts import ClosedBy, Closure, Host
 from iris.jobs import JobSpec, TaskOutcome, TaskStatus
 from iris.liveness import Silent
 from iris.resources import Device, Resources, parse_device
@@ -46,15 +49,50 @@ def requests(*wants: Resources, **changes: Any) -> list[Request]:
     return [a_request(f"k{i}", wants=each, submitted_at=at(i), **changes) for i, each in enumerate(wants, start=1)]
 
 
-def a_placement(host: Host, holds: Resources | None = None, key: str = "held") -> Placement:
+def a_placement(host: Host, holds: Resources | None = None, key: str = "held", **changes: Any) -> Placement:
     """Somebody's placement on the host, in its present incarnation."""
-    return Placement(
-        key=key,
-        owner="another job",
-        task="another task",
-        resources=holds or some(cpu=1),
-        seats=(Seat(host.id, host.slice_id, host.incarnation),),
-    )
+    return a_gang_placement([host], holds, key, **changes)
+
+
+def a_gang_placement(hosts: Iterable[Host], holds: Resources | None = None, key: str = "held", **changes: Any) -> Placement:
+    """A placed gang with one task on each of the hosts, for longer than any rule cares about."""
+    settings = {"owner": "another job", "task": "another task", "placed_at": at(-100_000)} | changes
+    seats = tuple(Seat(host.id, host.slice_id, host.incarnation) for host in hosts)
+    return Placement(key=key, resources=holds or some(cpu=1), seats=seats, **settings)
+
+
+#: What each host of a slice offers.
+TPU_HOST = some(cpu=8, memory=32, disk=100, device="tpu:v5litepod-16:4")
+#: All the chips of one.
+CHIPS = some(cpu=1, device="tpu:v5litepod-16:4")
+
+
+def a_slice(name: str, hosts: int = 4, offers: Resources | None = None, **changes: Any) -> list[Host]:
+    """The hosts of a TPU slice: `NAME-0`, `NAME-1` and so on, by their worker ids."""
+    attributes = changes.pop("attributes", {})
+    return [
+        a_host(
+            f"{name}-{worker}",
+            offers or TPU_HOST,
+            **{"slice_id": name, "attributes": {TPU_NAME: name, TPU_WORKER_ID: worker} | attributes} | changes,
+        )
+        for worker in range(hosts)
+    ]
+
+
+def a_gang(key: str = "gang", tasks: int = 4, wants: Resources | None = None, **changes: Any) -> Request:
+    """A request for so many hosts of one slice, with all the chips of each."""
+    return a_request(key, wants or CHIPS, **{"tasks": tasks, "group_by": TPU_NAME} | changes)
+
+
+def a_fleet(*hosts: Host, cordoned: Iterable[str] = (), **changes: Any) -> Fleet:
+    """These hosts, some of them closed by an operator."""
+    return Fleet(hosts, {host: Closure(by=ClosedBy.CORDON) for host in cordoned}, **changes)
+
+
+def demands(*texts: str) -> tuple[Constraint, ...]:
+    """Constraints as people write them, a preferred one with a question mark before it."""
+    return tuple(parse_constraint(text.removeprefix("?"), preferred=text.startswith("?")) for text in texts)
 
 
 def a_spec(**changes: Any) -> JobSpec:

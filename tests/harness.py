@@ -6,8 +6,8 @@ On the time-skipping server (`time_skipping_cluster`) ten days pass in a moment,
    while somebody waits for a result, lets it jump on after that result: years, until the scheduler's workflow times out.)
 2. It does not jump while any activity is pending: programs end at once, or hold the clock until the test lets them end.
 3. It cannot list or count, so the activities that need that are played by `Couriers` and `Watch` below.
-4. A timer that fires while its workflow is about to cancel it wedges that workflow (temporalio/sdk-java#2606): such races are
-   tried on the dev server.
+4. A timer that fires, or an activity that ends, while its workflow is about to cancel it wedges that workflow
+   (temporalio/sdk-java#2606): such races are tried on the dev server.
 
 `dev_server_cluster` is the same cluster on Temporal's dev server, in real time, for what the other one cannot do.
 """
@@ -35,13 +35,18 @@ from temporalio.worker import Worker
 
 from iris import names
 from iris.activities import notices, outbox
+from iris.attempts import AttemptRecord
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord
 from iris.client.connection import IrisPlugin
+from iris.client.scheduling import configure
+from iris.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.gangs import Placement
 from iris.hosts import Host
-from iris.jobs import JobSpec, JobStatus, TaskOutcome, TaskStatus
+from iris.jobs import Coscheduling, JobSpec, JobStatus, TaskOutcome, TaskStatus
 from iris.liveness import Silent
+from iris.placement import Rules
+from iris.preemption import Eviction
 from iris.resources import Resources
 from iris.slices import SliceState, SliceStatus
 from iris.states import TaskState
@@ -52,16 +57,20 @@ from iris.workflows.job import JobWorkflow
 from iris.workflows.messages import (
     Answer,
     Ask,
+    Attempts,
     AutoscalerStart,
     Batch,
     ClusterRef,
     Envelope,
+    EvictionNotices,
     FleetReport,
     HostLost,
     HostReady,
     Keys,
     Message,
     Notices,
+    Reason,
+    Reasons,
     Release,
     RunTask,
     SchedulerStart,
@@ -73,7 +82,7 @@ from iris.workflows.messages import (
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.slice import SliceWorkflow
 from iris.workflows.task import TaskWorkflow
-from tests.builders import a_host, a_spec
+from tests.builders import a_host, a_spec, some
 
 WORKFLOWS = (JobWorkflow, TaskWorkflow, SliceWorkflow, SchedulerWorkflow, AutoscalerWorkflow)
 
@@ -240,6 +249,9 @@ class Couriers(notices.Couriers):
         self.away = False
         #: Placements that they were given to tell, as often as they were given them.
         self.given: list[Placement] = []
+        #: The same of evictions, and of new reasons for waiting.
+        self.evictions: list[Eviction] = []
+        self.reasons: list[Reason] = []
 
     @activity.defn
     async def tell_placed(self, notices: Notices) -> Keys:
@@ -247,6 +259,20 @@ class Couriers(notices.Couriers):
         if self.away:
             raise ApplicationError("the couriers are away")
         return await super().tell_placed(notices)
+
+    @activity.defn
+    async def tell_evicted(self, notices: EvictionNotices) -> Keys:
+        self.evictions.extend(notices.evictions)
+        if self.away:
+            raise ApplicationError("the couriers are away")
+        return await super().tell_evicted(notices)
+
+    @activity.defn
+    async def tell_reasons(self, reasons: Reasons) -> None:
+        self.reasons.extend(reasons.reasons)
+        if self.away:
+            raise ApplicationError("the couriers are away")
+        await super().tell_reasons(reasons)
 
     @activity.defn
     async def check_jobs(self, ref: ClusterRef) -> Keys:
@@ -297,7 +323,14 @@ class Cluster:
         await self._work(
             names.control_queue(self.name),
             workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
-            activities=[self.outbox.exchange, self.couriers.tell_placed, self.couriers.check_jobs, self.watch.observe_fleet],
+            activities=[
+                self.outbox.exchange,
+                self.couriers.tell_placed,
+                self.couriers.tell_evicted,
+                self.couriers.tell_reasons,
+                self.couriers.check_jobs,
+                self.watch.observe_fleet,
+            ],
         )
         await self._work(names.planner_queue(self.name), workflows=[SchedulerWorkflow, AutoscalerWorkflow])
         await self.client.start_workflow(
@@ -371,16 +404,41 @@ class Cluster:
     ) -> FakeHost:
         """A host's agent reports; a known host begins a new incarnation and keeps its program."""
         host = a_host(host_id, offers=offers, **changes)
-        if host_id in self.hosts:
-            self.hosts[host_id].host = host
-        else:
-            self.hosts[host_id] = FakeHost(host, program)
-            await self._work(names.host_queue(self.name, host_id), activities=[self.hosts[host_id].run_task])
+        await self._agent(host, program)
         await self.report(host)
         await self.until(lambda: self.offers(host))
         # Answered when its workflow task is over; a workflow that is terminated before stops the server's clock.
         await self.slice_status(host)
         return self.hosts[host_id]
+
+    async def join_slice(
+        self, name: str = "s1", size: int = 2, program: Program = succeeds, incarnation: str = "first", **changes: Any
+    ) -> list[FakeHost]:
+        """The agents of a slice's hosts report, the last worker first; known hosts begin a new incarnation."""
+        hosts = [
+            a_host(
+                f"{name}-w{worker}",
+                slice_id=name,
+                incarnation=incarnation,
+                address=f"10.0.0.{worker}",
+                attributes={TPU_NAME: name, TPU_WORKER_ID: worker},
+                **changes,
+            )
+            for worker in range(size)
+        ]
+        for host in reversed(hosts):
+            await self._agent(host, program)
+            await self.report(host, size)
+        await self.until(lambda: self.offers(*hosts))
+        await self.slice_status(hosts[0])
+        return [self.hosts[host.id] for host in hosts]
+
+    async def _agent(self, host: Host, program: Program) -> None:
+        if host.id in self.hosts:
+            self.hosts[host.id].host = host
+        else:
+            self.hosts[host.id] = FakeHost(host, program)
+            await self._work(names.host_queue(self.name, host.id), activities=[self.hosts[host.id].run_task])
 
     async def report(self, host: Host, size: int = 1) -> None:
         """As an agent does that is ready: its slice's workflow is told, and started if there is none."""
@@ -397,9 +455,10 @@ class Cluster:
             start_signal_args=[HostReady(host=host)],
         )
 
-    async def offers(self, host: Host) -> bool:
-        """Whether the scheduler counts on this incarnation of the host."""
-        return host in [view.host for view in (await self.snapshot()).hosts]
+    async def offers(self, *hosts: Host) -> bool:
+        """Whether the scheduler counts on this incarnation of each host."""
+        known = [view.host for view in (await self.snapshot()).hosts]
+        return all(host in known for host in hosts)
 
     async def lose(self, host: Host, reason: str = "host was unplugged") -> None:
         """The host's slice is told that it is gone."""
@@ -443,6 +502,10 @@ class Cluster:
         whole = all(view.free == view.host.resources.amounts() and not view.running for view in shown.hosts)
         return whole and shown.waiting == 0 and shown.running == 0
 
+    async def rules(self, **changes: Any) -> None:
+        """An operator gives the scheduler these rules; else victims are evicted after two minutes."""
+        await configure(self.users, Rules(**changes))
+
     # Jobs.
 
     async def submit(self, name: str = "train", **asked: Any) -> str:
@@ -452,6 +515,15 @@ class Cluster:
 
     async def cancel(self, job: str, reason: str = "") -> None:
         await self.job(job).cancel(reason=reason)
+
+    async def gang(self, name: str = "train", tasks: int = 2, groups: int = 1, **asked: Any) -> str:
+        """The id of a new job whose tasks go together, each on a host of its own."""
+        together = Coscheduling(group_by=TPU_NAME, groups=groups)
+        return await self.submit(name, **({"replicas": tasks, "coscheduling": together, "resources": some(cpu=4)} | asked))
+
+    async def attempts(self, handle: WorkflowHandle[Any, Any]) -> tuple[AttemptRecord, ...]:
+        """What became of every attempt of a job or a task."""
+        return (await handle.query("attempts", result_type=Attempts)).attempts
 
     def job(self, job: str) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(names.job_workflow(self.name, job))
@@ -477,7 +549,8 @@ class Cluster:
     async def _waits(self, job: str, attempt: int) -> bool:
         status = await self.status(job)
         waiting = [task for task in status.tasks if task.state is TaskState.PENDING and task.attempt == attempt]
-        return bool(status.reason) and len(waiting) == len(status.tasks) <= (await self.snapshot()).waiting
+        requests = {task.key for task in status.tasks}  # the tasks of a gang have one together
+        return bool(status.reason) and len(waiting) == len(status.tasks) and len(requests) <= (await self.snapshot()).waiting
 
     async def end(self, job: str, within: timedelta = timedelta(0)) -> JobStatus:
         """The job's status after its end; one that must wait for something due needs that time to pass."""

@@ -1,223 +1,366 @@
-"""The scheduler's book under everything that delivery can do to its messages.
+"""The scheduler's book under everything that delivery can do to its messages, and operators and users to what is in it.
 
-What is known of delivery: every message comes at least once, any message may come again at any time, and asks and releases may
-overtake each other. A slice speaks in order (its word of a host's next life follows that of the one before), but any of its words
-may be repeated later. At any moment the book may be written down and read again, as continue-as-new does.
+What is known of delivery: every message of a job or slice comes at least once, any may come again at any time, and those of one
+job may overtake each other. A slice speaks in order (its word of a host's next life follows that of the one before), but any of
+its words may be repeated later. Operators are answered, and say a thing once. At any moment the book may be written down and
+read again, as continue-as-new does.
+
+The story keeps a second, simple book beside the real one, and holds the real one against it after every step.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
+from iris.constraints import SCALE_GROUP, TPU_WORKER_ID
+from iris.gangs import Placement, Request
+from iris.hosts import ClosedBy, Closure, Host
 from iris.jobs import Band
-from iris.ledger import Ledger, LedgerState
-from iris.refusals import RefusalCode
-from iris.resources import Resources
-from tests.builders import a_host, a_request, at, some
+from iris.ledger import STRIKES, Ledger, LedgerState, Settled
+from iris.placement import Rules
+from iris.refusals import INFEASIBLE, RefusalCode
+from tests.builders import a_host, a_request, at
+from tests.small_world import GROUPS, HOSTS, SLICES, WANTS, Message, Wants, has_room, seen, taken
 
-Message = Callable[[Ledger], None]
-
-#: Three machines in two slices: one of each kind.
-MACHINES = {
-    "cpu": ("s1", some(cpu=2, memory=4, disk=10)),
-    "gpu": ("s1", some(cpu=4, memory=4, disk=10, device="gpu:H100:4")),
-    "tpu": ("s2", some(cpu=2, memory=2, disk=10, device="tpu:v5litepod-4:4")),
-}
-SHAPES = (
-    some(cpu=1),
-    some(cpu=0.5, memory=3),
-    some(cpu=1, device="gpu:H100:2"),
-    some(cpu=1, memory=1, device="tpu:auto:4"),
-    some(cpu=0, disk=7),
-    some(cpu=1, device="gpu:A100:1"),
-    some(cpu=64),
-)
+BANDS = st.sampled_from(Band)
+HAPPENS = ("new life", "lost", "down")
+#: None: open it.
+DOES = (ClosedBy.CORDON, ClosedBy.DRAIN, None, None)
 
 
 class Delivery(RuleBasedStateMachine):
-    """Jobs, slices and a post that repeats and reorders, against one book."""
+    """Jobs, slices, operators, and a post that repeats and reorders, against one book."""
 
     messages = Bundle("messages")
-    unreleased = Bundle("unreleased")
+    keys = Bundle("keys")
 
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger()
-        self.lives = dict.fromkeys(MACHINES, 0)
-        self.sent_keys = 0
-        #: What the book has been told, kept here a second time as plain sets.
-        self.asked: dict[str, Message] = {}
+        self.now = at(0)
+        self.clock = 0
+        self.lives = dict.fromkeys(SLICES, 0)
+        # The second book: what has arrived, as plain sets and numbers.
+        self.asked: dict[str, Request] = {}
+        self.asks: dict[str, Message] = {}
+        self.said_at: dict[str, datetime] = {}
+        self.band: dict[str, Band] = {}
+        self.held: set[str] = set()
+        self.seated: dict[str, list[str]] = {}
         self.released: set[str] = set()
-        self.ended: set[tuple[str, str]] = set()
         self.orphaned: set[str] = set()
+        self.ended: set[tuple[str, str]] = set()
+        self.closed: dict[str, ClosedBy] = {}
+        self.strikes: Counter[str] = Counter()
+        self.paused: set[str | None] = set()
+        self.going: set[str] = set()
 
     # What jobs do.
 
-    @rule(target=unreleased, shape=st.sampled_from(SHAPES), band=st.sampled_from(Band), second=st.integers(0, 3))
-    def a_job_asks(self, shape: Resources, band: Band, second: int) -> tuple[str, Message]:
-        self.sent_keys += 1
-        key = f"k{self.sent_keys}"
-        request = a_request(key, wants=shape, band=band, submitted_at=at(second))
+    @rule(target=keys, asks=st.lists(st.tuples(st.sampled_from(WANTS), st.sampled_from("ab"), BANDS), min_size=1, max_size=4))
+    def jobs_ask(self, asks: list[tuple[Wants, str, Band]]) -> Any:
+        keys = [self._asks(*ask) for ask in asks]
+        self._settle()
+        return multiple(*keys)
 
-        def ask(ledger: Ledger) -> None:
-            ledger.ask(request)
-            self.asked[key] = ask
-            self.orphaned.discard(key)
+    @rule(target=messages, key=keys)
+    def an_ask_is_posted_again(self, key: str) -> Message:
+        return self.asks[key]
 
-        return key, ask
+    @rule(target=messages, key=keys, band=BANDS, held=st.booleans(), late=st.booleans())
+    def a_user_wishes_something(self, key: str, band: Band, held: bool, late: bool) -> Message:
+        self.clock += 1
+        said_at = at(self.clock)
 
-    @rule(target=messages, sent=unreleased)
-    def its_ask_is_posted(self, sent: tuple[str, Message]) -> Message:
-        return sent[1]
+        def amend() -> None:
+            if self._known(key) and said_at >= self.said_at.get(key, said_at):
+                self.said_at[key], self.band[key] = said_at, band
+                if key not in self.ledger.live:
+                    (self.held.add if held else self.held.discard)(key)
+            self.ledger.amend(key, band, held=held, said_at=said_at)
 
-    @rule(target=messages, sent=consumes(unreleased))
-    def it_releases_or_withdraws(self, sent: tuple[str, Message]) -> Message:
-        key, ask = sent
+        if not late:
+            amend()
+        return amend
 
-        def release(ledger: Ledger) -> None:
-            ledger.forget(key)
+    @rule(target=messages, key=consumes(keys), spoilt=st.sampled_from([0, 0, 1, 4]), ran=st.booleans(), late=st.booleans())
+    def an_attempt_ends(self, key: str, spoilt: int, ran: bool, late: bool) -> Any:
+        spoilt_by = self.seated.get(key, [])[:spoilt]
+
+        def release() -> None:
+            placement = self.ledger.live.get(key)
+            if key not in self.released:
+                for host in {seat.host_id for seat in placement.seats} - set(spoilt_by) if placement and ran else ():
+                    del self.strikes[host]
+                for host in spoilt_by:
+                    self.strikes[host] += 1
+                    if self.strikes[host] >= STRIKES:
+                        self.closed.setdefault(host, ClosedBy.QUARANTINE)
             self.released.add(key)
+            self.going.discard(key)
+            self.ledger.forget(key, spoilt_by, ran=ran)
 
-        return multiple(ask, release)
+        if not late:
+            release()
+        return multiple(self.asks[key], release)
 
     # What slices do.
 
     @initialize(target=messages)
-    def all_machines_come_up(self) -> Message:
-        return multiple(*[self._comes_up(machine) for machine in MACHINES])
+    def all_slices_come_up(self) -> Any:
+        return multiple(*[self._comes_up(name) for name in SLICES])
 
-    @rule(target=messages, machine=st.sampled_from(sorted(MACHINES)))
-    def a_machine_starts_a_new_life(self, machine: str) -> Message:
-        return self._comes_up(machine)
+    @rule(target=messages, name=st.sampled_from(sorted(SLICES)), worker=st.integers(0, 2), happens=st.sampled_from(HAPPENS))
+    def something_happens_to_a_slice(self, name: str, worker: int, happens: str) -> Message:
+        if happens == "new life":
+            return self._comes_up(name)
+        size = SLICES[name][0]
+        there = range(size) if happens == "down" else [worker % size]
+        lives = [(f"{name}-{each}", f"life {self.lives[name]}") for each in there]
+        return lambda: self._end(lives, lambda: self.ledger.slice_down(lives))
 
-    @rule(target=messages, machine=st.sampled_from(sorted(MACHINES)))
-    def a_machine_dies(self, machine: str) -> Message:
-        incarnation = f"life {self.lives[machine]}"
+    # What operators do.
 
-        def lost(ledger: Ledger) -> None:
-            self._ends(machine, incarnation)
-            ledger.host_lost(machine, incarnation)
+    @rule(does=st.sampled_from(DOES), host_id=st.sampled_from(HOSTS))
+    def an_operator_acts_on_a_host(self, does: ClosedBy | None, host_id: str) -> None:
+        if does is None:
+            self.closed.pop(host_id, None)
+            del self.strikes[host_id]
+            self.ledger.open(host_id)
+            return
+        self.closed[host_id] = does
+        self.ledger.close(host_id, Closure(by=does))
+        if does is ClosedBy.DRAIN:
+            there = {key for key, each in self.ledger.live.items() if host_id in [seat.host_id for seat in each.seats]}
+            told = [each.key for each in self.ledger.evict(host_id, "drained")]
+            assert sorted(told) == sorted(there - self.going)
+            self.going |= there
 
-        return lost
-
-    @rule(target=messages, slice_id=st.sampled_from(["s1", "s2"]))
-    def a_slice_goes_down(self, slice_id: str) -> Message:
-        lives = [(host.id, host.incarnation) for host in self.ledger.hosts.values() if host.slice_id == slice_id]
-
-        def down(ledger: Ledger) -> None:
-            for machine, incarnation in lives:
-                self._ends(machine, incarnation)
-            ledger.slice_down(lives)
-
-        down(self.ledger)
-        return down
+    @rule(group=st.sampled_from([None, *GROUPS]), pauses=st.booleans(), preemption=st.booleans())
+    def an_operator_acts_on_the_cluster(self, group: str | None, pauses: bool, preemption: bool) -> None:
+        self.ledger.rules = Rules(preemption=preemption)
+        if pauses:
+            self.paused.add(group)
+            self.ledger.pause("maintenance", group)
+        else:
+            for each in list(self.paused):
+                self.ledger.resume(each)
+            self.paused.clear()
 
     # What the post, the server and the scheduler do.
 
-    @rule(message=messages)
-    def any_message_arrives_once_more(self, message: Message) -> None:
-        message(self.ledger)
-
-    @rule(batch=st.lists(messages, max_size=6))
-    def a_batch_arrives_and_a_pass_follows(self, batch: list[Message]) -> None:
+    @rule(batch=st.lists(messages, max_size=6), passed=st.sampled_from([0, 130, 700]))
+    def messages_arrive_once_more_and_a_pass_follows(self, batch: list[Message], passed: int) -> None:
         for message in batch:
-            message(self.ledger)
+            message()
+        self.now += timedelta(seconds=passed)
         self._settle()
 
-    @rule()
-    def a_pass_runs(self) -> None:
-        self._settle()
+    @rule(message=messages, passed=st.sampled_from([1, 130, 700]))
+    def a_pass_stops_at_its_limit(self, message: Message, passed: int) -> None:
+        message()
+        self.now += timedelta(seconds=passed)
+        assert len(self._settle(most=1).placed) <= 1
 
     @rule()
     def the_scheduler_continues_as_new(self) -> None:
         before = self.ledger
         self.ledger = Ledger(LedgerState.model_validate_json(before.state().model_dump_json()))
-        assert self.ledger.settle() == before.settle(), "the next run decides otherwise than this one would have"
+        assert seen(self.ledger) == seen(before)
+        expected = before.settle(self.now)
+        assert self._settle() == expected, "the next run decides otherwise than this one would have"
+        assert seen(self.ledger) == seen(before)
+        assert [self.ledger.explain(key) for key in self.asks] == [before.explain(key) for key in self.asks]
 
-    @rule()
-    def everybody_gives_up_and_every_ask_arrives_once_more(self) -> None:
-        for key in self.asked:
+    @rule(wants=st.sampled_from(WANTS), band=BANDS)
+    def somebody_asks_what_would_happen(self, wants: Wants, band: Band) -> None:
+        before = self.ledger.state()
+        request = a_request("what if", **wants, band=band, submitted_at=at(4))
+        told = self.ledger.forecast(request, self.now)
+        assert self.ledger.state() == before
+        assert bool(told.hosts) is (told.refusal is None)
+        assert (told.never is None) is has_room(request, self.ledger.hosts.values(), ())
+
+    def teardown(self) -> None:
+        """At the end everybody gives up, and every ask arrives once more: nobody may hold or want anything then."""
+        for key in self.asks:
             self.ledger.forget(key)
-            self.released.add(key)
-        for ask in list(self.asked.values()):
-            ask(self.ledger)
-        self._settle()
-        assert not self.ledger.live, "somebody still holds something"
-        assert not self.ledger.queue, "somebody still waits"
+        for ask in self.asks.values():
+            ask()
+        assert not self.ledger.settle(self.now).placed
+        assert not self.ledger.live
+        assert not self.ledger.demand()
+        assert not len(self.ledger.held)
 
     # What has to hold, always.
 
     @invariant()
     def no_host_is_given_away_twice(self) -> None:
         for host in self.ledger.hosts.values():
-            held = [each.resources for each in self.ledger.live.values() if each.host_id == host.id]
-            offered = host.resources
-            assert sum(each.cpu_millis for each in held) <= offered.cpu_millis
-            assert sum(each.memory_bytes for each in held) <= offered.memory_bytes
-            assert sum(each.disk_bytes for each in held) <= offered.disk_bytes
-            assert sum(each.device.count for each in held if each.device) <= (offered.device.count if offered.device else 0)
+            free = [has - used for has, used in zip(host.resources.vector, taken(host, self.ledger.live.values()), strict=True)]
+            assert min(free) >= 0, f"{host.id} is short: {free}"
 
     @invariant()
-    def nobody_waits_and_holds(self) -> None:
-        assert not self.ledger.live.keys() & self.ledger.queue.keys()
+    def a_key_waits_or_is_held_or_has_hosts(self) -> None:
+        times = Counter([*self.ledger.waiting.keys(), *self.ledger.held.keys(), *self.ledger.live])
+        assert set(times.values()) <= {1}
+        assert not self.released & times.keys(), "what was given back came back"
+        assert self.asked.keys() - self.released - self.orphaned <= times.keys(), "somebody who asked is forgotten"
+        assert set(self.ledger.held.keys()) == self.held & times.keys()
+        assert all(request.band is self.band[request.key] for request in [*self.ledger.waiting, *self.ledger.held])
 
     @invariant()
-    def what_was_given_back_stays_given_back(self) -> None:
-        assert not self.released & (self.ledger.live.keys() | self.ledger.queue.keys())
+    def only_those_who_wait_are_demand(self) -> None:
+        counted = Counter(request.shape for request in self.ledger.waiting)
+        assert self.ledger.demand() == counted
 
     @invariant()
-    def nothing_is_placed_on_a_host_that_is_gone_or_in_a_life_that_is_over(self) -> None:
+    def hosts_are_closed_by_whom_they_were_closed(self) -> None:
+        assert {host: closure.by for host, closure in self.ledger.closed.items()} == self.closed
+
+    @invariant()
+    def every_placement_has_a_host_in_a_life_that_is_not_over(self) -> None:
         there = {(host.id, host.incarnation) for host in self.ledger.hosts.values()}
-        used = {(placement.host_id, placement.incarnation) for placement in self.ledger.live.values()}
-        assert used <= there
         assert not there & self.ended
+        for placement in self.ledger.live.values():
+            assert any((seat.host_id, seat.incarnation) in there for seat in placement.seats)
 
     @invariant()
-    def nobody_who_asked_is_forgotten(self) -> None:
-        known = self.ledger.live.keys() | self.ledger.queue.keys()
-        assert self.asked.keys() - self.released - self.orphaned <= known
-
-    @invariant()
-    def every_key_has_an_explanation(self) -> None:
-        for key in self.asked:
-            refusal = self.ledger.explain(key)
-            assert refusal.message
-            assert (refusal.code is RefusalCode.UNKNOWN) is (key not in self.ledger.queue)
+    def every_reason_is_the_true_one(self) -> None:
+        for key in self.asks:
+            code = self.ledger.explain(key).code
+            request = self.ledger.waiting.get(key)
+            if request is not None:
+                assert code in self._true_reasons(request), key
+            else:
+                assert code is (RefusalCode.HELD if key in self.ledger.held else RefusalCode.UNKNOWN)
 
     # The story's own book-keeping.
 
-    def _comes_up(self, machine: str) -> Message:
-        self.lives[machine] += 1
-        slice_id, offers = MACHINES[machine]
-        host = a_host(machine, offers, slice_id=slice_id, incarnation=f"life {self.lives[machine]}")
+    def _known(self, key: str) -> bool:
+        return key in self.ledger.live or key in self.ledger.waiting or key in self.ledger.held
 
-        def up(ledger: Ledger) -> None:
-            before = ledger.hosts.get(machine)
-            if before is not None and before.incarnation != host.incarnation and (host.id, host.incarnation) not in self.ended:
-                self._ends(before.id, before.incarnation)
-            ledger.hosts_up([host])
+    def _asks(self, wants: Wants, user: str, band: Band) -> str:
+        key = f"{user}/job:{len(self.asks)}@1/run"
+        request = a_request(key, **wants, user=user, band=band, submitted_at=self.now)
 
-        up(self.ledger)
+        def ask() -> None:
+            if not self._known(key) and key not in self.released:
+                self.asked[key] = request
+                self.band[key] = band
+                self.held.discard(key)
+                self.orphaned.discard(key)
+            self.ledger.ask(request)
+
+        self.asks[key] = ask
+        ask()
+        return key
+
+    def _comes_up(self, name: str) -> Message:
+        self.lives[name] += 1
+        size, offers, says = SLICES[name]
+        incarnation = f"life {self.lives[name]}"
+        hosts = [
+            a_host(f"{name}-{n}", offers, slice_id=name, incarnation=incarnation, attributes={**says, TPU_WORKER_ID: n})
+            for n in range(size)
+        ]
+
+        def up() -> None:
+            coming = [host for host in hosts if (host.id, host.incarnation) not in self.ended]
+            before = [self.ledger.hosts[host.id] for host in coming if host.id in self.ledger.hosts]
+            superseded = [(host.id, host.incarnation) for host in before if host.incarnation != incarnation]
+            self._end(superseded, lambda: self.ledger.hosts_up(hosts))
+            assert all(self.ledger.hosts[host.id] == host for host in coming)
+
+        up()
         return up
 
-    def _ends(self, host_id: str, incarnation: str) -> None:
-        """A life is about to be over; what is placed there loses its host and has to ask again."""
-        self.ended.add((host_id, incarnation))
-        for key, placement in self.ledger.live.items():
-            if (placement.host_id, placement.incarnation) == (host_id, incarnation):
-                self.orphaned.add(key)
+    def _end(self, lives: list[tuple[str, str]], entry: Message) -> None:
+        """Lives end by this entry; whoever has no host left afterwards has to ask again."""
+        self.ended.update(lives)
+        before = dict(self.ledger.live)
+        entry()
+        gone = {
+            key
+            for key, placement in before.items()
+            if all((seat.host_id, seat.incarnation) in self.ended for seat in placement.seats)
+        }
+        assert before.keys() - self.ledger.live.keys() == gone
+        self.orphaned |= gone
+        self.going -= gone
 
-    def _settle(self) -> None:
-        """One pass; whoever is left after it waits for a reason that is not "there is room"."""
-        waiting = set(self.ledger.queue)
-        placed = {placement.key for placement in self.ledger.settle()}
-        assert placed <= waiting
-        assert self.ledger.queue.keys() == waiting - placed
-        assert RefusalCode.QUEUED not in {self.ledger.explain(key).code for key in self.ledger.queue}
+    def _open_hosts(self) -> list[Host]:
+        return [
+            host
+            for host in self.ledger.hosts.values()
+            if host.id not in self.closed and str(host.attributes.get(SCALE_GROUP)) not in self.paused
+        ]
+
+    def _true_reasons(self, request: Request) -> set[RefusalCode]:
+        """By trying every host, in the order in which the reasons are asked for."""
+        live = list(self.ledger.live.values())
+        if None in self.paused:
+            return {RefusalCode.PAUSED}
+        if not has_room(request, self.ledger.hosts.values(), ()):
+            return set(INFEASIBLE)
+        if not has_room(request, self._open_hosts(), ()):
+            return {RefusalCode.CLOSED}
+        if has_room(request, self._open_hosts(), live):
+            return {RefusalCode.QUEUED, RefusalCode.KEPT}
+        if self.going and has_room(request, self._open_hosts(), [each for each in live if each.key not in self.going]):
+            return {RefusalCode.EVICTING}
+        return {RefusalCode.BUSY}
+
+    def _settle(self, most: int | None = None) -> Settled:
+        """One pass, and what has to be true of it."""
+        ledger = self.ledger
+        waited = set(ledger.waiting.keys())
+        settled = ledger.settle(self.now, most)
+        placed = {placement.key for placement in settled.placed}
+        assert placed <= waited
+        assert set(ledger.waiting.keys()) == waited - placed
+        assert None not in self.paused or not (placed or settled.evicted)
+        for placement in settled.placed:
+            assert ledger.live[placement.key] == placement
+            self._is_whole(placement)
+            self.seated[placement.key] = [seat.host_id for seat in placement.seats]
+        for eviction in settled.evicted:
+            victim = ledger.live[eviction.key]
+            assert ledger.rules.preemption
+            assert eviction.key not in self.going, "told twice"
+            assert any(request.band.rank < victim.band.rank for request in ledger.waiting)
+            assert victim.placed_at is not None
+            assert self.now - victim.placed_at >= ledger.rules.min_run_time
+            self.going.add(eviction.key)
+        codes = {ledger.explain(request.key).code for request in ledger.waiting}
+        assert RefusalCode.QUEUED not in codes or settled.stopped, "there is room, and nobody was given it"
+        assert RefusalCode.EVICTING in codes or not settled.evicted, "somebody was evicted for nobody"
+        assert settled.again_at is None or self.now < settled.again_at <= self.now + ledger.rules.min_run_time
+        return settled
+
+    def _is_whole(self, placement: Placement) -> None:
+        """As many different hosts as tasks, each open and suitable, in equal groups that share the attribute."""
+        request = self.asked[placement.key]
+        hosts = [self.ledger.hosts[seat.host_id] for seat in placement.seats]
+        assert len({host.id for host in hosts}) == request.tasks == len(hosts)
+        assert {host.id for host in hosts} <= {host.id for host in self._open_hosts()}
+        assert [seat.incarnation for seat in placement.seats] == [host.incarnation for host in hosts]
+        assert placement.band is self.band[placement.key]
+        for host in hosts:
+            assert all(each.preferred or each.holds(host.facts) for each in request.constraints)
+        if request.group_by is not None:
+            each = request.tasks // request.groups
+            values = [host.facts[request.group_by] for host in hosts]
+            assert [seat.group for seat in placement.seats] == [place // each for place in range(request.tasks)]
+            assert len({*zip(values, [seat.group for seat in placement.seats], strict=True)}) == request.groups == len({*values})
 
 
 # Each example is a story of up to fifty steps.
 TestDelivery = Delivery.TestCase
-TestDelivery.settings = settings(max_examples=300, stateful_step_count=50, deadline=None, print_blob=True)
+TestDelivery.settings = settings(
+    max_examples=100, stateful_step_count=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)

@@ -1,272 +1,202 @@
-"""What the scheduling pass never does, whatever hosts, work and queue it is given. Capacity is worked out anew here, by hand."""
+"""What the scheduling pass never does, whatever hosts, work and queue it is given. Everything is worked out anew by the oracle."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iris.fleet import Fleet
 from iris.gangs import Placement, Request
-from iris.hosts import Host
-from iris.placement import place
-from iris.refusals import Refusal, RefusalCode, explain
-from iris.resources import Device, Resources
+from iris.jobs import Band
+from iris.placement import Pass, Rules, place
+from iris.waiting import Waiting
 from tests.builders import a_request, at, some
-from tests.strategies import CHEAP, fleets, queues
+from tests.oracle import amounts, could_serve, fits, free_on, groups_of, left_of, takes, use_of
+from tests.strategies import CHEAP, PATIENT, Situation, situations
 
-SOME = settings(CHEAP, max_examples=120)
+MANY = settings(CHEAP, max_examples=400)
 
-Amounts = dict[str, int]
-
-
-def turn(request: Request) -> tuple[int, datetime, str]:
-    """Who comes before whom, as the design says: band, then submission, then the key."""
-    return (["production", "interactive", "batch"].index(request.band), request.submitted_at, request.key)
+#: Of two requests submitted at the seconds 0 to 5, here some have waited for too long and some have not.
+SOON, HASTY = at(6), Rules(patience=timedelta(seconds=3))
 
 
-def amounts(resources: Resources) -> Amounts:
-    return {
-        "cpu": resources.cpu_millis,
-        "memory": resources.memory_bytes,
-        "disk": resources.disk_bytes,
-        "device": resources.device.count if resources.device else 0,
-    }
+def after(situation: Situation, rules: Rules = PATIENT, queue: Sequence[Request] | None = None, most: int | None = None) -> Pass:
+    """A pass over these, or over another queue."""
+    return place(situation.fleet, situation.live, Waiting(situation.queue if queue is None else queue), SOON, rules, most)
 
 
-def free_on(host: Host, placements: Iterable[Placement]) -> Amounts:
-    """What the placements of this life of the host leave of it."""
-    free = amounts(host.resources)
-    for placement in placements:
-        if (placement.host_id, placement.incarnation) == (host.id, host.incarnation):
-            free = {name: free[name] - amount for name, amount in amounts(placement.resources).items()}
-    return free
+def turn(request: Request, placed: Sequence[Placement]) -> tuple[int, int, datetime, str]:
+    """Who comes before whom, as the design says: band, use of the user, submission, key."""
+    rank = request.band.rank
+    return (rank, use_of(request.user, rank, placed), request.submitted_at, request.key)
 
 
-def matches(wanted: Device, offered: Device | None) -> bool:
-    variants = wanted.variant.lower().split(",")
-    return offered is not None and offered.kind is wanted.kind and (variants == ["auto"] or offered.variant.lower() in variants)
+@MANY
+@given(situations(), st.sampled_from([PATIENT, HASTY]))
+def test_no_host_is_given_away_twice(situation: Situation, rules: Rules) -> None:
+    """On no host and in no dimension is more given than there is, also where what runs has less than it was promised."""
+    placed = after(situation, rules).placed
+
+    for host in situation.fleet.hosts:
+        before = free_on(host, situation.live)
+        for name, amount in free_on(host, [*situation.live, *placed]).items():
+            assert amount >= 0 or amount == before[name]
 
 
-def right_kind(host: Host, wanted: Resources) -> bool:
-    if wanted.device is None:
-        return host.resources.device is None or host.accept_cpu_jobs
-    return matches(wanted.device, host.resources.device)
+@MANY
+@given(situations(), st.sampled_from([PATIENT, HASTY]))
+def test_a_gang_is_placed_whole_on_hosts_that_suit_it_or_not_at_all(situation: Situation, rules: Rules) -> None:
+    """As many hosts as tasks, all different, alive, open, of the right kind, meeting every required constraint; in as many groups
+    as were asked for, evenly, the tasks of each in the order of its workers."""
+    asked = {request.key: request for request in situation.queue}
+    there = {(host.id, host.incarnation, host.slice_id): host for host in situation.fleet.hosts}
 
-
-def lacking(wanted: Resources, free: Amounts) -> set[str]:
-    """The dimensions of which more is wanted than there is."""
-    return {name for name, amount in amounts(wanted).items() if amount > free[name]}
-
-
-def takes(host: Host, wanted: Resources, placements: Iterable[Placement]) -> bool:
-    return right_kind(host, wanted) and not lacking(wanted, free_on(host, placements))
-
-
-def left_of(queue: Sequence[Request], placed: Sequence[Placement]) -> list[Request]:
-    keys = {placement.key for placement in placed}
-    return [request for request in queue if request.key not in keys]
-
-
-@st.composite
-def situations(draw: st.DrawFn) -> tuple[list[Host], list[Placement], list[Request]]:
-    """Hosts, what runs on them (some of it in lives that are over), and who waits."""
-    hosts = draw(fleets())
-    live = [
-        placement if draw(st.booleans()) else placement.model_copy(update={"incarnation": "an earlier one"})
-        for placement in place(hosts, [], draw(queues(prefix="held")))
-    ]
-    return hosts, live, draw(queues())
-
-
-@CHEAP
-@given(situations())
-def test_no_host_is_given_away_twice(situation: tuple[list[Host], list[Placement], list[Request]]) -> None:
-    """On no host and in no dimension is more held than there is."""
-    hosts, live, queue = situation
-
-    placed = place(hosts, live, queue)
-
-    for host in hosts:
-        assert min(free_on(host, [*live, *placed]).values()) >= 0
-
-
-@CHEAP
-@given(situations())
-def test_every_placement_is_of_a_waiting_request_on_a_host_of_its_kind(
-    situation: tuple[list[Host], list[Placement], list[Request]],
-) -> None:
-    """Each at most once, with what it asked for, on a host that is there, in its present life."""
-    hosts, live, queue = situation
-    asked = {request.key: request for request in queue}
-    there = {(host.id, host.incarnation, host.slice_id): host for host in hosts}
-
-    placed = place(hosts, live, queue)
+    placed = after(situation, rules).placed
 
     assert len({placement.key for placement in placed}) == len(placed)
     for placement in placed:
         request = asked[placement.key]
-        assert (placement.owner, placement.task, placement.resources) == (request.owner, request.task, request.resources)
-        assert right_kind(there[placement.host_id, placement.incarnation, placement.slice_id], request.resources)
+        assert (placement.owner, placement.task, placement.user) == (request.owner, request.task, request.user)
+        assert (placement.resources, placement.band, placement.placed_at) == (request.resources, request.band, SOON)
+        hosts = [there[seat.host_id, seat.incarnation, seat.slice_id] for seat in placement.seats]
+        assert len({host.id for host in hosts}) == len(hosts) == request.tasks
+        assert all(could_serve(host, request) and situation.fleet.closed(host) is None for host in hosts)
+        if request.group_by is not None:
+            each = request.tasks // request.groups
+            assert [seat.group for seat in placement.seats] == [group for group in range(request.groups) for _ in range(each)]
+            groups = groups_of(hosts, request)
+            assert [len(members) for members in groups.values()] == [each] * request.groups
+            assert [host for members in groups.values() for host in members] == hosts
 
 
-@CHEAP
+@MANY
 @given(situations())
-def test_nobody_is_left_waiting_who_fits_somewhere(situation: tuple[list[Host], list[Placement], list[Request]]) -> None:
-    """A pass is complete: after it there is no host with room for anyone left, so no wake-up is ever missed."""
-    hosts, live, queue = situation
+def test_nobody_is_left_waiting_who_fits(situation: Situation) -> None:
+    """A pass is complete: after it there is no room for anyone left, so no wake-up is ever missed."""
+    placed = after(situation).placed
 
-    placed = place(hosts, live, queue)
-
-    for request in left_of(queue, placed):
-        assert not any(takes(host, request.resources, [*live, *placed]) for host in hosts)
+    for request in left_of(situation.queue, placed):
+        assert not fits(situation.fleet, request, [*situation.live, *placed])
 
 
-@CHEAP
+@MANY
 @given(situations())
-def test_among_equals_the_first_to_come_is_the_first_served(
-    situation: tuple[list[Host], list[Placement], list[Request]],
-) -> None:
-    """Of one shape and band, those placed are exactly the ones that came first; nobody is overtaken by their twin."""
-    hosts, live, queue = situation
+def test_whoever_fits_but_waits_does_so_for_a_gang_that_has_waited_too_long(situation: Situation) -> None:
+    """Hosts are kept only for somebody who still waits, for longer than patience allows, and could run there; nobody else who
+    fits without them is left waiting, and no stronger band ever waits for a weaker one."""
+    done = after(situation, HASTY)
+    left = left_of(situation.queue, done.placed)
+    hosts = situation.fleet.hosts
+    overdue = [request for request in left if SOON - request.submitted_at > HASTY.patience]
 
-    placed = {placement.key for placement in place(hosts, live, queue)}
+    for number, shape in done.rooms.kept.items():
+        assert any(request.shape == shape and could_serve(hosts[number], request) for request in overdue)
+    for request in left:
+        mine = [each for each in overdue if each.band.rank <= request.band.rank and each.shape != request.shape]
+        shapes = {each.shape for each in mine}
+        kept = {hosts[number].id for number, shape in done.rooms.kept.items() if shape in shapes}
+        assert not fits(situation.fleet, request, [*situation.live, *done.placed], without=kept)
+
+
+@MANY
+@given(situations(), st.sampled_from([PATIENT, HASTY]))
+def test_among_equals_the_first_to_come_is_the_first_served(situation: Situation, rules: Rules) -> None:
+    """Of one shape, band and user, those placed are exactly the ones that came first; nobody is overtaken by their twin."""
+    placed = {placement.key for placement in after(situation, rules).placed}
 
     def kind(request: Request) -> str:
-        return f"{request.band} {request.resources!r}"
+        return f"{request.band} {request.user} {request.shape!r}"
 
-    for _, equals in groupby(sorted(queue, key=kind), key=kind):
-        served = [request.key in placed for request in sorted(equals, key=turn)]
+    for _, equals in groupby(sorted(situation.queue, key=kind), key=kind):
+        served = [request.key in placed for request in sorted(equals, key=lambda each: (each.submitted_at, each.key))]
         assert served == sorted(served, reverse=True)
 
 
-@SOME
-@given(situations(), st.integers(0, 15))
-def test_whoever_comes_later_changes_nothing_for_those_before(
-    situation: tuple[list[Host], list[Placement], list[Request]], cut: int
-) -> None:
-    """Bands and arrival decide: lower bands and later submissions get what is left over, never a place that was somebody's."""
-    hosts, live, queue = situation
-    first = sorted(queue, key=turn)[:cut]
-
-    together = place(hosts, live, queue)
-
-    alone = place(hosts, live, first)
-    assert alone == together[: len(alone)]
-    assert not {request.key for request in left_of(first, alone)} & {placement.key for placement in together}
-
-
-@SOME
-@given(situations(), st.integers(0, 5))
-def test_a_request_that_does_not_fit_blocks_nobody(
-    situation: tuple[list[Host], list[Placement], list[Request]], second: int
-) -> None:
-    """However early and important it is, the others are placed as if it were not there."""
-    hosts, live, queue = situation
-    giant = a_request("giant", wants=some(cpu=1000), band="production", submitted_at=at(second - 5))
-
-    assert place(hosts, live, [giant, *queue]) == place(hosts, live, queue)
-
-
-@SOME
-@given(situations(), st.data())
-def test_the_same_facts_give_the_same_placements_in_whatever_order_they_are_told(
-    situation: tuple[list[Host], list[Placement], list[Request]], data: st.DataObject
-) -> None:
-    """A workflow is replayed: a pass that could turn out otherwise would be a scheduler that cannot be restarted."""
-    hosts, live, queue = situation
-
-    once = place(hosts, live, queue)
-
-    assert once == place(hosts, live, queue)
-    assert once == place(hosts, data.draw(st.permutations(live)), data.draw(st.permutations(queue)))
-
-
-@SOME
+@MANY
 @given(situations())
-def test_each_decision_is_the_best_at_its_moment(situation: tuple[list[Host], list[Placement], list[Request]]) -> None:
-    """Tasks with devices go where the fewest are left, the others where the largest share of the cores is, plain hosts first."""
-    hosts, live, queue = situation
-    known = list(live)
+def test_nobody_whose_turn_it_is_is_passed_over_while_he_fits(situation: Situation) -> None:
+    """At the moment of each decision, whoever has less use, or came earlier, or is of a stronger band, has no room."""
+    known, left = list(situation.live), {request.key: request for request in situation.queue}
 
-    for placement in place(hosts, live, queue):
-        options = {host.id: free_on(host, known) for host in hosts if takes(host, placement.resources, known)}
-        chosen = options[placement.host_id]
-        by_id = {host.id: host for host in hosts}
-        if placement.resources.device is not None:
-            assert chosen["device"] == min(free["device"] for free in options.values())
-        else:
-            plain = [each for each in options if by_id[each].resources.device is None]
-            candidates = plain or list(options)
-            assert placement.host_id in candidates
-            share = {each: options[each]["cpu"] / by_id[each].resources.cpu_millis for each in candidates}
-            assert share[placement.host_id] == pytest.approx(max(share.values()))
+    for placement in after(situation).placed:
+        chosen = turn(left.pop(placement.key), known)
+        for other in left.values():
+            assert turn(other, known) > chosen or not fits(situation.fleet, other, known)
         known.append(placement)
 
 
-def check_refusal(refusal: Refusal, request: Request, hosts: Sequence[Host], live: Sequence[Placement]) -> None:
-    """Every word and number of the refusal against the facts."""
-    wanted = request.resources
-    suited = [host for host in hosts if right_kind(host, wanted)]
-    large = [host for host in suited if not lacking(wanted, amounts(host.resources))]
-    match refusal.code:
-        case RefusalCode.NO_HOSTS:
-            assert not hosts
-        case RefusalCode.NO_DEVICE:
-            assert hosts
-            assert not suited
-        case RefusalCode.TOO_BIG:
-            assert suited
-            assert not large
-            check_numbers(refusal, wanted, {host.id: amounts(host.resources) for host in suited})
-        case RefusalCode.BUSY:
-            assert large
-            assert not any(takes(host, wanted, live) for host in large)
-            check_numbers(refusal, wanted, {host.id: free_on(host, live) for host in large})
-        case RefusalCode.QUEUED:
-            assert any(takes(host, wanted, live) for host in hosts)
-        case other:
-            pytest.fail(f"a pass does not answer {other}")
+@CHEAP
+@given(situations(), st.integers(0, 5), st.sampled_from([PATIENT, HASTY]))
+def test_a_request_that_can_never_fit_blocks_nobody(situation: Situation, second: int, rules: Rules) -> None:
+    """However early and important it is, the others are placed as if it were not there."""
+    giant = a_request("giant", wants=some(cpu=1000), band=Band.PRODUCTION, submitted_at=at(second - 5))
+
+    assert after(situation, rules, [giant, *situation.queue]).placed == after(situation, rules).placed
 
 
-def check_numbers(refusal: Refusal, wanted: Resources, available: dict[str, Amounts]) -> None:
-    """The numbers are those of one real host, and no other host lacks fewer things."""
-    short = {host: lacking(wanted, free) for host, free in available.items()}
-    fewest = min(len(each) for each in short.values())
-    assert refusal.hosts == len(available)
-    assert refusal.needed == {name: amounts(wanted)[name] for name in refusal.needed}
-    assert any(
-        short[host] == set(refusal.needed)
-        and len(short[host]) == fewest
-        and refusal.free == {name: free[name] for name in short[host]}
-        for host, free in available.items()
-    )
+@CHEAP
+@given(situations(), st.data(), st.sampled_from([PATIENT, HASTY]))
+def test_the_same_facts_give_the_same_placements_in_whatever_order_they_are_told(
+    situation: Situation, data: st.DataObject, rules: Rules
+) -> None:
+    """A workflow is replayed: a pass that could turn out otherwise would be a scheduler that cannot be restarted."""
+    once = after(situation, rules).placed
+
+    assert once == after(situation, rules).placed
+    live, queue = data.draw(st.permutations(situation.live)), data.draw(st.permutations(situation.queue))
+    assert once == after(Situation(Fleet(situation.fleet.hosts, situation.fleet._closed), live, queue), rules).placed
+
+
+@CHEAP
+@given(situations(), st.integers(1, 4), st.sampled_from([PATIENT, HASTY]))
+def test_a_pass_in_pieces_is_the_same_pass(situation: Situation, most: int, rules: Rules) -> None:
+    """A pass stops at its limit so that a workflow task stays short; going on from there must not change who goes where."""
+    whole = after(situation, rules).placed
+    pieces: list[Placement] = []
+
+    for _ in range(len(situation.queue) + 1):
+        rest = Situation(situation.fleet, [*situation.live, *pieces], left_of(situation.queue, pieces))
+        piece = after(rest, rules, most=most)
+        assert len(piece.placed) <= most
+        pieces += piece.placed
+        if not piece.stopped:
+            break
+
+    assert pieces == whole
 
 
 @CHEAP
 @given(situations())
-def test_whoever_is_left_is_told_the_truth(situation: tuple[list[Host], list[Placement], list[Request]]) -> None:
-    """Each refusal after a pass, number by number: no false BUSY, TOO_BIG or NO_DEVICE, and nobody is told that there is room."""
-    hosts, live, queue = situation
-    placed = place(hosts, live, queue)
-    left = left_of(queue, placed)
+def test_each_decision_is_the_best_at_its_moment(situation: Situation) -> None:
+    """First comes what is preferred. Then tasks with devices go where the fewest are left, the others where the largest share of
+    the cores is, plain hosts first; and a gang goes to the groups that have the fewest hosts with room."""
+    known, asked = list(situation.live), {request.key: request for request in situation.queue}
+    by_id = {host.id: host for host in situation.fleet.hosts}
 
-    for request in left:
-        refusal = explain(hosts, [*live, *placed], left, request)
+    for placement in after(situation).placed:
+        request = asked[placement.key]
+        roomy = [host for host in situation.fleet.hosts if takes(situation.fleet, host, request, known)]
+        chosen = [by_id[seat.host_id] for seat in placement.seats]
 
-        assert refusal.code is not RefusalCode.QUEUED
-        assert refusal.ahead == sum(turn(other) < turn(request) for other in left)
-        check_refusal(refusal, request, hosts, [*live, *placed])
+        def dislikes(host_id: str, request: Request = request) -> int:
+            preferred = [each for each in request.constraints if each.preferred]
+            return sum(not each.holds(by_id[host_id].facts) for each in preferred)
 
-
-@SOME
-@given(situations())
-def test_whoever_asks_before_the_pass_is_told_the_truth(
-    situation: tuple[list[Host], list[Placement], list[Request]],
-) -> None:
-    """A query may come at any moment: room that there is must not be called busy, nor the other way round."""
-    hosts, live, queue = situation
-
-    for request in queue:
-        check_refusal(explain(hosts, live, queue, request), request, hosts, live)
+        if request.group_by is not None:
+            each = request.tasks // request.groups
+            groups = {name: members for name, members in groups_of(roomy, request).items() if len(members) >= each}
+            ranks = {n: (sum(dislikes(host.id) for host in m[:each]), len(m)) for n, m in groups.items()}
+            assert sorted(ranks[name] for name in groups_of(chosen, request)) == sorted(ranks.values())[: request.groups]
+        elif request.resources.device is not None:
+            left = {host.id: (dislikes(host.id), free_on(host, known)["device"]) for host in roomy}
+            assert left[chosen[0].id] == min(left.values())
+        else:
+            mark = {host.id: (dislikes(host.id), host.resources.device is not None) for host in roomy}
+            best = [host for host in roomy if mark[host.id] == min(mark.values())]
+            assert chosen[0] in best
+            share = {host.id: free_on(host, known)["cpu"] / max(1, amounts(host.resources)["cpu"]) for host in best}
+            assert share[chosen[0].id] == pytest.approx(max(share.values()))
+        known.append(placement)

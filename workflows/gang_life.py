@@ -39,6 +39,7 @@ class GangLife:
         self._changed = changed
         self._renew = renew
         self._placed: Placement | None = None
+        self._placed_at: datetime = workflow.now()
         #: The tasks of the present attempt, by what their hosts know them by.
         self._members: dict[str, int] = {}
         #: Why the scheduler takes the hosts away; empty while it does not.
@@ -70,7 +71,7 @@ class GangLife:
 
     def waits(self, reason: Reason) -> None:
         """Why the gang waits is not what it was."""
-        if reason.key == self._first.key and self._first.state is TaskState.PENDING:
+        if reason.key == self._first.key and self._first.state is TaskState.PENDING and not self.gang.wishes.hold:
             self._update(reason=reason.refusal.message)
 
     def progressed(self, progress: TaskProgress) -> None:
@@ -89,15 +90,22 @@ class GangLife:
 
     def wish(self, wishes: Wishes) -> None:
         """The user changes the band, or holds the gang back, or lets it go."""
-        if self._held_since is None and wishes.hold:
-            self._held_since = workflow.now()
-        elif self._held_since is not None and not wishes.hold:
-            self.gang.held_for += workflow.now() - self._held_since
-            self._held_since = None
+        before = self.gang.wishes.hold
+        self._count_hold()
         self.gang.wishes = wishes
+        self._held_since = workflow.now() if wishes.hold else None
         self._amended = True
-        if self._first.state is TaskState.PENDING and wishes.hold:
-            self._update(reason=str(wishes.hold))
+        if self._first.state is TaskState.PENDING:
+            if wishes.hold:
+                self._update(reason=str(wishes.hold))
+            elif before is not None and self._first.reason == str(before):
+                self._update(reason="")
+
+    def _count_hold(self) -> None:
+        """Add the hold until now to those before."""
+        if self._held_since is not None:
+            self.gang.held_for += workflow.now() - self._held_since
+            self._held_since = workflow.now()
 
     # The story.
 
@@ -115,21 +123,24 @@ class GangLife:
 
     async def _attempts(self) -> None:
         while True:
-            began = workflow.now()
             verdict = await self._attempt()
             if workflow.cancellation_reason() is not None and verdict.outcome.state is not TaskState.SUCCEEDED:
                 self._killed(verdict)
+                self._record(verdict, Account.NOBODY)
                 raise asyncio.CancelledError
             decision = retries.decide(self._spec, self._first, verdict)
             self.gang.tasks = retries.after(self.gang.tasks, verdict, decision, workflow.now())
             self._changed()
-            self._record(verdict, decision, began)
+            self._record(verdict, decision.account)
             if not decision.retry:
                 return
-            self._update(state=move_task(self._first.state, TaskState.PENDING), reason=f"retry after: {verdict.outcome.reason}")
+            # The siblings of a culprit were ended for its sake, and go again with it.
+            again = move_task(self.gang.tasks[verdict.culprit].state, TaskState.PENDING)
+            self._update(state=again, reason=f"retry after: {verdict.outcome.reason}")
             if decision.delay:
                 await workflow.sleep(decision.delay)
             if workflow.info().is_continue_as_new_suggested():
+                self._count_hold()
                 self._renew()
 
     async def _attempt(self) -> retries.Verdict:
@@ -145,11 +156,12 @@ class GangLife:
             band=self._band,
         )
         self._placed, self._evicted = None, ""
+        again = self._first.key == request.key  # an earlier run of this workflow has asked
         self._update(key=request.key)
         placement, outcomes, refusal, cancelled = None, None, None, False
         # No `finally`: that also runs when a worker drops a workflow from its memory, and would then say things to the server.
         try:
-            placement = await self._wait_for_hosts(request)
+            placement = await self._wait_for_hosts(request, again=again)
             if placement is not None:
                 outcomes = await self._run_on(placement, number)
         except asyncio.CancelledError:
@@ -163,16 +175,20 @@ class GangLife:
             raise asyncio.CancelledError
         return retries.judge(outcomes or self._unschedulable(refusal), self._evicted)
 
-    async def _wait_for_hosts(self, request: Request) -> Placement | None:
+    async def _wait_for_hosts(self, request: Request, *, again: bool) -> Placement | None:
         """The hosts, or None when the time for finding them is over.
 
         If the placement and the timer meet, whichever this workflow sees first counts; the release that follows undoes the other.
         """
-        if self.gang.wishes.hold:
-            self._update(reason=str(self.gang.wishes.hold))
-            await workflow.wait_condition(lambda: self.gang.wishes.hold is None)
-            request = request.model_copy(update={"band": self._band})
-        self._amended = False
+        if again:
+            # Asking again changes nothing of what the scheduler has: what is wished now is said afterwards.
+            self._amended = self._amended or self.gang.wishes.hold is not None
+        else:
+            if self.gang.wishes.hold:
+                self._update(reason=str(self.gang.wishes.hold))
+                await workflow.wait_condition(lambda: self.gang.wishes.hold is None)
+                request = request.model_copy(update={"band": self._band})
+            self._amended = False
         answer = await exchange(self.gang.cluster, Ask(request=request))
         before = f"; {self._first.reason}" if self._first.reason else ""
         while answer.placement is None:
@@ -189,6 +205,7 @@ class GangLife:
             if self._placed is not None:
                 return self._placed
             if not self._amended:
+                self._count_hold()
                 self._renew()  # the next run asks with the same key, and so keeps its place
             answer = await self._amend(request.key)
             before = ""
@@ -196,7 +213,8 @@ class GangLife:
 
     async def _amend(self, key: str) -> Answer:
         self._amended = False
-        return await exchange(self.gang.cluster, Amend(key=key, band=self._band, held=self.gang.wishes.hold is not None))
+        held = self.gang.wishes.hold is not None
+        return await exchange(self.gang.cluster, Amend(key=key, band=self._band, held=held, said_at=workflow.now()))
 
     @property
     def _band(self) -> Band:
@@ -212,17 +230,27 @@ class GangLife:
 
     async def _run_on(self, placement: Placement, number: int) -> list[TaskOutcome]:
         """How every task ended, once all have: the first that does not end well ends the others."""
-        for place, seat in enumerate(placement.seats):
-            changes = {"state": move_task(self._first.state, TaskState.ASSIGNED), "host": seat.host_id, "attempt": number}
+        for place, (task, seat) in enumerate(zip(self.gang.tasks, placement.seats, strict=True)):
+            changes = {"state": move_task(task.state, TaskState.ASSIGNED), "host": seat.host_id, "attempt": number}
             blank = {"reason": "", "exit_code": None, "started_at": None, "finished_at": None}
-            self.gang.tasks[place] = self.gang.tasks[place].model_copy(update=changes | blank)
+            self.gang.tasks[place] = task.model_copy(update=changes | blank)
         self._members = {self.gang.member_key(task, number): place for place, task in enumerate(self.gang.tasks)}
+        self._placed_at = workflow.now()
         self._changed()
-        return await OnHosts(self.gang, placement, number, lambda: bool(self._evicted)).outcomes()
+        telling = asyncio.create_task(self._keep_band(placement.key))
+        outcomes = await OnHosts(self.gang, placement, number, lambda: bool(self._evicted)).outcomes()
+        telling.cancel()
+        return outcomes
+
+    async def _keep_band(self, key: str) -> None:
+        """Whom the gang may evict and who may evict it follows the user's wish while it runs, too."""
+        while True:
+            await workflow.wait_condition(lambda: self._amended)
+            await self._amend(key)
 
     # What is known.
 
-    def _record(self, verdict: retries.Verdict, decision: retries.RetryDecision, began: datetime) -> None:
+    def _record(self, verdict: retries.Verdict, account: Account) -> None:
         """Keep what became of the attempt; a wait that never found hosts was none."""
         if not self._first.host or verdict.outcome.state is TaskState.UNSCHEDULABLE:
             return
@@ -230,10 +258,10 @@ class GangLife:
         record = AttemptRecord(
             number=self._first.attempt,
             hosts=tuple(task.host or "" for task in tasks),
-            placed_at=began,
+            placed_at=self._placed_at,
             started_at=min((each.started_at for each in verdict.outcomes if each.started_at), default=None),
             ended_at=workflow.now(),
-            account=decision.account,
+            account=account,
             reason=self.gang.tasks[verdict.culprit].reason,
             ends=member_ends([task.index for task in tasks], verdict.outcomes),
         )

@@ -45,8 +45,8 @@ class JobWorkflow:
         #: What tasks that are ended by their job show as their reason.
         self._why_ended = "cancelled"
         self._wishes = job.wishes
-        #: What the tasks' workflows have been told of the wishes.
-        self._passed_on = job.wishes
+        #: Which wishes all tasks' workflows have been told; None: some of them have older ones.
+        self._passed_on: Wishes | None = job.wishes
         self._children: dict[int, workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]] = {}
         self._life: GangLife | None = None
         if job.spec.replicas == 1 or job.spec.coscheduling is not None:
@@ -200,7 +200,7 @@ class JobWorkflow:
     async def _pass_on(self) -> None:
         """Tell the tasks what the user has changed."""
         while True:
-            await workflow.wait_condition(lambda: self._wishes != self._passed_on)
+            await workflow.wait_condition(lambda: self._wishes is not self._passed_on)
             wishes = self._passed_on = self._wishes
             for child in list(self._children.values()):
                 with contextlib.suppress(ApplicationError):  # it has ended
@@ -213,10 +213,10 @@ class JobWorkflow:
 
     async def _run_task(self, index: int, starts: asyncio.Semaphore) -> None:
         try:
-            wishes = self._wishes
-            child = self._children[index] = await self._start_task(index, starts)
-            if wishes is not self._wishes:  # they changed while it was being started
-                self._passed_on = wishes
+            child, given = await self._start_task(index, starts)
+            self._children[index] = child
+            if given is not self._wishes:  # they changed while it was being started
+                self._passed_on = None
             status = await child
         except ChildWorkflowError as error:
             status = self._status_of(index, error)
@@ -228,11 +228,15 @@ class JobWorkflow:
             self._children.pop(index, None)
         self._set_task(status)
 
-    async def _start_task(self, index: int, starts: asyncio.Semaphore) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
+    async def _start_task(
+        self, index: int, starts: asyncio.Semaphore
+    ) -> tuple[workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus], Wishes]:
+        """The task's workflow, and the wishes that it was started with."""
         while True:
             try:
                 async with starts:
-                    return await self._start_child(index)
+                    given = self._wishes
+                    return await self._start_child(index), given
             except WorkflowAlreadyStartedError:
                 # A task of an earlier job of this name, which was terminated, is still being ended.
                 await workflow.sleep(NAME_IN_USE)

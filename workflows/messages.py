@@ -54,6 +54,8 @@ class Amend(Wire):
     key: str
     band: Band
     held: bool = False
+    #: By the workflow's clock; a copy that arrives after a later word is stale.
+    said_at: datetime | None = None
 
 
 class SliceUp(Wire):

@@ -1,6 +1,7 @@
 """One attempt of a gang on the hosts it was given: an activity for each task, and how all of them end."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -75,7 +76,10 @@ class OnHosts:
         for handle in running:
             if not handle.done():
                 handle.cancel()
-        ended = await asyncio.gather(*self._ends)
+        ends = asyncio.gather(*self._ends)
+        with contextlib.suppress(asyncio.CancelledError):  # they are being ended already, and what they come to counts
+            await asyncio.shield(ends)
+        ended = await ends
         return [*ended, *[_NOT_STARTED] * (len(self._placement.seats) - len(ended))]
 
     def _decided(self) -> bool:

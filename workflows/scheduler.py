@@ -8,10 +8,12 @@ wedges the workflow on which everything waits.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Container
 from datetime import datetime, timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError
 
 from iris import names
 from iris.activities.notices import Couriers
@@ -216,8 +218,8 @@ class SchedulerWorkflow:
                 ledger.forget(key, spoilt_by, ran=ran)
                 self._notices.pop(key, None)
                 self._evictions.pop(key, None)
-            case Amend(key=key, band=band, held=held):
-                ledger.amend(key, band, held=held)
+            case Amend(key=key, band=band, held=held, said_at=said_at):
+                ledger.amend(key, band, held=held, said_at=said_at)
             case SliceUp(hosts=hosts):
                 ledger.hosts_up(hosts)
             case SliceDown(lives=lives):
@@ -310,14 +312,16 @@ class SchedulerWorkflow:
         """Let those who wait show why they wait now. By shape: it is the same for all who want the same."""
         reasons = self._changed_reasons()
         for start in range(0, len(reasons), MAX_NOTICES):
-            await workflow.execute_activity_method(
-                Couriers.tell_reasons,
-                Reasons(reasons=tuple(reasons[start : start + MAX_NOTICES])),
-                task_queue=names.control_queue(self._cluster),
-                start_to_close_timeout=policies.TELL,
-                retry_policy=policies.ONCE,  # only for show
-                summary=f"{len(reasons)} wait for another reason",
-            )
+            part = tuple(reasons[start : start + MAX_NOTICES])
+            with contextlib.suppress(ActivityError):  # only for show: whoever asks is told
+                await workflow.execute_activity_method(
+                    Couriers.tell_reasons,
+                    Reasons(reasons=part),
+                    task_queue=names.control_queue(self._cluster),
+                    start_to_close_timeout=policies.TELL,
+                    retry_policy=policies.ONCE,
+                    summary=f"{len(part)} wait for another reason",
+                )
 
     def _changed_reasons(self) -> list[Reason]:
         shapes = list(self._ledger.demand())

@@ -80,9 +80,11 @@ async def test_a_preempted_program_is_tried_again_at_once_within_its_own_budget(
 
 
 async def test_an_attempt_that_no_host_takes_up_costs_nothing_but_ever_more_time(cluster: Cluster) -> None:
-    """A broken host must neither fail the job nor spin with it: one second, two, four, eight."""
+    """A broken host must neither fail the job nor spin with it: one second, two, four, eight. (Three attempts in a row close a
+    host, so there are two of them.)"""
     refused_four_times = in_turn(is_refused, is_refused, is_refused, is_refused, succeeds)
-    await cluster.join(program=refused_four_times)
+    for host in ("h1", "h2"):
+        await cluster.join(host, program=refused_four_times)
     job = await cluster.submit(max_retries_failure=0, max_retries_preemption=0)
     status = await cluster.end(job, within=MINUTE)
 

@@ -66,4 +66,4 @@ async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_abo
     assert "Attempt 1 on host `rack-7`." in task
     assert "iris logs ada/train --task 1" in task
     assert "| rack-7 | 4 cpu" in await cluster.page(cluster.slice(host.host))
-    assert "**1** hosts, **0** tasks placed, **0** waiting" in await cluster.page(cluster.scheduler)
+    assert "**1** hosts, **0** gangs placed, **0** waiting" in await cluster.page(cluster.scheduler)

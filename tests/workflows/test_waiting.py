@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from iris.gangs import Placement
 from iris.states import JobState, TaskState
 from tests.builders import a_placement, some
 from tests.harness import Cluster, Held, loses_its_host, succeeds
@@ -131,7 +130,7 @@ async def test_placements_that_come_twice_late_or_for_another_attempt_change_not
     await cluster.until(lambda: host.taken)
     (right,) = cluster.couriers.given
     await cluster.placed(job, right)
-    await cluster.placed(job, Placement(**{**right.model_dump(), "host_id": "elsewhere"}))
+    await cluster.placed(job, right.model_copy(update={"seats": a_placement(elsewhere.host).seats}))
     runs.let_go()
     status = await cluster.end(job)
 

@@ -1,0 +1,85 @@
+"""The scheduler's book on its way from one run to the next: how large it is, and how long it takes to write and to read.
+
+It goes through the converter and the codec that every client and worker has. The limits: 2 MiB for one payload, and two seconds
+for a workflow task, which writes the book (its last deed in a run) or reads it (its first in the next). Compressing and
+decompressing are not among those: the SDK's codec runs beside workflows.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from temporalio.converter import DataConverter
+
+from benchmarks import paper
+from benchmarks.passes import LATER, asked
+from benchmarks.table import Row
+from iris.client.connection import IrisPlugin
+from iris.ledger import REMEMBERED, Ledger
+from iris.units import MIB
+from iris.workflows.messages import SchedulerStart
+from iris.workflows.scheduler import MAX_PLACEMENTS
+
+TIMES = 3
+#: Seconds a workflow task may take without yielding.
+PATIENCE = 2.0
+T = TypeVar("T")
+
+
+def measure(*, quick: bool) -> list[Row]:
+    hosts, waiting = (2_000, 20_000) if quick else (10_000, 100_000)
+    size = f"{waiting:,} asked, {hosts:,} hosts"
+    with paper.as_in_control_plane():
+        book = _well_used(hosts, waiting)
+        write, start = _best(lambda: SchedulerStart(cluster="prod", ledger=book.state()))
+        converter = IrisPlugin().data_converter
+        assert isinstance(converter, DataConverter) and converter.payload_codec is not None
+        codec = converter.payload_codec
+        encode, payloads = _best(lambda: converter.payload_converter.to_payloads([start]))
+        compress, (packed,) = _best(lambda: asyncio.run(codec.encode(payloads)))
+        expand, plain = _best(lambda: asyncio.run(codec.decode([packed])))
+        decode, (again,) = _best(lambda: converter.payload_converter.from_payloads(plain, [SchedulerStart]))
+        read, same = _best(lambda: Ledger(again.ledger))
+    assert same.state() == book.state()
+    held = f"{len(book.live):,} hold hosts, {len(book.waiting):,} wait"
+    plain_size = f"{payloads[0].ByteSize() / MIB:.1f} MiB plain; {held}"
+    return [
+        Row(f"the book, MiB, {size}", packed.ByteSize() / MIB, target=2.0, format="{:.2f}", note=plain_size),
+        Row(
+            "writing it, s",
+            write + encode,
+            target=PATIENCE,
+            format="{:.2f}",
+            note=f"{write:.2f} to pack, {encode:.2f} as JSON; compressing it {compress:.2f}",
+        ),
+        Row(
+            "reading it, s",
+            decode + read,
+            target=PATIENCE,
+            format="{:.2f}",
+            note=f"{decode:.2f} from JSON, {read:.2f} to unpack; decompressing it {expand:.2f}",
+        ),
+    ]
+
+
+def _well_used(hosts: int, waiting: int) -> Ledger:
+    """A cluster as full as it gets, and all that is remembered of what has been."""
+    book = asked(hosts, paper.requests(waiting))
+    while book.settle(LATER, MAX_PLACEMENTS).stopped:
+        pass
+    for request in paper.requests(REMEMBERED, seed=4):
+        book.forget(request.key)
+    for host in paper.hosts(REMEMBERED):
+        book.host_lost(host.id, f"{host.incarnation}-before")
+    return book
+
+
+def _best(work: Callable[[], T]) -> tuple[float, T]:
+    """The least time of several, and what came out."""
+    took = []
+    for _ in range(TIMES):
+        began = time.perf_counter()
+        result = work()
+        took.append(time.perf_counter() - began)
+    return min(took), result
