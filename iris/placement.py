@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from iris.fleet import Fleet
-from iris.gangs import Placement, Request, Seat
+from iris.gangs import Placement, Request, Seat, Shape
 from iris.rooms import Rooms
 from iris.waiting import Waiting, use_by_band
 
@@ -62,19 +62,20 @@ def place(
         # What this pass has given to users in stronger bands counts here too.
         for placement in placed:
             use[placement.user] = use.get(placement.user, 0) + placement.weight
-        turns = waiting.turns(band, use)
+        turns, served = waiting.turns(band, use), set[Shape]()
         for request in turns:
             if most is not None and len(placed) >= most:
                 return Pass(placed, rooms, stopped=True)
             numbers = rooms.find(request)
             if numbers is None:
-                # Whoever had waited longest may have been served in this pass.
-                overdue = now - oldest[request.shape] > rules.patience and now - turns.oldest(request.shape) > rules.patience
+                # Those who had waited longest may have been served just now.
+                since = turns.oldest(request.shape) if request.shape in served else oldest[request.shape]
                 turns.skip()
-                if overdue:
+                if now - since > rules.patience:
                     rooms.keep(request)
                 continue
             turns.served()
+            served.add(request.shape)
             rooms.give(numbers, request)
             placed.append(_placement(request, fleet, numbers, ports, now))
     return Pass(placed, rooms, stopped=False)

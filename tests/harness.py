@@ -55,6 +55,7 @@ from iris.workflows.attributes import keywords
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
 from iris.workflows.messages import (
+    Amend,
     Answer,
     Ask,
     Attempts,
@@ -135,6 +136,19 @@ async def is_refused(task: RunTask) -> TaskOutcome:
     raise ApplicationError("refused the task: incarnation first of this host is over", type="HostRefused", non_retryable=True)
 
 
+async def meets_a_fault(task: RunTask) -> TaskOutcome:
+    """As a program whose last words are those of a broken accelerator."""
+    now = activity.info().started_time
+    return TaskOutcome(
+        state=TaskState.WORKER_FAILED,
+        reason="its TPU is broken",
+        exit_code=1,
+        started_at=now,
+        finished_at=now,
+        fault="tpu-broken",
+    )
+
+
 async def hangs(task: RunTask) -> TaskOutcome:
     """Nothing is heard of it again, as when the machine is gone."""
     with contextlib.suppress(asyncio.CancelledError):  # the end of the test
@@ -156,6 +170,15 @@ def by_index(*programs: Program) -> Program:
 
     async def run(task: RunTask) -> TaskOutcome:
         return await programs[min(task.index, len(programs) - 1)](task)
+
+    return run
+
+
+def by_job(programs: dict[str, Program], others: Program = succeeds) -> Program:
+    """The tasks of the job of this name do as its program."""
+
+    async def run(task: RunTask) -> TaskOutcome:
+        return await programs.get(task.job.rpartition("/")[2], others)(task)
 
     return run
 
@@ -230,6 +253,8 @@ class Outbox(outbox.Outbox):
         super().__init__(client, cluster)
         self.asks = Gate()
         self.releases = Gate()
+        #: How many changes of requests have been answered.
+        self.amended = 0
 
     @activity.defn
     async def exchange(self, envelope: Envelope) -> Answer:
@@ -237,11 +262,13 @@ class Outbox(outbox.Outbox):
             await self.asks.passed()
         if isinstance(envelope.message, Release):
             await self.releases.passed()
-        return await super().exchange(envelope)
+        answer = await super().exchange(envelope)
+        self.amended += isinstance(envelope.message, Amend)
+        return answer
 
 
 class Couriers(notices.Couriers):
-    """The real ones, unless a test keeps them away; but nobody is ever found to be gone: that needs a list of workflows."""
+    """The real ones, unless a test keeps them away."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -274,6 +301,10 @@ class Couriers(notices.Couriers):
             raise ApplicationError("the couriers are away")
         await super().tell_reasons(reasons)
 
+
+class BlindCouriers(Couriers):
+    """To them nobody is ever gone: finding that out needs a list of workflows."""
+
     @activity.defn
     async def check_jobs(self, ref: ClusterRef) -> Keys:
         return Keys()
@@ -301,13 +332,13 @@ class Watch:
 class Cluster:
     """One cluster, its users and its hosts. Use as a context; leaving it ends the workers, not the workflows."""
 
-    def __init__(self, env: WorkflowEnvironment, name: str = "trial", couriers: notices.Couriers | None = None) -> None:
+    def __init__(self, env: WorkflowEnvironment, name: str = "trial", couriers: type[Couriers] = Couriers) -> None:
         self.name = name
         self.client = env.client
         self._env = env
         self.users = IrisClient(env.client, ClusterRecord(name=name, address="trial:7233", namespace="default", store="", ui=""))
         self.outbox = Outbox(env.client, name)
-        self.couriers = Couriers(env.client) if couriers is None else couriers
+        self.couriers = couriers(env.client)
         self.watch = Watch()
         self.hosts: dict[str, FakeHost] = {}
         self._workers = contextlib.AsyncExitStack()
@@ -589,7 +620,7 @@ async def time_skipping_cluster() -> AsyncIterator[Cluster]:
     )
     usual, policies.CHECK_JOBS_EVERY = policies.CHECK_JOBS_EVERY, SELDOM
     try:
-        async with env, Cluster(env) as cluster:
+        async with env, Cluster(env, couriers=BlindCouriers) as cluster:
             yield cluster
     finally:
         policies.CHECK_JOBS_EVERY = usual
@@ -597,7 +628,7 @@ async def time_skipping_cluster() -> AsyncIterator[Cluster]:
 
 @contextlib.asynccontextmanager
 async def dev_server_cluster(*settings: str) -> AsyncIterator[Cluster]:
-    """A cluster on a fresh dev server with these dynamic settings (`key=value`); here the couriers are the real ones."""
+    """A cluster on a fresh dev server with these dynamic settings (`key=value`)."""
     server = Path(sys.executable).with_name("temporal")
     env = await WorkflowEnvironment.start_local(
         plugins=[IrisPlugin()],
@@ -606,5 +637,5 @@ async def dev_server_cluster(*settings: str) -> AsyncIterator[Cluster]:
         dev_server_extra_args=[word for setting in settings for word in ("--dynamic-config-value", setting)],
         dev_server_startup_timeout=PATIENCE,
     )
-    async with env, Cluster(env, couriers=notices.Couriers(env.client)) as cluster:
+    async with env, Cluster(env) as cluster:
         yield cluster

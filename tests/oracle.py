@@ -25,7 +25,9 @@ def amounts(resources: Resources) -> Amounts:
 
 def held_on(host: Host, placements: Iterable[Placement]) -> list[Placement]:
     """Those that have a seat in this life of the host."""
-    return [each for each in placements if (host.id, host.incarnation) in {(seat.host_id, seat.incarnation) for seat in each.seats}]
+    return [
+        each for each in placements if (host.id, host.incarnation) in {(seat.host_id, seat.incarnation) for seat in each.seats}
+    ]
 
 
 def free_on(host: Host, placements: Iterable[Placement]) -> Amounts:

@@ -27,6 +27,8 @@ GROUPS = ["cpus", "tpus", "7"]
 TPU = some(cpu=1, memory=1, device="tpu:auto:4")
 WANTS: tuple[Wants, ...] = (
     {"wants": some(cpu=1)},
+    {"wants": some(cpu=2, memory=1)},
+    {"wants": some(cpu=1, device="gpu:auto:4")},
     {"wants": some(cpu=0.5, memory=3)},
     {"wants": some(cpu=1, device="gpu:H100:2")},
     {"wants": some(cpu=1, device="gpu:A100,H100:4"), "constraints": (parse_constraint("spot"),)},

@@ -91,7 +91,9 @@ def a_queue(random: Random, count: int, prefix: str = "k") -> list[Request]:
     return queue
 
 
-_CONSTRAINTS = [demands(*texts) for texts in [(), (), (), ("zone = x",), ("?zone = y",), ("zone exists", "?zone = x"), ("!zone",)]]
+_CONSTRAINTS = [
+    demands(*texts) for texts in [(), (), (), ("zone = x",), ("?zone = y",), ("zone exists", "?zone = x"), ("!zone",)]
+]
 
 
 def _shape(random: Random) -> Request:

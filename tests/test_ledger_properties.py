@@ -27,7 +27,8 @@ from tests.builders import a_host, a_request, at
 from tests.small_world import GROUPS, HOSTS, SLICES, WANTS, Message, Wants, has_room, seen, taken
 
 BANDS = st.sampled_from(Band)
-HAPPENS = ("new life", "lost", "down")
+RULES = Rules(patience=timedelta(minutes=1))
+HAPPENS = ("new life", "new life", "lost", "down")
 #: None: open it.
 DOES = (ClosedBy.CORDON, ClosedBy.DRAIN, None, None)
 
@@ -40,7 +41,7 @@ class Delivery(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger()
+        self.ledger = Ledger(LedgerState(rules=RULES))
         self.now = at(0)
         self.clock = 0
         self.lives = dict.fromkeys(SLICES, 0)
@@ -89,24 +90,21 @@ class Delivery(RuleBasedStateMachine):
 
     @rule(target=messages, key=consumes(keys), spoilt=st.sampled_from([0, 0, 1, 4]), ran=st.booleans(), late=st.booleans())
     def an_attempt_ends(self, key: str, spoilt: int, ran: bool, late: bool) -> Any:
-        spoilt_by = self.seated.get(key, [])[:spoilt]
-
-        def release() -> None:
-            placement = self.ledger.live.get(key)
-            if key not in self.released:
-                for host in {seat.host_id for seat in placement.seats} - set(spoilt_by) if placement and ran else ():
-                    del self.strikes[host]
-                for host in spoilt_by:
-                    self.strikes[host] += 1
-                    if self.strikes[host] >= STRIKES:
-                        self.closed.setdefault(host, ClosedBy.QUARANTINE)
-            self.released.add(key)
-            self.going.discard(key)
-            self.ledger.forget(key, spoilt_by, ran=ran)
-
+        release = self._releases(key, self.seated.get(key, [])[:spoilt], ran=ran)
         if not late:
             release()
         return multiple(self.asks[key], release)
+
+    @rule(target=messages, host_id=st.sampled_from(HOSTS), times=st.integers(1, STRIKES))
+    def a_host_spoils_one_attempt_after_the_other(self, host_id: str, times: int) -> Any:
+        releases: list[Message] = []
+        for _ in range(times):
+            there = [key for key, each in self.ledger.live.items() if host_id in [seat.host_id for seat in each.seats]]
+            releases += [self._releases(key, [host_id], ran=True) for key in there[:1]]
+            for release in releases[-1:]:
+                release()
+            self._settle()
+        return multiple(*releases)
 
     # What slices do.
 
@@ -140,9 +138,9 @@ class Delivery(RuleBasedStateMachine):
             assert sorted(told) == sorted(there - self.going)
             self.going |= there
 
-    @rule(group=st.sampled_from([None, *GROUPS]), pauses=st.booleans(), preemption=st.booleans())
+    @rule(group=st.sampled_from([None, *GROUPS]), pauses=st.sampled_from([True, False, False]), preemption=st.booleans())
     def an_operator_acts_on_the_cluster(self, group: str | None, pauses: bool, preemption: bool) -> None:
-        self.ledger.rules = Rules(preemption=preemption)
+        self.ledger.rules = RULES.model_copy(update={"preemption": preemption})
         if pauses:
             self.paused.add(group)
             self.ledger.pause("maintenance", group)
@@ -259,6 +257,22 @@ class Delivery(RuleBasedStateMachine):
         self.asks[key] = ask
         ask()
         return key
+
+    def _releases(self, key: str, spoilt_by: list[str], *, ran: bool) -> Message:
+        def release() -> None:
+            placement = self.ledger.live.get(key)
+            if key not in self.released:
+                for host in {seat.host_id for seat in placement.seats} - set(spoilt_by) if placement and ran else ():
+                    del self.strikes[host]
+                for host in spoilt_by:
+                    self.strikes[host] += 1
+                    if self.strikes[host] >= STRIKES:
+                        self.closed.setdefault(host, ClosedBy.QUARANTINE)
+            self.released.add(key)
+            self.going.discard(key)
+            self.ledger.forget(key, spoilt_by, ran=ran)
+
+        return release
 
     def _comes_up(self, name: str) -> Message:
         self.lives[name] += 1

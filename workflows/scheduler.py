@@ -8,7 +8,6 @@ wedges the workflow on which everything waits.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Container
 from datetime import datetime, timedelta
 
@@ -310,34 +309,39 @@ class SchedulerWorkflow:
 
     async def _tell_reasons(self) -> None:
         """Let those who wait show why they wait now. By shape: it is the same for all who want the same."""
-        reasons = self._changed_reasons()
-        for start in range(0, len(reasons), MAX_NOTICES):
-            part = tuple(reasons[start : start + MAX_NOTICES])
-            with contextlib.suppress(ActivityError):  # only for show: whoever asks is told
+        changed = self._changed_reasons()
+        reasons = [reason for told in changed.values() for reason in told]
+        try:
+            for start in range(0, len(reasons), MAX_NOTICES):
                 await workflow.execute_activity_method(
                     Couriers.tell_reasons,
-                    Reasons(reasons=part),
+                    Reasons(reasons=tuple(reasons[start : start + MAX_NOTICES])),
                     task_queue=names.control_queue(self._cluster),
                     start_to_close_timeout=policies.TELL,
                     retry_policy=policies.ONCE,
-                    summary=f"{len(part)} wait for another reason",
+                    summary=f"{len(reasons)} wait for another reason",
                 )
+        except ActivityError:
+            # Only for show, and nothing to end the checks for: the next look tells them again.
+            for text in changed:
+                self._told.pop(text, None)
 
-    def _changed_reasons(self) -> list[Reason]:
+    def _changed_reasons(self) -> dict[str, list[Reason]]:
+        """Whom to tell, by shape."""
         shapes = list(self._ledger.demand())
         known = {str(shape): shape for shape in shapes}
         # Those not looked at for longest come first: the book of what was told is kept in that order.
         order = [known[text] for text in self._told if text in known]
         order = [*(shape for shape in shapes if str(shape) not in self._told), *order][:MAX_SHAPES]
         self._told = {text: code for text, code in self._told.items() if text in known}
-        changed: list[Reason] = []
+        changed: dict[str, list[Reason]] = {}
         for shape, refusal in self._ledger.reasons(order).items():
             code = RefusalCode.BUSY if refusal.code in _AS_BUSY else refusal.code
             before = self._told.pop(str(shape), None)
             self._told[str(shape)] = code
             if before != code:
                 waiting = self._ledger.waiting.of_shape(shape, MAX_TOLD)
-                changed += [Reason(key=request.key, owner=request.owner, refusal=refusal) for request in waiting]
+                changed[str(shape)] = [Reason(key=each.key, owner=each.owner, refusal=refusal) for each in waiting]
         return changed
 
     def _forget(self, keys: tuple[str, ...]) -> None:

@@ -1,0 +1,70 @@
+"""The roll call: what a scheduler that starts with an empty book has to know before it may place anything.
+
+Its predecessor's workflow was terminated, and the book with it. But nobody else has forgotten anything: slices know their hosts,
+and every gang knows what it waits for or holds.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris import names
+from iris.slices import SliceState, SliceStatus
+from iris.workflows.messages import Claim, Roll, RollPage
+
+logger = logging.getLogger(__name__)
+
+#: Questions under way at once.
+AT_ONCE = 32
+#: Workflows asked in one activity: its result stays below the 2 MiB of a payload.
+PAGE = 1_000
+
+
+class RollCall:
+    """Activities that ask every slice and every gang; they change nothing."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn
+    async def call_roll(self, page: RollPage) -> Roll:
+        """What some of the cluster's slices, jobs and tasks say; and where to go on, if there are more."""
+        kinds = ", ".join(f"'{kind}'" for kind in (names.KIND_SLICE, names.KIND_JOB, names.KIND_TASK))
+        listed = self._client.list_workflows(
+            f"{names.SA_CLUSTER} = '{page.cluster}' AND {names.SA_KIND} IN ({kinds}) AND ExecutionStatus = 'Running'",
+            page_size=PAGE,
+            next_page_token=bytes.fromhex(page.token) or None,
+        )
+        await listed.fetch_next_page(page_size=PAGE)
+        at_once = asyncio.Semaphore(AT_ONCE)
+
+        async def ask(execution: WorkflowExecution) -> SliceStatus | Claim | None:
+            async with at_once:
+                activity.heartbeat()
+                kind = SliceStatus if f"/{names.KIND_SLICE}/" in execution.id else Claim
+                return await self._ask(execution, "status" if kind is SliceStatus else "claim", kind)
+
+        answers = await asyncio.gather(*(ask(execution) for execution in listed.current_page or ()))
+        slices = [answer for answer in answers if isinstance(answer, SliceStatus) and answer.state is SliceState.READY]
+        return Roll(
+            hosts=tuple(host for status in slices for host in status.hosts),
+            claims=tuple(answer for answer in answers if isinstance(answer, Claim)),
+            token=(listed.next_page_token or b"").hex(),
+        )
+
+    async def _ask(self, execution: WorkflowExecution, query: str, result: type[Any]) -> Any:
+        """Its answer; None from one that has just ended, or that cannot answer at all: a wedged workflow must not hold up all."""
+        handle = self._client.get_workflow_handle(execution.id, run_id=execution.run_id)
+        try:
+            return await handle.query(query, result_type=result)
+        except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+            logger.warning("%s does not say what it holds: %s", execution.id, error)
+        except RPCError as error:
+            if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION):
+                raise
+            logger.warning("%s does not say what it holds: %s", execution.id, error)
+        return None
