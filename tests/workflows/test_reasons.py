@@ -1,0 +1,127 @@
+"""Why a job waits, on its page in Temporal's Web UI: kept true while it waits, for little."""
+
+from datetime import timedelta
+
+import pytest
+
+from iris.client.scheduling import cordon, pause, resume, uncordon
+from iris.refusals import RefusalCode
+from iris.states import JobState
+from iris.workflows import policies
+from tests.builders import some
+from tests.harness import Cluster, Held
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture(autouse=True)
+def _looks_every_minute(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As usual; the harness looks once a year."""
+    monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", MINUTE)
+
+
+async def _says(cluster: Cluster, job: str, text: str) -> bool:
+    return text in await cluster.page(cluster.job(job))
+
+
+def _told(cluster: Cluster) -> list[RefusalCode]:
+    return [reason.refusal.code for reason in cluster.couriers.reasons]
+
+
+async def test_the_page_of_a_waiting_job_follows_the_reason(cluster: Cluster) -> None:
+    """Nobody asks anything: the page is right by itself a minute after the reason has become another."""
+    job = await cluster.submit(resources=some(cpu=32))
+    await cluster.waits(job)
+    assert await _says(cluster, job, "**PENDING** no host has joined the cluster")
+    await cluster.join("small", offers=some(cpu=4))
+    await cluster.later(2 * MINUTE)
+    await cluster.until(lambda: _says(cluster, job, "**PENDING** needs 32 cpu; even when empty, the largest of 1 host"))
+    await cluster.join("large", offers=some(cpu=32))
+
+    assert (await cluster.end(job)).state is JobState.SUCCEEDED
+
+
+async def test_a_gang_shows_operators_doings_as_its_reason(cluster: Cluster) -> None:
+    """A closed host, then a pause of everything: the user sees whom to ask."""
+    await cluster.join_slice("s1")
+    await cordon(cluster.users, "s1-w1", "new disk")
+    gang = await cluster.gang()
+    await cluster.waits(gang)
+    await cluster.later(2 * MINUTE)
+    assert await _says(cluster, gang, "cordoned: new disk")
+    await pause(cluster.users, "moving house")
+    await cluster.later(2 * MINUTE)
+    await cluster.until(lambda: _says(cluster, gang, "**PENDING** the cluster is paused: moving house"))
+    await uncordon(cluster.users, "s1-w1")
+    assert await _is_waiting(cluster, 1)
+    await resume(cluster.users)
+
+    assert (await cluster.end(gang)).state is JobState.SUCCEEDED
+
+
+async def _is_waiting(cluster: Cluster, count: int) -> bool:
+    return (await cluster.snapshot()).waiting == count
+
+
+async def test_a_reason_that_stays_is_told_once(cluster: Cluster) -> None:
+    """A queue of a hundred thousand must not cost a hundred thousand signals a minute; numbers alone are no news."""
+    await cluster.join("h0", offers=some(cpu=1))
+    jobs = [await cluster.submit(f"j{number}", resources=some(cpu=32)) for number in range(3)]
+    for job in jobs:
+        await cluster.waits(job)
+    await cluster.later(3 * MINUTE)
+    await cluster.join("h1", offers=some(cpu=2))
+    await cluster.later(10 * MINUTE)
+
+    assert _told(cluster) == [RefusalCode.TOO_BIG] * len(jobs)
+    assert len({reason.key for reason in cluster.couriers.reasons}) == len(jobs)
+
+
+async def test_a_held_job_shows_who_holds_it_whatever_the_scheduler_thinks(cluster: Cluster) -> None:
+    """It wants nothing, so there is nothing to tell it; not even what comes late."""
+    job = await cluster.submit()
+    await cluster.waits(job)
+    await cluster.later(2 * MINUTE)
+    (late,) = cluster.couriers.reasons
+    await cluster.users.hold(job, "not yet")
+    await cluster.until(lambda: _is_waiting(cluster, 0))
+    await cluster.job(job).signal("waits", late)
+    await cluster.later(3 * MINUTE)
+
+    status = await cluster.status(job)
+    assert status.reason.endswith(": not yet")
+    assert status.tasks[0].reason == status.reason
+    assert len(cluster.couriers.reasons) == 1
+
+
+async def test_a_reason_that_comes_late_changes_nothing_of_a_job_that_runs(cluster: Cluster) -> None:
+    """It was true when it was sent; the page of a running job says where it runs."""
+    job = await cluster.submit()
+    await cluster.waits(job)
+    await cluster.later(2 * MINUTE)
+    (late,) = cluster.couriers.reasons
+    runs = Held()
+    host = await cluster.join(program=runs)
+    await cluster.until(lambda: host.taken)
+    await cluster.job(job).signal("waits", late)
+    runs.let_go()
+    status = await cluster.end(job)
+
+    assert (status.state, status.reason) == (JobState.SUCCEEDED, "")
+    assert "no host" not in await cluster.page(cluster.job(job))
+
+
+async def test_reasons_that_could_not_be_told_are_told_at_the_next_look(cluster: Cluster) -> None:
+    """And the looks go on: they also find what terminated jobs still hold."""
+    job = await cluster.submit(resources=some(cpu=32))
+    await cluster.waits(job)
+    await cluster.later(2 * MINUTE)
+    await cluster.join("small", offers=some(cpu=4))
+    cluster.couriers.away = True
+    await cluster.later(2 * MINUTE)
+    assert RefusalCode.TOO_BIG in _told(cluster)
+    assert await _says(cluster, job, "**PENDING** no host has joined the cluster")
+    cluster.couriers.away = False
+    await cluster.later(2 * MINUTE)
+
+    await cluster.until(lambda: _says(cluster, job, "**PENDING** needs 32 cpu; even when empty"))
