@@ -6,7 +6,7 @@ and every gang knows what it waits for or holds.
 
 import asyncio
 import logging
-from typing import Any
+from typing import TypeVar
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError, WorkflowQueryRejectedError
@@ -16,6 +16,7 @@ from iris import names
 from iris.slices import SliceState, SliceStatus
 from iris.workflows.messages import Claim, Roll, RollPage
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 #: Questions under way at once.
@@ -45,8 +46,9 @@ class RollCall:
         async def ask(execution: WorkflowExecution) -> SliceStatus | Claim | None:
             async with at_once:
                 activity.heartbeat()
-                kind = SliceStatus if f"/{names.KIND_SLICE}/" in execution.id else Claim
-                return await self._ask(execution, "status" if kind is SliceStatus else "claim", kind)
+                if f"/{names.KIND_SLICE}/" in execution.id:
+                    return await self._ask(execution, "status", SliceStatus)
+                return await self._ask(execution, "claim", Claim)
 
         answers = await asyncio.gather(*(ask(execution) for execution in listed.current_page or ()))
         slices = [answer for answer in answers if isinstance(answer, SliceStatus) and answer.state is SliceState.READY]
@@ -56,11 +58,12 @@ class RollCall:
             token=(listed.next_page_token or b"").hex(),
         )
 
-    async def _ask(self, execution: WorkflowExecution, query: str, result: type[Any]) -> Any:
+    async def _ask(self, execution: WorkflowExecution, query: str, result: type[T]) -> T | None:
         """Its answer; None from one that has just ended, or that cannot answer at all: a wedged workflow must not hold up all."""
         handle = self._client.get_workflow_handle(execution.id, run_id=execution.run_id)
         try:
-            return await handle.query(query, result_type=result)
+            answer: T = await handle.query(query, result_type=result)
+            return answer
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
             logger.warning("%s does not say what it holds: %s", execution.id, error)
         except RPCError as error:

@@ -26,7 +26,7 @@ class Verdict(BaseModel):
     fits: bool
     why: str
     hosts: int
-    #: The first of them.
+    #: The first of them, by their ids.
     named: tuple[str, ...]
 
 
@@ -62,7 +62,7 @@ def forecast(
         group = str(host.attributes.get(SCALE_GROUP, ""))
         counted.setdefault((group, not why, why or "fits now"), []).append(host.id)
     verdicts = (
-        Verdict(group=group, fits=fits, why=why, hosts=len(ids), named=tuple(ids[:NAMED]))
+        Verdict(group=group, fits=fits, why=why, hosts=len(ids), named=tuple(sorted(ids)[:NAMED]))
         for (group, fits, why), ids in sorted(counted.items(), key=lambda entry: (not entry[0][1], entry[0]))
     )
     return Forecast(hosts=hosts, refusal=refusal, never=infeasible(fleet, request), verdicts=tuple(verdicts))
@@ -109,7 +109,7 @@ def _group_too_small(fleet: Fleet, rooms: Rooms, host: Host, request: Request) -
 
 def _amounts(there: Iterable[int], request: Request) -> str:
     short = [
-        f"{format_amount(name, max(0, has))} of {format_amount(name, wanted)} {name}"
+        f"{format_amount(name, max(0, has))} of {format_amount(name, wanted)} {'devices' if name == 'device' else name}"
         for name, has, wanted in zip(AMOUNTS, there, request.shape.amounts, strict=True)
         if wanted > max(0, has)
     ]

@@ -135,6 +135,12 @@ class Ledger:
         if request.key not in self.live and request.key not in self._forgotten and request.key not in self.held:
             self.waiting.add(request)
 
+    def adopt(self, placement: Placement) -> None:
+        """A gang holds these hosts, says the gang itself: for a book that was lost."""
+        if placement.key not in self._forgotten:
+            self.waiting.remove(placement.key)
+            self.live.setdefault(placement.key, placement)
+
     def amend(self, key: str, band: Band, *, held: bool, said_at: datetime | None = None) -> None:
         """A request that waits changes its band, or is held back or let go; a gang that has hosts keeps them.
 

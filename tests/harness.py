@@ -138,15 +138,8 @@ async def is_refused(task: RunTask) -> TaskOutcome:
 
 async def meets_a_fault(task: RunTask) -> TaskOutcome:
     """As a program whose last words are those of a broken accelerator."""
-    now = activity.info().started_time
-    return TaskOutcome(
-        state=TaskState.WORKER_FAILED,
-        reason="its TPU is broken",
-        exit_code=1,
-        started_at=now,
-        finished_at=now,
-        fault="tpu-broken",
-    )
+    outcome = ended(TaskState.WORKER_FAILED, reason="its TPU cannot be initialised", exit_code=1)
+    return outcome.model_copy(update={"fault": "tpu-broken"})
 
 
 async def hangs(task: RunTask) -> TaskOutcome:

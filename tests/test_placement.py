@@ -1,22 +1,23 @@
-"""The scheduling pass by example: who goes where, and what those who wait are told."""
+"""The scheduling pass by example: tasks that run by themselves, and who goes where."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 
-from iris.gangs import Placement, Request
+from iris.gangs import Placement, Request, Seat
 from iris.hosts import Host
 from iris.jobs import Band
-from iris.placement import place
-from iris.refusals import RefusalCode, explain
+from iris.placement import Rules, place
 from iris.resources import Resources
-from iris.units import GIB
-from tests.builders import a_host, a_placement, a_request, at, requests, some
+from iris.waiting import Waiting
+from tests.builders import a_fleet, a_host, a_placement, a_request, at, demands, requests, some
 
 
-def where(hosts: Sequence[Host], queue: Sequence[Request], live: Sequence[Placement] = ()) -> dict[str, str]:
-    """Request key -> host id after one pass."""
-    return {placement.key: placement.host_id for placement in place(hosts, live, queue)}
+def where(hosts: Sequence[Host], queue: Sequence[Request], live: Sequence[Placement] = (), **closed: Sequence[str]) -> dict[str, str]:
+    """Request key -> host id after one pass, in the order of the decisions."""
+    done = place(a_fleet(*hosts, **closed), live, Waiting(queue), at(60), Rules())
+    return {placement.key: placement.seats[0].host_id for placement in done.placed}
 
 
 def test_what_does_not_fit_never_blocks_what_does() -> None:
@@ -42,6 +43,17 @@ def test_a_higher_band_is_served_first_however_late_it_came() -> None:
     ]
 
     assert list(where([a_host(offers=some(cpu=2))], queue)) == ["production", "interactive"]
+
+
+def test_what_a_pass_gives_to_stronger_bands_counts_in_the_weaker_ones() -> None:
+    """Otherwise a user would get, in one pass, the best of both bands."""
+    queue = [
+        a_request("production", user="a", band=Band.PRODUCTION),
+        a_request("batch of a", user="a", band=Band.BATCH, submitted_at=at(0)),
+        a_request("batch of b", user="b", band=Band.BATCH, submitted_at=at(1)),
+    ]
+
+    assert list(where([a_host(offers=some(cpu=2))], queue)) == ["production", "batch of b"]
 
 
 def test_capacity_given_in_a_pass_is_gone_for_the_rest_of_it() -> None:
@@ -100,6 +112,23 @@ def test_cpu_tasks_take_hosts_with_devices_last_and_only_where_allowed() -> None
     assert where(hosts, requests(some(cpu=1), some(cpu=1))) == {"k1": "plain", "k2": "open"}
 
 
+def test_a_required_constraint_is_never_broken_and_a_preferred_one_only_when_there_is_no_other_host() -> None:
+    """Data that must stay in a region stays; a region that is merely nearer is not worth waiting for."""
+    hosts = [a_host("far", some(cpu=8), attributes={"region": "us"}), a_host("near", some(cpu=1), attributes={"region": "eu"})]
+    strict = [a_request(f"strict-{i}", constraints=demands("region = eu"), submitted_at=at(i)) for i in range(2)]
+    easy = [a_request(f"easy-{i}", constraints=demands("?region = eu"), submitted_at=at(i)) for i in range(2)]
+
+    assert where(hosts, strict) == {"strict-0": "near"}
+    assert where(hosts, easy) == {"easy-0": "near", "easy-1": "far"}
+
+
+def test_a_closed_host_gets_nothing_new() -> None:
+    """Cordoned, drained or quarantined: an operator is about to pull its plug, or attempts fail there."""
+    hosts = [a_host("closed", some(cpu=64)), a_host("open", some(cpu=1))]
+
+    assert where(hosts, requests(some(), some()), cordoned=["closed"]) == {"k1": "open"}
+
+
 def test_work_of_an_earlier_incarnation_holds_nothing() -> None:
     """It died with it; otherwise a host would be smaller after each of its restarts."""
     host = a_host(offers=some(cpu=1), incarnation="second")
@@ -108,105 +137,52 @@ def test_work_of_an_earlier_incarnation_holds_nothing() -> None:
     assert where([host], requests(some(cpu=1)), [stale]) == {"k1": "h1"}
 
 
+def test_a_host_that_shrank_under_its_tasks_takes_only_what_needs_nothing_of_what_it_lacks() -> None:
+    """A disk filled up, a limit was lowered: the scheduler goes on; an exception here would stop every job of the cluster."""
+    shrunk = a_host(offers=some(cpu=4, memory=4))
+    live = [a_placement(shrunk, some(cpu=1, memory=8))]
+
+    assert where([shrunk], requests(some(cpu=1, memory=0), some(cpu=1, memory=1)), live) == {"k1": "h1"}
+
+
 def test_a_placement_says_what_is_held_where_and_for_whom() -> None:
     """All that the owner needs to start, and the scheduler to free it with its host's life."""
     host = a_host("h7", incarnation="third", slice_id="s2")
-    wanted = a_request("key", wants=some(cpu=2), owner="dev/job/ada/train", task="ada/train:0")
+    wanted = a_request("key", some(cpu=2), owner="dev/job/ada/train", task="ada/train:0", user="ada", band=Band.BATCH)
 
-    assert place([host], [], [wanted]) == [
+    assert place(a_fleet(host), [], Waiting([wanted]), at(5), Rules()).placed == [
         Placement(
             key="key",
             owner="dev/job/ada/train",
             task="ada/train:0",
+            user="ada",
             resources=some(cpu=2),
-            host_id="h7",
-            slice_id="s2",
-            incarnation="third",
+            band=Band.BATCH,
+            seats=(Seat("h7", "s2", "third"),),
+            placed_at=at(5),
         )
     ]
 
 
-GPU_HOST = a_host("gpu", some(cpu=8, memory=32, device="gpu:A100:8"))
-CPU_HOST = a_host("cpu", some(cpu=4, memory=16))
+def test_a_pass_stops_at_its_limit_and_says_so() -> None:
+    """A workflow task may not take long; whoever asks for a pass must know to ask again."""
+    fleet, queue = a_fleet(a_host(offers=some(cpu=4))), requests(*[some()] * 3)
+
+    stopped = place(fleet, [], Waiting(queue), at(5), Rules(), most=2)
+    done = place(fleet, [], Waiting(queue), at(5), Rules(), most=3)
+
+    assert ([placement.key for placement in stopped.placed], stopped.stopped) == (["k1", "k2"], True)
+    assert ([placement.key for placement in done.placed], done.stopped) == (["k1", "k2", "k3"], False)
 
 
-@pytest.mark.parametrize(
-    ("hosts", "wanted", "code", "message"),
-    [
-        ([], some(), RefusalCode.NO_HOSTS, "no host has joined the cluster"),
-        (
-            [CPU_HOST, GPU_HOST],
-            some(device="gpu:H100:1"),
-            RefusalCode.NO_DEVICE,
-            "needs gpu:H100; no host has it (gpu:A100 on 1, no devices on 1)",
-        ),
-        (
-            [GPU_HOST],
-            some(),
-            RefusalCode.NO_DEVICE,
-            "needs a host for tasks without devices; all hosts keep theirs for tasks that use them (gpu:A100 on 1)",
-        ),
-        (
-            [CPU_HOST, a_host("small", some(cpu=1))],
-            some(cpu=5, memory=64),
-            RefusalCode.TOO_BIG,
-            "needs 5 cpu, 64 GiB memory; even when empty, the largest of 2 hosts of its kind has 4 cpu, 16 GiB memory",
-        ),
-        (
-            [GPU_HOST],
-            some(device="gpu:A100:16"),
-            RefusalCode.TOO_BIG,
-            "needs gpu:A100:16; even when empty, the largest of 1 host of its kind has 8 devices",
-        ),
-    ],
-)
-def test_whoever_can_never_fit_these_hosts_is_told_why(
-    hosts: list[Host], wanted: Resources, code: RefusalCode, message: str
-) -> None:
-    """The user must be able to tell a typo in a variant from a cluster that is merely full."""
-    request = a_request(wants=wanted)
+def test_hosts_are_not_kept_for_those_who_came_just_now() -> None:
+    """An older twin that starts in this very pass has stopped waiting: on its account nobody else may be kept waiting."""
+    hosts = [a_host("a", some(cpu=4)), a_host("b", some(cpu=4))]
+    busy = a_placement(hosts[1], some(cpu=2), user="elsewhere")
+    old = a_request("old", some(cpu=4), user="x", submitted_at=at(0))
+    young = a_request("young", some(cpu=4), user="y", submitted_at=at(3000))
+    small = a_request("small", some(cpu=1), user="z", submitted_at=at(3001))
 
-    refusal = explain(hosts, [], [request], request)
+    done = place(a_fleet(*hosts), [busy], Waiting([old, young, small]), at(3002), Rules(patience=timedelta(minutes=10)))
 
-    assert (refusal.code, refusal.message) == (code, message)
-
-
-def test_whoever_waits_for_others_is_told_what_is_missing_and_how_many_are_ahead() -> None:
-    """ "Why does my job wait?" is the question a scheduler is asked most."""
-    host = a_host(offers=some(cpu=4, memory=16))
-    queue = requests(some(cpu=3), some(cpu=2), some(cpu=3))
-
-    refusal = explain([host], [a_placement(host, some(cpu=3))], queue, queue[2])
-
-    assert refusal.code is RefusalCode.BUSY
-    assert refusal.message == "needs 3 cpu; the best of 1 host of its kind has 1 cpu free; 2 tasks ahead of it"
-    assert (refusal.needed, refusal.free, refusal.hosts, refusal.ahead) == ({"cpu": 3000}, {"cpu": 1000}, 1, 2)
-
-
-def test_busy_speaks_only_of_hosts_that_could_take_the_task() -> None:
-    """A tiny idle host is no comfort to a large task, and its free room no explanation."""
-    hosts = [a_host("large", some(cpu=8)), a_host("tiny", some(cpu=1))]
-
-    refusal = explain(hosts, [a_placement(hosts[0], some(cpu=8))], [], a_request(wants=some(cpu=4)))
-
-    assert (refusal.code, refusal.needed, refusal.free, refusal.hosts) == (RefusalCode.BUSY, {"cpu": 4000}, {"cpu": 0}, 1)
-
-
-def test_a_shortfall_too_small_for_the_unit_is_still_seen() -> None:
-    """ "Needs 8 GiB; has 8 GiB free" explains nothing: a machine sold with 8 GiB never offers quite as much."""
-    host = a_host(offers=some(cpu=4).model_copy(update={"memory_bytes": 8 * GIB - 1}))
-
-    refusal = explain([host], [], [], a_request(wants=some(cpu=1, memory=8)))
-
-    assert refusal.message == "needs 8 GiB memory; even when empty, the largest of 1 host of its kind has 1 B too little memory"
-
-
-def test_a_host_that_shrank_under_its_tasks_takes_only_what_needs_nothing_of_what_it_lacks() -> None:
-    """A disk filled up, a limit was lowered: the scheduler answers on; an exception here would stop every job of the cluster."""
-    shrunk = a_host(offers=some(cpu=4, memory=4))
-    live = [a_placement(shrunk, some(cpu=1, memory=8))]
-    light, heavy = requests(some(cpu=1, memory=0), some(cpu=1, memory=1))
-
-    assert where([shrunk], [light, heavy], live) == {"k1": "h1"}
-    assert explain([shrunk], live, [light], light).code is RefusalCode.QUEUED
-    assert explain([shrunk], live, [heavy], heavy).free == {"memory": 0}
+    assert {placement.key: placement.seats[0].host_id for placement in done.placed} == {"old": "a", "small": "b"}

@@ -1,4 +1,4 @@
-"""What the scheduling pass never does, whatever hosts, work and queue it is given. Everything is worked out anew by the oracle."""
+"""What the scheduling pass never does, whatever hosts, work and queue it is given. All is worked out anew by the oracle."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

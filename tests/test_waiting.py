@@ -106,7 +106,7 @@ def test_asking_twice_is_waiting_once_and_going_twice_is_going_once() -> None:
 
 
 def test_a_request_comes_back_from_the_line_as_it_went_in() -> None:
-    """Lines keep only keys and times; task, owner and gang have to follow from them again, of a job, of its tasks and of gangs."""
+    """Lines keep only keys and times; task, owner and gang have to follow from them again, for jobs, tasks and gangs."""
     together = a_spec(replicas=4, coscheduling=Coscheduling(group_by="tpu-name", groups=2))
     asked = [
         request_for(a_spec(), index=0, attempt=1, run_id="r1", owner="dev/job/ada/train", submitted_at=at(1)),
@@ -178,6 +178,7 @@ def test_what_is_carried_to_the_next_run_is_the_same_line(situation: Situation, 
         assert carried.shapes(band) == waiting.shapes(band)
     for request in left:
         assert carried.ahead(request, {"a": 3}) == waiting.ahead(request, {"a": 3})
+    for request in left:
         carried.remove(request.key)
     assert (len(carried), list(carried), carried.demand(), served(carried)) == (0, [], {}, [])
 

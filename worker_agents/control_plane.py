@@ -4,6 +4,8 @@ The workers must not share slots: a job's workflow task holds one while it waits
 shared pool a burst of jobs would starve the very workflow they wait for.
 """
 
+import asyncio
+import contextlib
 import logging
 from datetime import timedelta
 
@@ -19,7 +21,9 @@ from iris import names
 from iris.activities.fleet import Fleet
 from iris.activities.notices import Couriers
 from iris.activities.outbox import Outbox
+from iris.activities.rollcall import RollCall
 from iris.client.connection import connect
+from iris.ledger import LedgerState
 from iris.placement import Rules
 from iris.worker_agents.process import rest_memory, stop_event
 from iris.workflows.attributes import keywords
@@ -34,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 #: How long a workflow's next task waits for the worker that has it in memory, when that worker has died.
 STICKY_TIMEOUT = timedelta(seconds=5)
+#: Between looks at whether the planners run: somebody may have terminated one.
+LOOK_EVERY = timedelta(seconds=15)
 #: Waiting jobs are kept in memory: replaying one costs milliseconds, keeping it some tens of kilobytes.
 CACHED_WORKFLOWS = 5_000
 
@@ -66,13 +72,21 @@ async def serve(options: ControlPlaneOptions) -> None:
     control, planner = make_workers(client, options.cluster)
     async with control, planner:
         await start_planners(client, options)
+        scheduler = client.get_workflow_handle(names.scheduler_workflow(options.cluster))
+        await scheduler.signal("deliver", Batch(messages=(Configure(rules=options.rules),)))
         logger.info("control plane of cluster %s serves", options.cluster)
-        await stop.wait()
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), LOOK_EVERY.total_seconds())
+            try:
+                await start_planners(client, options)
+            except RPCError as error:
+                logger.warning("could not see whether the planners run: %s", error)
 
 
 def make_workers(client: Client, cluster: str) -> tuple[Worker, Worker]:
     """The control and the planner worker of a cluster."""
-    outbox, couriers, fleet = Outbox(client, cluster), Couriers(client), Fleet(client)
+    outbox, couriers, fleet, roll = Outbox(client, cluster), Couriers(client), Fleet(client), RollCall(client)
     control = Worker(
         client,
         task_queue=names.control_queue(cluster),
@@ -84,6 +98,7 @@ def make_workers(client: Client, cluster: str) -> tuple[Worker, Worker]:
             couriers.tell_reasons,
             couriers.check_jobs,
             fleet.observe_fleet,
+            roll.call_roll,
         ],
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
@@ -102,15 +117,13 @@ async def start_planners(client: Client, options: ControlPlaneOptions) -> None:
     cluster = options.cluster
     await client.start_workflow(
         SchedulerWorkflow.run,
-        SchedulerStart(cluster=cluster),
+        SchedulerStart(cluster=cluster, ledger=LedgerState(rules=options.rules), call_roll=True),
         id=names.scheduler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui},
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}),
         static_summary=f"who offers what and who waits, in cluster {cluster}",
-        start_signal="deliver",
-        start_signal_args=[Batch(messages=(Configure(rules=options.rules),))],
     )
     await client.start_workflow(
         AutoscalerWorkflow.run,

@@ -163,6 +163,8 @@ class SchedulerStart(Wire):
     evictions: tuple[Eviction, ...] = ()
     #: By shape, written as text: the reason that those who wait for it were told last.
     told: dict[str, str] = Field(default_factory=dict)
+    #: Whether the book is empty because an earlier one was lost, or may have been: all slices and gangs are asked first.
+    call_roll: bool = False
 
 
 class SnapshotPage(Wire):
@@ -226,6 +228,31 @@ class Notices(Wire):
     """Placements to be told to their owners."""
 
     placements: tuple[Placement, ...]
+
+
+class RollPage(Wire):
+    """Which part of a cluster's workflows to ask."""
+
+    cluster: str
+    #: Where the part before ended; empty for the first.
+    token: str = ""
+
+
+class Claim(Wire):
+    """What a gang waits for or holds: at most one of them."""
+
+    request: Request | None = None
+    held: bool = False
+    placement: Placement | None = None
+
+
+class Roll(Wire):
+    """What slices and gangs have and hold."""
+
+    hosts: tuple[Host, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    #: Where the next part begins; empty when this was the last.
+    token: str = ""
 
 
 class EvictionNotices(Wire):

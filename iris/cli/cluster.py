@@ -65,6 +65,7 @@ def cluster() -> None:
 )
 @click.option("--preemption/--no-preemption", default=True, help="Whether stronger bands evict weaker ones.  [default: they do]")
 @click.option("--patience", type=DURATION, help="How long a job is overtaken by smaller ones.  [default: 10m]")
+@click.option("--min-run-time", type=DURATION, help="How long a job has run before it may be evicted.  [default: 2m]")
 @click.option("--options", "given", type=click.File(), hidden=True)
 def start(local: bool, detach: bool, name: str, given: TextIO | None, **asked: Any) -> None:
     """Start a cluster; without -d it runs until Ctrl-C.
@@ -82,7 +83,8 @@ def start(local: bool, detach: bool, name: str, given: TextIO | None, **asked: A
         options = LocalClusterOptions.model_validate_json(given.read())
     else:
         name = check_name("name", name)
-        rules = Rules(preemption=asked["preemption"], **({"patience": asked["patience"]} if asked["patience"] else {}))
+        given_times = {key: asked[key] for key in ("patience", "min_run_time") if asked[key] is not None}
+        rules = Rules(preemption=asked["preemption"], **given_times)
         options = LocalClusterOptions(name=name, hosts=_machines(name, asked), ephemeral=asked["ephemeral"], rules=rules)
     if detach:
         _say_ready(start_detached(options))

@@ -148,12 +148,14 @@ def release(ctx: click.Context, job: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("job", nargs=-1, required=True)
+@click.argument("job", nargs=-1)
 @click.argument("band", type=click.Choice([band.value for band in Band]))
 @cluster_option
 @click.pass_context
 def priority(ctx: click.Context, job: tuple[str, ...], band: str) -> None:
     """Serve each JOB in another BAND from now on."""
+    if not job:  # said here: the only word there is counts as the band, so click would ask for a job whatever is missing
+        raise click.UsageError(f"which JOB is to be served in band {band}?")
 
     async def work(client: IrisClient, name: str) -> str:
         name = full_job_id(name)

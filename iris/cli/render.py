@@ -59,7 +59,7 @@ def row_json(row: JobRow) -> dict[str, Any]:
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    fields = {"id", "state", "code", "message", "hosts", "ahead", "excluded", "remedy"}
+    fields = {"id", "state", "code", "message", "hosts", "ahead", "group_needs", "group_has", "excluded", "remedy"}
     attempts = [
         {"task": task, **record.model_dump(mode="json")} for task, records in explanation.attempts.items() for record in records
     ]

@@ -39,7 +39,7 @@ from iris.workflows.messages import Attempts, Hold, HostView, JobInput, Snapshot
 END_PATIENCE = timedelta(seconds=60)
 #: Tasks of a job whose stories one explanation tells.
 STORIES = 20
-_EXPLAINED = {"code", "message", "needed", "free", "hosts", "ahead", "excluded", "remedy"}
+_EXPLAINED = set(Refusal.model_fields)
 
 
 class IrisClient(Asking):

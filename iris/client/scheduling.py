@@ -1,9 +1,11 @@
 """The scheduler, as users who plan and operators who intervene see it: forecasts, closed hosts, pauses, rules."""
 
+import difflib
 from datetime import UTC, datetime
 
 from iris.client.client import IrisClient
 from iris.client.identity import current_user
+from iris.errors import NotFound, Rejected
 from iris.forecast import Forecast
 from iris.gangs import Request, request_for
 from iris.hosts import ClosedBy, Closure
@@ -40,36 +42,39 @@ async def cordon(client: IrisClient, host: str, reason: str = "") -> None:
     """Place nothing new on the host; what runs there runs on.
 
     Raises:
-        Rejected: there is no such host.
+        NotFound: there is no such host.
     """
-    await client.tell_scheduler(Close(host_id=host, closure=Closure(by=ClosedBy.CORDON, reason=_signed(reason))))
+    await _tell_of_host(client, Close(host_id=host, closure=Closure(by=ClosedBy.CORDON, reason=_signed(reason))))
 
 
 async def drain(client: IrisClient, host: str, reason: str = "") -> None:
     """Place nothing new on the host and evict what runs there; each program has its grace, and goes back into the queue.
 
     Raises:
-        Rejected: there is no such host.
+        NotFound: there is no such host.
     """
-    await client.tell_scheduler(Close(host_id=host, closure=Closure(by=ClosedBy.DRAIN, reason=_signed(reason)), evict=True))
+    await _tell_of_host(client, Close(host_id=host, closure=Closure(by=ClosedBy.DRAIN, reason=_signed(reason)), evict=True))
 
 
 async def uncordon(client: IrisClient, host: str) -> None:
     """Let the host take work again, whoever closed it.
 
     Raises:
-        Rejected: there is no such host.
+        NotFound: there is no such host.
     """
-    await client.tell_scheduler(Open(host_id=host))
+    await _tell_of_host(client, Open(host_id=host))
 
 
 async def pause(client: IrisClient, reason: str = "", group: str | None = None) -> None:
     """Place nothing new, in the whole cluster or in one scale group; what runs runs on.
 
     Raises:
-        Rejected: no host belongs to such a group.
+        NotFound: no host belongs to such a group.
     """
-    await client.tell_scheduler(Pause(reason=_signed(reason), group=group))
+    try:
+        await client.tell_scheduler(Pause(reason=_signed(reason), group=group))
+    except Rejected as error:  # for this reason only
+        raise NotFound(str(error)) from None
 
 
 async def resume(client: IrisClient, group: str | None = None) -> None:
@@ -84,6 +89,15 @@ async def resume(client: IrisClient, group: str | None = None) -> None:
 async def configure(client: IrisClient, rules: Rules) -> None:
     """Give the scheduler other rules."""
     await client.tell_scheduler(Configure(rules=rules))
+
+
+async def _tell_of_host(client: IrisClient, message: Close | Open) -> None:
+    try:
+        await client.tell_scheduler(message)
+    except Rejected as error:  # for this reason only
+        near = difflib.get_close_matches(message.host_id, [view.host.id for view in await client.hosts()], n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else "`iris host list` lists them"
+        raise NotFound(f"{error}; {hint}") from None
 
 
 def _signed(reason: str) -> str:

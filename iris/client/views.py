@@ -62,6 +62,9 @@ class Explanation(BaseModel):
     ahead: int = 0
     excluded: dict[str, int] = Field(default_factory=dict)
     remedy: str = ""
+    #: For a waiting gang: how many hosts it needs in one group, and how many the best group has (BUSY: has free).
+    group_needs: int = 0
+    group_has: int = 0
     #: What became of every attempt so far, by task; of a gang they are all the first task's.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
 

@@ -91,7 +91,7 @@ async def test_of_a_gangs_hosts_only_the_one_that_spoilt_the_attempts_is_closed(
         await cluster.until(lambda number=number: all(len(host.taken) == number for host in hosts))
         fault.let_go()
         await cluster.until(lambda number=number: _has_records(cluster, job, number))
-        await cluster.later(MINUTE)
+        await cluster.later(timedelta(seconds=2 ** (number - 1)))
     await cluster.waits(job, attempt=3)
 
     assert list(await _closed(cluster)) == ["s1-w1"]
