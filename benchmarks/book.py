@@ -29,13 +29,14 @@ T = TypeVar("T")
 
 def measure(*, quick: bool) -> list[Row]:
     hosts, waiting = (2_000, 20_000) if quick else (10_000, 100_000)
-    size = f"{waiting:,} asked, {hosts:,} hosts"
+    size = f"{waiting:,} waiting, {hosts:,} hosts"
     with paper.as_in_control_plane():
         book = _well_used(hosts, waiting)
         write, start = _best(lambda: SchedulerStart(cluster="prod", ledger=book.state()))
         converter = IrisPlugin().data_converter
-        assert isinstance(converter, DataConverter) and converter.payload_codec is not None
+        assert isinstance(converter, DataConverter)
         codec = converter.payload_codec
+        assert codec is not None
         encode, payloads = _best(lambda: converter.payload_converter.to_payloads([start]))
         compress, (packed,) = _best(lambda: asyncio.run(codec.encode(payloads)))
         expand, plain = _best(lambda: asyncio.run(codec.decode([packed])))
@@ -66,6 +67,10 @@ def measure(*, quick: bool) -> list[Row]:
 def _well_used(hosts: int, waiting: int) -> Ledger:
     """A cluster as full as it gets, and all that is remembered of what has been."""
     book = asked(hosts, paper.requests(waiting))
+    while book.settle(LATER, MAX_PLACEMENTS).stopped:
+        pass
+    for request in paper.requests(len(book.live), seed=5):
+        book.ask(request)
     while book.settle(LATER, MAX_PLACEMENTS).stopped:
         pass
     for request in paper.requests(REMEMBERED, seed=4):

@@ -37,12 +37,14 @@ class Ground:
 
 
 @contextlib.contextmanager
-def cluster(hosts: int) -> Iterator[Ground]:
+def cluster(hosts: int | tuple[LocalHost, ...]) -> Iterator[Ground]:
     """A local cluster with the settings of `iris cluster start --local`, gone at the end with all its files."""
     before = os.environ.get(names.ENV_STATE_DIR)
     with tempfile.TemporaryDirectory(prefix="iris-bench-", ignore_cleanup_errors=True) as directory:
         os.environ[names.ENV_STATE_DIR] = directory
-        options = LocalClusterOptions(name=NAME, hosts=tuple(LocalHost(id=f"{NAME}-{number}") for number in range(hosts)))
+        if isinstance(hosts, int):
+            hosts = tuple(LocalHost(id=f"{NAME}-{number}") for number in range(hosts))
+        options = LocalClusterOptions(name=NAME, hosts=hosts)
         try:
             record = start_detached(options)
             server, controller, *agents = (psutil.Process(process.pid) for process in record.processes)

@@ -49,7 +49,7 @@ def _window(quick: bool) -> float:
 
 async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.Process]) -> list[Row]:
     temporal = await connect(ground.record.address)
-    await _all_there(await ground.client(), hosts)
+    await all_there(await ground.client(), hosts)
     await asyncio.sleep(SETTLE)
     watched = [[ground.server], [ground.controller], agents]
     used = [cpu_seconds(processes) for processes in watched]
@@ -59,7 +59,7 @@ async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.
     server, controller, all_agents = (
         (cpu_seconds(processes) - was) / seconds for processes, was in zip(watched, used, strict=True)
     )
-    await _all_there(await ground.client(), hosts)
+    await all_there(await ground.client(), hosts)
     grown = added(before, after)
     per_hour = 3600 / seconds
     return [
@@ -74,7 +74,7 @@ async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.
     ]
 
 
-async def _all_there(client: IrisClient, hosts: int) -> None:
+async def all_there(client: IrisClient, hosts: int) -> None:
     """Return when the scheduler has that many hosts.
 
     Raises:

@@ -48,7 +48,7 @@ async def _measure(ground: Ground, count: int) -> list[Row]:
         handle = await floor.start(temporal, f"latency-{secrets.token_hex(4)}")
         bare.append((await handle.result() - begun) / 1e6)
         await asyncio.sleep(PAUSE)
-        jobs.append(await _job(iris))
+        jobs.append(await start_of(iris))
         await asyncio.sleep(PAUSE)
     bare, jobs = bare[WARM_UP:], jobs[WARM_UP:]
     running = sorted(job.running for job in jobs)
@@ -65,7 +65,8 @@ async def _measure(ground: Ground, count: int) -> list[Row]:
     ]
 
 
-async def _job(client: IrisClient) -> Start:
+async def start_of(client: IrisClient) -> Start:
+    """Submit a job, wait for its end, and say when it started."""
     spec = JobSpec(user="bench", name=f"latency-{secrets.token_hex(4)}", command=STAMP)
     begun = time.time_ns()
     submitted = await client.submit(spec)

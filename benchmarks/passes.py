@@ -74,8 +74,8 @@ def _evicting(hosts: int, batch: list[Request], others: list[Request]) -> Iterab
     book = asked(hosts, batch)
     while book.settle(LATER, MAX_PLACEMENTS).stopped:
         pass
-    for key in book.waiting.keys():
-        book.forget(key)
+    for request in list(book.waiting):
+        book.forget(request.key)
     for request in others:
         book.ask(request)
     for number in (1, 2):

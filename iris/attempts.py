@@ -58,7 +58,7 @@ def kept(records: Sequence[AttemptRecord]) -> tuple[AttemptRecord, ...]:
     surplus = len(records) - KEPT
     if surplus <= 0:
         return tuple(records)
-    free = {record.number for record in records if record.account is Account.UNDELIVERED}
+    free = {record.number for record in records[:-1] if record.account is Account.UNDELIVERED}
     left_out = set(sorted(free)[:surplus])
     return tuple(record for record in records if record.number not in left_out)[-KEPT:]
 

@@ -91,7 +91,7 @@ def _why_not(fleet: Fleet, rooms: Rooms, number: int, request: Request) -> str:
     if not rooms.takes(number, request.shape):
         if not covers(rooms.free[number], request.shape.amounts):
             return f"is busy: {_amounts(rooms.free[number], request)}"
-        return "is kept for a gang that has waited longer"
+        return "is kept for a gang whose turn came first"
     return _group_too_small(fleet, rooms, host, request)
 
 

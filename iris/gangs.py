@@ -5,6 +5,7 @@ those hosts have to share an attribute (`tpu-name`: one slice), and with several
 over two slices).
 """
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -172,6 +173,28 @@ class Names(NamedTuple):
         """(task, owner)"""
         task = self.task or key.partition("@")[0]
         return task, self.owner + {"task": task, "job": task.rpartition(":")[0], "": ""}[self.end]
+
+
+#: A key whose run's id begins with the time in milliseconds at which the run was made.
+_TIMED_KEY = re.compile("(.*)/([0-9a-f]{8})-([0-9a-f]{4})", re.DOTALL)
+_EPOCH_MS = int(EPOCH.timestamp() * 1000)
+
+
+def shorten_key(key: str, at: int) -> tuple[str, int | None]:
+    """A key without its run, and the run's time after these microseconds since `EPOCH`: for whoever keeps many, with their times.
+
+    None: the key, which is whole then, says nothing of a time.
+    """
+    timed = _TIMED_KEY.fullmatch(key)
+    return (timed[1], int(timed[2] + timed[3], 16) - _EPOCH_MS - at // 1000) if timed else (key, None)
+
+
+def whole_key(short: str, run: int | None, at: int) -> str:
+    """The key of which `shorten_key` has made these."""
+    if run is None:
+        return short
+    time = f"{run + _EPOCH_MS + at // 1000:012x}"
+    return f"{short}/{time[:8]}-{time[8:]}"
 
 
 #: How much a unit of each weighs when users are compared: an accelerator outweighs any machine's cores and memory.

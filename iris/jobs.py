@@ -48,11 +48,6 @@ class Coscheduling(BaseModel):
     #: Over how many groups (slices) the tasks are spread evenly.
     groups: int = 1
 
-    @field_validator("group_by")
-    @classmethod
-    def _is_a_key(cls, key: str) -> str:
-        return check_key(key, "coscheduling")
-
 
 class JobSpec(BaseModel):
     """What a user submits. Valid by construction: an impossible job cannot be built.
@@ -144,6 +139,13 @@ class JobSpec(BaseModel):
                     "env", key, "is set by Iris itself", f"choose a name that does not begin with {names.RESERVED_PREFIX}"
                 )
         return env
+
+    @field_validator("coscheduling")
+    @classmethod
+    def _shares_an_attribute(cls, together: Coscheduling | None) -> Coscheduling | None:
+        if together is not None:
+            check_key(together.group_by, "coscheduling")
+        return together
 
     @model_validator(mode="after")
     def _is_a_gang(self) -> Self:

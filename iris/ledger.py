@@ -265,7 +265,7 @@ class Ledger:
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._kept = {}
             return Settled([], [], stopped=False, again_at=None)
-        done = place(self.fleet, self.live.values(), self.waiting, now, self.rules, most)
+        done = place(self.fleet, self.live.values(), self.waiting, now, self.rules, most, self.evicting)
         self._kept = done.rooms.kept
         for placement in done.placed:
             self.waiting.remove(placement.key)
@@ -290,16 +290,16 @@ class Ledger:
         if asked:
             situation = self._situation()
             use = use_by_band(situation.live)
-            reasons: dict[Shape, Refusal] = {}
+            reasons: dict[tuple[Shape, Band], Refusal] = {}
             lines: dict[tuple[Shape, Band, str], list[Request]] = {}
             for request in sorted(asked, key=lambda each: (each.submitted_at, each.key)):
                 lines.setdefault((request.shape, request.band, request.user), []).append(request)
             for (shape, band, _), line in lines.items():
-                if shape not in reasons:
-                    reasons[shape] = reason(situation, line[0])
+                if (shape, band) not in reasons:
+                    reasons[shape, band] = reason(situation, line[0])
                 ahead = self.waiting.ahead(line[0], use[band])
                 for place, request in enumerate(line):
-                    answers[request.key] = in_line(reasons[shape], request, ahead + place, exactly=place == 0)
+                    answers[request.key] = in_line(reasons[shape, band], request, ahead + place, exactly=place == 0)
         return [answers[key] if key in answers else self._not_waiting(key) for key in keys]
 
     def reasons(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:

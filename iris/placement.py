@@ -6,12 +6,13 @@
    everything of its shape. That makes a pass cost O(hosts + shapes x candidates + placements), however many wait.
 4. **Nobody is overtaken for ever.** When a gang that has waited longer than `Rules.patience` does not fit, the hosts that are
    closest to having room for it are kept for its shape: until it fits, no later turn of its own band or a weaker one is served
-   from them. Stronger bands may still take them.
+   from them. Stronger bands may still take them. The same is done at once for a gang for which others are being evicted: what
+   the first of them frees would be gone when the last one has stopped.
 
 No clock, no randomness: the same queue, hosts and time give the same placements, which is what lets this run inside a workflow.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from iris.fleet import Fleet
 from iris.gangs import Placement, Request, Seat, Shape
+from iris.jobs import Band
 from iris.rooms import Rooms
 from iris.waiting import Waiting, use_by_band
 
@@ -50,11 +52,23 @@ class Pass(NamedTuple):
 
 
 def place(
-    fleet: Fleet, live: Iterable[Placement], waiting: Waiting, now: datetime, rules: Rules, most: int | None = None
+    fleet: Fleet,
+    live: Iterable[Placement],
+    waiting: Waiting,
+    now: datetime,
+    rules: Rules,
+    most: int | None = None,
+    evicting: Container[str] = (),
 ) -> Pass:
-    """One pass: the placements that are possible now, at most so many, in the order in which they were decided."""
+    """One pass: the placements that are possible now, at most so many, in the order in which they were decided.
+
+    Args:
+        evicting: the keys of those that have been told to make room and have not stopped yet.
+    """
     live = list(live)
     rooms = Rooms(fleet, live)
+    going = [placement for placement in live if placement.key in evicting]
+    soon = rooms.without(going) if going else None
     ports = _Ports(live)
     placed: list[Placement] = []
     for band, use in use_by_band(live).items():
@@ -71,12 +85,17 @@ def place(
                 # Those who had waited longest may have been served just now.
                 since = turns.oldest(request.shape) if request.shape in served else oldest[request.shape]
                 turns.skip()
-                if now - since > rules.patience:
+                if soon is not None and band is not Band.BATCH and (ahead := soon.find(request)) is not None:
+                    soon.give(ahead, request)
+                    rooms.keep_these(ahead, request.shape)
+                elif now - since > rules.patience:
                     rooms.keep(request)
                 continue
             turns.served()
             served.add(request.shape)
             rooms.give(numbers, request)
+            if soon is not None:
+                soon.give(numbers, request)
             placed.append(_placement(request, fleet, numbers, ports, now))
     return Pass(placed, rooms, stopped=False)
 

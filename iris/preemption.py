@@ -7,7 +7,7 @@
 5. Before anybody is told, the pass has made sure that the stronger gang fits where the victims are.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ def evictions(
         turns = waiting.turns(band, use)
         for request in turns:
             numbers = soon.find(request)
-            if numbers is None and weaker and looked < MOST_STRONGER:
+            if numbers is None and weaker and looked < MOST_STRONGER and fleet.feasible(request):
                 looked += 1
                 if by_host is None:
                     ripe = [placement for placement in weaker if now - (placement.placed_at or now) >= rules.min_run_time]
@@ -91,7 +91,8 @@ def evictions(
                     by_host = _by_host(fleet, ripe)
                 chosen = _victims(soon, request, by_host)
                 if not chosen and young:
-                    again_at = min(young) + rules.min_run_time
+                    ripe_at = min(young) + rules.min_run_time
+                    again_at = min(again_at or ripe_at, ripe_at)
                 for victim in chosen:
                     placement = victim.placement
                     soon.give_back(placement)
@@ -146,7 +147,24 @@ def _victims(soon: Rooms, request: Request, by_host: Mapping[int, list[_Victim]]
     if len(groups) < request.groups:
         return []
     groups.sort(key=lambda group: (_cost(group[1]), group[0]))
-    return _together([victims for _, victims in groups[: request.groups]])
+    del groups[request.groups :]
+    victims = _together([victims for _, victims in groups])
+    if any(len(victim.placement.seats) > 1 for victim in victims):
+        # Such a one leaves other hosts too: somebody who was chosen for one of the hosts may stay after all.
+        for victim in sorted(victims, key=lambda each: _cost([each]), reverse=True):
+            others = {each.placement.key for each in victims if each is not victim}
+            if all(_freed(soon, candidates.groups[name], request.shape, by_host, others) >= each for name, _ in groups):
+                victims.remove(victim)
+    return victims
+
+
+def _freed(soon: Rooms, numbers: Iterable[int], shape: Shape, by_host: Mapping[int, list[_Victim]], gone: Container[str]) -> int:
+    """On how many of the hosts a task fits when those with these keys are gone."""
+    count = 0
+    for number in numbers:
+        held = [victim.placement.resources.vector for victim in by_host.get(number, ()) if victim.placement.key in gone]
+        count += covers([sum(amounts) for amounts in zip(soon.free[number], *held, strict=True)], shape.amounts)
+    return count
 
 
 def _on_host(soon: Rooms, number: int, shape: Shape, by_host: Mapping[int, list[_Victim]]) -> list[_Victim] | None:

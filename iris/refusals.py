@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from iris.constraints import Constraint, Operator
 from iris.fleet import Fleet
 from iris.gangs import Placement, Request, Shape
+from iris.jobs import Band
 from iris.resources import AMOUNTS, Device, format_amount, format_amounts
 from iris.rooms import Rooms, shortfall
 from iris.waiting import Waiting, use_by_band
@@ -31,7 +32,7 @@ class RefusalCode(StrEnum):
     HELD = "HELD"  # its user holds it
     EVICTING = "EVICTING"  # weaker gangs are being stopped to make room
     BUSY = "BUSY"  # hosts that could take it have too little free
-    KEPT = "KEPT"  # the room there is is kept for a gang that has waited longer
+    KEPT = "KEPT"  # the room there is is kept for a gang whose turn came first
     QUEUED = "QUEUED"  # there is room; the next pass decides
     UNKNOWN = "UNKNOWN"  # the scheduler does not know the request (any more)
 
@@ -74,9 +75,10 @@ class Situation(NamedTuple):
     rooms: Rooms
     #: As it will be when those that are being stopped have stopped; None: nobody is.
     soon: Rooms | None
-    evicting: int
-    #: The hosts, by their numbers in the fleet, that the last pass kept for a shape.
-    kept: Mapping[int, Shape]
+    #: Their bands.
+    evicting: list[Band]
+    #: With the hosts that the last pass kept for a shape; None: there are no such.
+    kept: Rooms | None
     #: Why the cluster takes nothing new; None when it does.
     paused: str | None
 
@@ -85,9 +87,12 @@ class Situation(NamedTuple):
         cls, fleet: Fleet, live: Iterable[Placement], kept: Mapping[int, Shape], evicting: Collection[str], paused: str | None
     ) -> "Situation":
         live = list(live)
-        rooms = Rooms(fleet, live)
-        soon = rooms.without(each for each in live if each.key in evicting) if evicting else None
-        return cls(fleet, live, rooms, soon, len(evicting), kept, paused)
+        rooms, reserved = Rooms(fleet, live), None
+        going = [each for each in live if each.key in evicting] if evicting else []
+        if kept:
+            reserved = rooms.without(())
+            reserved.kept.update(kept)
+        return cls(fleet, live, rooms, rooms.without(going) if going else None, [each.band for each in going], reserved, paused)
 
 
 def refuse(situation: Situation, waiting: Waiting, request: Request) -> Refusal:
@@ -143,14 +148,12 @@ def _occupied(situation: Situation, request: Request) -> Refusal:
     candidates = fleet.candidates(request)
     if not fleet.feasible(request):
         return _closed(fleet, request)
-    rooms.kept = {}
     if rooms.find(request) is not None:
-        rooms.kept = dict(situation.kept)
-        if rooms.find(request) is None:
-            others = sum(situation.kept.get(n, request.shape) != request.shape for n in candidates.hosts)
+        if situation.kept is not None and situation.kept.find(request) is None:
+            others = sum(situation.kept.kept.get(n, request.shape) != request.shape for n in candidates.hosts)
             return Refusal(
                 code=RefusalCode.KEPT,
-                message=f"the room on {_hosts(others)} is kept for gangs that have waited longer",
+                message=f"the room on {_hosts(others)} is kept for gangs whose turn came first",
                 needed=request.resources.amounts(),
                 hosts=len(candidates.hosts),
                 remedy="it starts when they have started, or when there is room elsewhere",
@@ -162,8 +165,9 @@ def _occupied(situation: Situation, request: Request) -> Refusal:
             hosts=len(candidates.hosts),
         )
     busy = _busy(fleet, rooms, request, candidates.hosts)
-    if situation.soon is not None and situation.soon.find(request) is not None:
-        gangs = f"{situation.evicting} weaker gang{'s are' if situation.evicting > 1 else ' is'}"
+    weaker = sum(band.rank > request.band.rank for band in situation.evicting)
+    if weaker and situation.soon is not None and situation.soon.find(request) is not None:
+        gangs = f"{weaker} weaker gang{'s are' if weaker > 1 else ' is'}"
         return busy.model_copy(
             update={
                 "code": RefusalCode.EVICTING,

@@ -97,9 +97,14 @@ class Rooms:
                     groups.append((sum(distance for distance, _ in closest), name, [number for _, number in closest]))
             if len(groups) >= request.groups:
                 chosen = [number for _, _, numbers in sorted(groups)[: request.groups] for number in numbers]
-        self.kept.update(dict.fromkeys(chosen, shape))
-        self._changed += chosen
+        self.keep_these(chosen, shape)
         return chosen
+
+    def keep_these(self, numbers: list[int], shape: Shape) -> None:
+        """Keep the hosts for the shape alone, unless some are kept for it already."""
+        if shape not in self.kept.values():
+            self.kept.update(dict.fromkeys(numbers, shape))
+            self._changed += numbers
 
     def takes(self, number: int, shape: Shape) -> bool:
         """Whether one task of the shape fits on the host now."""

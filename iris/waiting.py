@@ -17,7 +17,7 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
 
-from iris.gangs import EPOCH, MICROSECOND, Names, Placement, Request, Shape
+from iris.gangs import EPOCH, MICROSECOND, Names, Placement, Request, Shape, shorten_key, whole_key
 from iris.jobs import Band
 
 #: Microseconds and key: who is served first within a line.
@@ -182,27 +182,29 @@ class Waiting:
         return count
 
     def pack(self) -> dict[str, Any]:
-        """Everything, as values that JSON has: line by line (kind, microseconds since the one before and key)."""
+        """Everything, as values that JSON has: line by line (kind, microseconds since the one before, short key, run)."""
         kinds, packed = [], []
         for users in self._lines.values():
             for lines in users.values():
                 for kind, line in lines.items():
                     kinds.append({"request": kind.template.model_dump(mode="json"), "names": kind.names})
                     deltas = [line[0][0], *(after[0] - before[0] for before, after in pairwise(line))]
-                    packed.append([deltas, [key for _, key in line]])
+                    short = [shorten_key(key, at) for at, key in line]
+                    packed.append([deltas, [key for key, _ in short], [run for _, run in short]])
         return {"kinds": kinds, "lines": packed}
 
     @classmethod
     def unpack(cls, packed: Mapping[str, Any]) -> "Waiting":
         waiting = cls()
-        for written, (deltas, keys) in zip(packed["kinds"], packed["lines"], strict=True):
+        for written, (deltas, keys, runs) in zip(packed["kinds"], packed["lines"], strict=True):
             template = Request.model_validate(written["request"])
             names = Names(*written["names"])
             kind = waiting._kinds[(template.shape, template.user, template.band, names)] = _Kind(template, names)
             line: list[_Order] = []
             at = 0
-            for delta, key in zip(deltas, keys, strict=True):
+            for delta, short, run in zip(deltas, keys, runs, strict=True):
                 at += delta
+                key = whole_key(short, run, at)
                 line.append((at, key))
                 waiting._found[key] = (kind, at)
             waiting._lines[template.band].setdefault(template.user, {})[kind] = line

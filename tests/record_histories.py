@@ -1,24 +1,30 @@
-"""Record the histories that `tests/workflows/test_replay.py` replays: python -m tests.record_histories
+"""Record histories for `tests/workflows/test_replay.py` to replay: python -m tests.record_histories [NAME ...]
 
-Run it after a change of the workflows that histories under way may not survive and need not, and commit what it writes.
-Where they need to survive, guard the change with `workflow.patched`, and leave the old histories as they are.
+Without names it records those that are not there yet, and leaves the others as they are: they stand for workflows that were begun
+by an earlier version. Name some only when histories under way may not survive a change of the workflows and need not; where they
+need to, guard the change with `workflow.patched`. Commit what it writes.
 """
 
 import asyncio
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import WorkflowHandle
 
+from iris.client.scheduling import drain, pause, resume, uncordon
+from iris.jobs import Band
 from iris.workflows import autoscaler, policies
 from tests.builders import a_host, a_silent, some
 from tests.harness import (
     Cluster,
     Held,
+    Program,
     by_index,
+    by_job,
     dev_server_cluster,
     fails,
     hangs,
@@ -33,20 +39,24 @@ SECOND = timedelta(seconds=1)
 
 
 class Recorder:
-    """Writes histories down as they are, without what differs from machine to machine."""
+    """Writes those histories down that are wanted, as they are, without what differs from machine to machine."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, named: Collection[str]) -> None:
         self._cluster = cluster
+        self._named = named
 
     async def keep(self, name: str, handle: WorkflowHandle[Any, Any], *, first: bool = True) -> None:
         """The history of the workflow's first run, or of its present one."""
+        path = HISTORIES / f"{name}.json"
+        if name not in self._named if self._named else path.exists():
+            return
         if first:
             described = await handle.describe()
             first_run = described.raw_description.workflow_execution_info.first_run_id
             handle = self._cluster.client.get_workflow_handle(handle.id, run_id=first_run)
         history = _without_stack_traces(json.loads((await handle.fetch_history()).to_json()))
         text = json.dumps({"workflowId": handle.id, **history}, separators=(",", ":"), ensure_ascii=False)
-        (HISTORIES / f"{name}.json").write_text(text + "\n")
+        path.write_text(text + "\n")
 
 
 def _without_stack_traces(part: Any) -> Any:
@@ -58,8 +68,8 @@ def _without_stack_traces(part: Any) -> Any:
     return part
 
 
-async def record(cluster: Cluster) -> None:
-    keep = Recorder(cluster).keep
+async def _first_version(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    """Single tasks, independent tasks, slices of one host: what there was before gangs."""
     await _jobs(cluster, keep)
     await _slow(cluster, keep)
     await _tasks(cluster, keep)
@@ -187,14 +197,111 @@ async def _continued(handle: WorkflowHandle[Any, Any]) -> bool:
     return described.run_id != described.raw_description.workflow_execution_info.first_run_id
 
 
+async def _gangs(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    hosts = await cluster.join_slice(size=3)
+
+    async def all_run(attempts: int) -> None:
+        await cluster.until(lambda: all(len(host.taken) == attempts for host in hosts))
+
+    good = await cluster.gang("good", tasks=3)
+    await cluster.end(good)
+    await keep("gang-succeeded", cluster.job(good))
+
+    culprit = Held(then=fails)
+    _play(cluster, by_index(Held(), culprit, Held()))
+    bad = await cluster.gang("bad", tasks=3)
+    await all_run(2)
+    culprit.let_go()
+    await cluster.end(bad)
+    await keep("gang-failed", cluster.job(bad))
+
+    _play(cluster, in_turn(by_index(Held(), hangs, Held(on_cancel=fails)), succeeds))
+    bounced = await cluster.gang("bounced", tasks=3)
+    await all_run(3)
+    await cluster.announce(hosts[1].taken[-1])
+    await cluster.end(bounced)
+    await keep("gang-bounced-by-a-lost-host", cluster.job(bounced))
+
+    _play(cluster, in_turn(*[is_preempted] * 8, succeeds))
+    long = await cluster.gang("long", tasks=3)
+    await cluster.end(long)
+    await keep("gang-continued-as-new", cluster.job(long))
+    await keep("gang-continued", cluster.job(long), first=False)
+
+    _play(cluster, Held())
+    unwanted = await cluster.gang("unwanted", tasks=3)
+    await all_run(14)
+    await cluster.cancel(unwanted)
+    await cluster.end(unwanted)
+    await keep("gang-cancelled", cluster.job(unwanted))
+
+
+def _play(cluster: Cluster, program: Program) -> None:
+    for host in cluster.hosts.values():
+        host.program = program
+
+
+async def _holds(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    held = await cluster.submit("held", scheduling_timeout=timedelta(hours=1))
+    await cluster.waits(held)
+    several = await cluster.submit("several", replicas=2)
+    await cluster.waits(several)
+    for job, count in ((held, 1), (several, 3)):
+        await cluster.users.hold(job, "not yet")
+        await cluster.until(lambda count=count: _counts(cluster, held=count, waiting=3 - count))
+    taken_away = Held(then=is_preempted)
+    host = await cluster.join(program=by_job({"held": in_turn(taken_away, succeeds)}))
+    await cluster.users.release(held)
+    await cluster.until(lambda: host.taken)
+    await cluster.users.hold(held, "look at it first")
+    taken_away.let_go()
+    await cluster.until(lambda: _state_is(cluster, held, "HELD"))
+    for job in (held, several):
+        await cluster.users.release(job)
+        await cluster.end(job)
+    await keep("job-held-and-released", cluster.job(held))
+    await keep("job-of-two-held", cluster.job(several))
+    await keep("task-held", cluster.task(several, 0))
+
+
+async def _counts(cluster: Cluster, *, held: int, waiting: int) -> bool:
+    shown = await cluster.snapshot()
+    return (shown.held, shown.waiting) == (held, waiting)
+
+
+async def _evictions(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    """A scheduler that evicts, is told things by operators, and tells reasons; one run from its start."""
+    victim = Held()
+    host = await cluster.join(program=by_job({"batch": in_turn(victim, victim, succeeds)}))
+    await cluster.rules(min_run_time=SECOND)
+    batch = await cluster.submit("batch", resources=some(cpu=4), band=Band.INTERACTIVE)
+    await cluster.until(lambda: host.taken)
+    await cluster.users.set_priority(batch, Band.BATCH)
+    await cluster.until(lambda: cluster.outbox.amended)
+    production = await cluster.submit("production", resources=some(cpu=4), band=Band.PRODUCTION)
+    await cluster.end(production)
+    await cluster.until(lambda: host.taken[-1].attempt == 2)
+    await drain(cluster.users, "h1", "new disk")
+    await cluster.waits(batch, attempt=2)
+    for code in ("CLOSED", "PAUSED"):
+        await cluster.until(lambda code=code: any(reason.refusal.code == code for reason in cluster.couriers.reasons))
+        await pause(cluster.users, "moving house")
+    await resume(cluster.users)
+    await uncordon(cluster.users, "h1")
+    await cluster.end(batch)
+    await keep("job-evicted", cluster.job(batch))
+    await keep("scheduler-evicted-and-told-reasons", cluster.scheduler)
+
+
 async def main() -> None:
-    policies.HEARTBEAT = SECOND
+    """Each group of scenes has a cluster of its own; what is not wanted is played and not written."""
+    policies.HEARTBEAT = policies.CHECK_JOBS_EVERY = SECOND
     autoscaler.LOOK_EVERY = autoscaler.LOOK_AGAIN = SECOND
     HISTORIES.mkdir(exist_ok=True)
-    for old in HISTORIES.glob("*.json"):
-        old.unlink()
-    async with dev_server_cluster("limit.historyCount.suggestContinueAsNew=50") as cluster:
-        await record(cluster)
+    short = "limit.historyCount.suggestContinueAsNew=50"
+    for scenes, settings in ((_first_version, [short]), (_gangs, [short]), (_holds, []), (_evictions, [])):
+        async with dev_server_cluster(*settings) as cluster:
+            await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from iris.constraints import TPU_NAME, parse_constraint
 from iris.errors import InvalidValue
-from iris.jobs import MAX_REPLICAS, MAX_SPEC_BYTES, Band, JobSpec
+from iris.jobs import MAX_REPLICAS, MAX_SPEC_BYTES, Band, Coscheduling, JobSpec
 from iris.units import MAX_DURATION
 from tests.builders import a_spec
 
@@ -46,6 +47,10 @@ from tests.builders import a_spec
         ("env", {"IRIS_JOB_ID": "mine"}),
         ("env", {"BLOB": "x" * MAX_SPEC_BYTES}),
         ("command", ("python", "-c", "x" * MAX_SPEC_BYTES)),
+        # The scheduler would look for hosts that share an attribute of this name, and nobody could have one.
+        ("coscheduling", Coscheduling(group_by="")),
+        ("coscheduling", Coscheduling(group_by="tpu name")),
+        ("coscheduling", Coscheduling(group_by="!spot")),
     ],
 )
 def test_an_impossible_job_cannot_be_built_and_the_field_is_named(field: str, value: Any) -> None:
@@ -58,6 +63,27 @@ def test_an_impossible_job_cannot_be_built_and_the_field_is_named(field: str, va
     assert isinstance(refusal, InvalidValue)
     assert refusal.field == field
     assert str(refusal).startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(("replicas", "groups"), [(4, 3), (2, 4), (4, 0), (4, -2)])
+def test_a_gang_is_split_evenly_over_its_groups(replicas: int, groups: int) -> None:
+    """Task i belongs on worker i of its slice: a slice that is half used would never be given to anybody."""
+    with pytest.raises(ValidationError, match="cannot be split evenly"):
+        a_spec(replicas=replicas, coscheduling=Coscheduling(group_by=TPU_NAME, groups=groups))
+
+
+def test_a_gang_puts_up_with_no_failed_task() -> None:
+    """Its tasks share their fate, so that a limit other than none could never be kept."""
+    with pytest.raises(ValidationError, match="max_task_failures"):
+        a_spec(replicas=2, coscheduling=Coscheduling(group_by=TPU_NAME), max_task_failures=1)
+
+
+def test_every_problem_of_a_job_is_said_at_once() -> None:
+    """Nobody wants to submit five times to hear of five mistakes."""
+    with pytest.raises(ValidationError) as error:
+        a_spec(name="a b", replicas=0, max_retries_failure=-1, coscheduling=Coscheduling(group_by="!"))
+
+    assert {problem["loc"][0] for problem in error.value.errors()} == {"name", "replicas", "max_retries_failure", "coscheduling"}
 
 
 def test_the_limit_of_a_job_counts_bytes_not_letters() -> None:
@@ -77,6 +103,9 @@ def test_the_limit_of_a_job_counts_bytes_not_letters() -> None:
         {"timeout": timedelta(milliseconds=1)},
         {"env": {"PATH": "", "iris_home": "x", "IRIS": "y"}},
         {"env": {"BLOB": "x" * (MAX_SPEC_BYTES // 2)}},
+        {"replicas": 8, "coscheduling": Coscheduling(group_by=TPU_NAME, groups=2)},
+        {"constraints": (parse_constraint("zone=a"), parse_constraint("tpu-vm-count >= 4", preferred=True))},
+        {"constraints": (parse_constraint('rack in (1, 1.0, true, "1")'),)},
     ],
 )
 def test_what_is_possible_is_accepted_and_survives_the_wire(changes: dict[str, Any]) -> None:

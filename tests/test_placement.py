@@ -14,7 +14,9 @@ from iris.waiting import Waiting
 from tests.builders import a_fleet, a_host, a_placement, a_request, at, demands, requests, some
 
 
-def where(hosts: Sequence[Host], queue: Sequence[Request], live: Sequence[Placement] = (), **closed: Sequence[str]) -> dict[str, str]:
+def where(
+    hosts: Sequence[Host], queue: Sequence[Request], live: Sequence[Placement] = (), **closed: Sequence[str]
+) -> dict[str, str]:
     """Request key -> host id after one pass, in the order of the decisions."""
     done = place(a_fleet(*hosts, **closed), live, Waiting(queue), at(60), Rules())
     return {placement.key: placement.seats[0].host_id for placement in done.placed}

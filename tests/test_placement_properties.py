@@ -17,7 +17,7 @@ from tests.builders import a_request, at, some
 from tests.oracle import amounts, could_serve, fits, free_on, groups_of, left_of, takes, use_of
 from tests.strategies import CHEAP, PATIENT, Situation, situations
 
-MANY = settings(CHEAP, max_examples=400)
+MANY = settings(CHEAP, max_examples=250)
 
 #: Of two requests submitted at the seconds 0 to 5, here some have waited for too long and some have not.
 SOON, HASTY = at(6), Rules(patience=timedelta(seconds=3))

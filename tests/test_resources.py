@@ -1,10 +1,13 @@
 """What is asked for and what is offered."""
 
 import pytest
+from hypothesis import given
+from pydantic import ValidationError
 
 from iris.errors import InvalidValue
-from iris.resources import Device, DeviceKind, Resources, parse_device
+from iris.resources import AMOUNTS, Device, DeviceKind, Resources, parse_device
 from tests.builders import some
+from tests.strategies import CHEAP, wants
 
 
 @pytest.mark.parametrize(
@@ -76,3 +79,21 @@ def test_a_device_as_shown_can_be_typed_in_again(text: str) -> None:
 def test_resources_are_shown_without_what_nobody_asked_for(resources: Resources, shown: str) -> None:
     """Lists and explanations show one short phrase per task."""
     assert shown == str(resources)
+
+
+@CHEAP
+@given(wants())
+def test_the_numbers_have_one_order_everywhere(resources: Resources) -> None:
+    """What is compared by place and what is shown by name must not be mixed up: cores are not bytes."""
+    assert resources.amounts() == dict(zip(AMOUNTS, resources.vector, strict=True))
+    assert resources.amounts()["device"] == resources.device_count
+    assert resources.amounts()["cpu"] == resources.cpu_millis
+    assert resources.amounts()["memory"] == resources.memory_bytes
+    assert resources.amounts()["disk"] == resources.disk_bytes
+
+
+@pytest.mark.parametrize("field", ["cpu_millis", "memory_bytes", "disk_bytes"])
+def test_nobody_asks_for_less_than_nothing(field: str) -> None:
+    """It would make a host seem larger than it is."""
+    with pytest.raises(ValidationError, match=field):
+        Resources(**{field: -1})

@@ -87,6 +87,39 @@ def test_a_job_is_what_its_tasks_are(tasks: list[TaskState], limit: int, has_run
     assert state is roll_up(tasks, has_run=has_run, max_task_failures=limit)
 
 
+@pytest.mark.parametrize(
+    ("tasks", "has_run", "state"),
+    [
+        ([S.PENDING], False, JobState.HELD),
+        ([S.PENDING, S.PENDING], True, JobState.HELD),  # between two attempts
+        ([S.PENDING, S.SUCCEEDED], True, JobState.HELD),
+        ([S.PENDING, S.RUNNING], True, JobState.RUNNING),  # what runs runs on
+        ([S.SUCCEEDED], True, JobState.SUCCEEDED),
+        ([S.FAILED], True, JobState.FAILED),
+        ([S.KILLED, S.PENDING], True, JobState.KILLED),
+        ([S.PREEMPTED], True, JobState.WORKER_FAILED),
+        ([S.UNSCHEDULABLE], False, JobState.UNSCHEDULABLE),
+    ],
+)
+def test_a_hold_shows_when_nothing_of_the_job_runs(tasks: list[TaskState], has_run: bool, state: JobState) -> None:
+    """A hold stops what would start. It hides neither what runs nor an end."""
+    assert state is roll_up(tasks, has_run=has_run, held=True)
+
+
+@CHEAP
+@given(st.lists(st.sampled_from(S), min_size=1, max_size=8), st.integers(0, 3), st.booleans())
+def test_a_hold_changes_nothing_of_what_runs_or_has_ended(tasks: list[TaskState], limit: int, has_run: bool) -> None:
+    """It is a wish about the future: only a job that would be shown as waiting shows it."""
+    held = roll_up(tasks, has_run=has_run, max_task_failures=limit, held=True)
+    free = roll_up(tasks, has_run=has_run, max_task_failures=limit)
+
+    assert (held is JobState.HELD) or held is free
+    if held is JobState.HELD:
+        assert S.PENDING in tasks
+        assert not {S.ASSIGNED, S.BUILDING, S.RUNNING} & set(tasks)
+        assert not held.ended
+
+
 @CHEAP
 @given(st.lists(st.sampled_from(S), min_size=1, max_size=8), st.integers(0, 3), st.randoms(use_true_random=False))
 def test_a_roll_up_keeps_its_promises_for_every_mix_of_tasks(tasks: list[TaskState], limit: int, random: Random) -> None:

@@ -13,7 +13,7 @@ from tests.builders import a_gang, a_gang_placement, a_host, a_placement, a_requ
 from tests.oracle import use_of, weight_of
 from tests.strategies import CHEAP, Situation, situations
 
-MANY = settings(CHEAP, max_examples=300)
+MANY = settings(CHEAP, max_examples=250)
 
 
 def served(waiting: Waiting, band: Band = Band.INTERACTIVE, use: dict[str, int] | None = None) -> list[str]:

@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import NoReturn
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris import details, names
@@ -19,7 +18,7 @@ from iris.gangs import Placement
 from iris.jobs import Band, JobStatus, TaskStatus
 from iris.preemption import Eviction
 from iris.states import ENDED, JobState, TaskState, roll_up
-from iris.workflows.attributes import keywords, show_state
+from iris.workflows.attributes import keywords, show_band, show_state
 from iris.workflows.gang_life import GangLife
 from iris.workflows.messages import Attempts, Hold, JobInput, Reason, TaskInput, TaskProgress, Wishes
 from iris.workflows.on_hosts import Gang
@@ -113,7 +112,7 @@ class JobWorkflow:
 
     @workflow.signal(description="Serve the job in another band")
     def set_priority(self, band: Band) -> None:
-        workflow.upsert_search_attributes([SearchAttributeKey.for_keyword(names.SA_PRIORITY).value_set(band)])
+        show_band(band)
         self._wish(self._wishes.model_copy(update={"band": band}))
 
     @workflow.signal(description="A task of this job has got further")
@@ -255,7 +254,7 @@ class JobWorkflow:
                     names.SA_KIND: names.KIND_TASK,
                     names.SA_USER: self._job.spec.user,
                     names.SA_PARENT: self._job.spec.id,
-                    names.SA_PRIORITY: self._job.spec.band,
+                    names.SA_PRIORITY: self._wishes.band or self._job.spec.band,
                 }
             ),
         )
@@ -315,9 +314,15 @@ class JobWorkflow:
             JobState.UNSCHEDULABLE: (TaskState.UNSCHEDULABLE,),
             JobState.RUNNING: (TaskState.PENDING,),
         }.get(state, ())
-        for task in self._tasks:
+        tasks = self._tasks
+        together = self._life is not None
+        if self._life is not None and state.ended and self._life.gang.attempts:
+            # The one that brought down the others explains the end; theirs only point to it.
+            last = self._life.gang.attempts[-1]
+            tasks = sorted(tasks, key=lambda task: task.reason != last.reason)
+        for task in tasks:
             if task.state in explains and task.reason:
-                alone = (self._life is not None and state in (JobState.PENDING, JobState.UNSCHEDULABLE)) or len(self._tasks) == 1
+                alone = len(tasks) == 1 or (together and state not in (JobState.FAILED, JobState.WORKER_FAILED))
                 return task.reason if alone else f"{self._limit(state)}task {task.index}: {task.reason}"
         return ""
 

@@ -12,7 +12,7 @@ from iris.gangs import Placement
 from iris.jobs import TaskStatus
 from iris.preemption import Eviction
 from iris.states import TaskState
-from iris.workflows.attributes import show_state
+from iris.workflows.attributes import show_band, show_state
 from iris.workflows.gang_life import GangLife
 from iris.workflows.messages import Attempts, Reason, TaskInput, TaskProgress, Wishes
 from iris.workflows.on_hosts import Gang
@@ -73,6 +73,8 @@ class TaskWorkflow:
 
     @workflow.signal(description="The user has changed the band, holds the job back, or lets it go")
     def wish(self, wishes: Wishes) -> None:
+        if wishes.band is not None and wishes.band is not self._life.gang.wishes.band:
+            show_band(wishes.band)
         self._life.wish(wishes)
 
     @workflow.query(description="The task as it is now")

@@ -1,22 +1,39 @@
 """`iris controller serve` and `iris agent`: the processes that clusters are made of."""
 
 import asyncio
+import json
 import logging
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 
 from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Parsed, cluster_option
 from iris.client.client import IrisClient
 from iris.client.clusters import state_dir
 from iris.constraints import parse_attribute
+from iris.errors import InvalidValue
 from iris.faults import Fault, parse_fault
 from iris.names import check_name
 from iris.placement import Rules
 from iris.resources import Device
 
-#: Gives `Rules`, as the supervisor of a local cluster hands them on.
-RULES = Parsed("json", Rules.model_validate_json)
+
+def _rules(text: str) -> Rules:
+    """The scheduler's rules, as the supervisor of a local cluster hands them on."""
+    known = ", ".join(Rules.model_fields)
+    remedy = f'write JSON with any of {known}, such as {{"patience": "PT10M"}}'
+    try:
+        rules = Rules.model_validate_json(text)
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, each['loc']))} {each['msg']}".strip() for each in error.errors())
+        raise InvalidValue("rules", text, f"are no rules: {'; '.join(problems)}", remedy) from None
+    if unknown := json.loads(text).keys() - Rules.model_fields.keys():
+        raise InvalidValue("rules", text, f"has the unknown {', '.join(sorted(unknown))}", remedy)
+    return rules
+
+
+RULES = Parsed("json", _rules)
 
 FAULT = Parsed("name=regex", parse_fault)
 

@@ -185,7 +185,9 @@ def forecast_text(spec: JobSpec, found: Forecast) -> str:
         )
         for verdict in found.verdicts
     ]
-    return "\n".join([*lines, "", table(("GROUP", "HOSTS", "FITS", "WHY", "WHICH"), rows)]) if rows else lines[0]
+    if rows:
+        lines += ["", table(("GROUP", "HOSTS", "FITS", "WHY", "WHICH"), rows)]
+    return "\n".join(lines)
 
 
 def hosts_table(views: Sequence[HostView]) -> str:

@@ -11,14 +11,23 @@ from pydantic import ValidationError
 from iris.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, Parsed
 from iris.client.identity import current_user
-from iris.constraints import TPU_NAME, Constraint, parse_constraint, preemptible_constraint, region_constraint, zone_constraint
+from iris.constraints import (
+    TPU_NAME,
+    Constraint,
+    check_key,
+    parse_constraint,
+    preemptible_constraint,
+    region_constraint,
+    zone_constraint,
+)
 from iris.errors import InvalidValue, Rejected
 from iris.jobs import Band, Coscheduling, JobSpec
 from iris.resources import Device, Resources
 
-#: Give a `TpuRequest`, a `Device`, and `Constraint`s.
+#: Give a `TpuRequest`, a `Device`, the text itself, and `Constraint`s.
 TPU = Parsed("variant[,variant]", parse_tpu)
 GPU = Parsed("variant[xcount]", parse_gpu)
+KEY = Parsed("key", lambda text: check_key(text, "gang-by"))
 REQUIRED = Parsed("constraint", parse_constraint)
 PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=True))
 
@@ -34,7 +43,7 @@ _OPTIONS = (
     click.option("--gpu", type=GPU, help="GPUs for each task: H100x8, H100, or 8 of any kind."),
     click.option("--device", type=DEVICE, default="cpu", help="KIND[:VARIANT[:COUNT]] for each task, spelled out."),
     click.option("--replicas", type=int, help="How many tasks run the command.  [default: 1; with --tpu one for each host]"),
-    click.option("--gang-by", metavar="KEY", help="Place all tasks at once, on hosts that share this attribute, such as zone."),
+    click.option("--gang-by", type=KEY, metavar="KEY", help="All tasks at once, on hosts that share this attribute."),
     click.option("--constraint", type=REQUIRED, multiple=True, help="What a host must have: 'zone in (a, b)'. Repeatable."),
     click.option("--prefer", type=PREFERRED, multiple=True, help="What a host should have. Repeatable."),
     click.option("--region", multiple=True, help="Only in this region, or these. Repeatable."),
@@ -75,7 +84,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
     try:
         return JobSpec(
             user=current_user(),
-            name=options["name"] or f"job-{secrets.token_hex(4)}",
+            name=f"job-{secrets.token_hex(4)}" if options["name"] is None else options["name"],
             command=options["command"],
             resources=Resources(
                 cpu_millis=options["cpu"], memory_bytes=options["memory"], disk_bytes=options["disk"], device=_device(options)
@@ -119,7 +128,7 @@ def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
     if tpu is None:
         if slices is not None:
             raise click.UsageError("--slices says how many: say with --tpu of what kind")
-        return 1 if replicas is None else replicas, Coscheduling(group_by=key) if key else None
+        return 1 if replicas is None else replicas, Coscheduling(group_by=key) if key is not None else None
     if key is not None:
         raise click.UsageError("--gang-by does not go with --tpu, whose tasks go together by slice")
     if tpu.hosts == 1 and slices is None:
@@ -131,7 +140,7 @@ def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
             f"is not a task for each host of {'a slice' if slices is None else f'{slices} slices'} of {tpu.hosts}",
             "leave it out, and say --slices N for more than one slice",
         )
-    groups = slices or (replicas // tpu.hosts if replicas else 1)
+    groups = slices or (1 if replicas is None else replicas // tpu.hosts)
     return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)
 
 
@@ -139,7 +148,7 @@ def _constraints(options: dict[str, Any]) -> tuple[Constraint, ...]:
     found = [*options["constraint"], *options["prefer"]]
     if options["region"]:
         found.append(region_constraint(options["region"]))
-    if options["zone"]:
+    if options["zone"] is not None:
         found.append(zone_constraint(options["zone"]))
     if options["preemptible"] is not None:
         found.append(preemptible_constraint(options["preemptible"]))

@@ -3,18 +3,15 @@
 import json
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from iris.cli.main import COMMANDS, run
-from iris.cli.submit import make_spec
 from iris.client.identity import full_job_id
-from iris.errors import InvalidValue, Rejected
-from iris.resources import Device, DeviceKind
-from iris.units import GIB
+from iris.errors import InvalidValue
+
+SERVE = ["controller", "serve", "--name", "x", "--address", "x:1", "--store", "file:///x"]
 
 
 @pytest.fixture(autouse=True)
@@ -64,11 +61,48 @@ def test_every_command_of_the_help_exists_and_explains_itself(command: str, caps
         (["submit", "--timeout", "soon", "--", "true"], "'soon' is not a duration"),
         (["submit", "--scheduling-timeout", "-1s", "--", "true"], "'-1s' is not a duration"),
         (["submit", "--replicas", "two", "--", "true"], "'two' is not a valid integer"),
+        (
+            ["submit", "--tpu", "v5litepod-17", "--", "true"],
+            "tpu: 'v5litepod-17' is not a TPU variant; did you mean",
+        ),
+        (
+            ["submit", "--tpu", "v5litepod-16,v6e-8", "--", "true"],
+            "has alternatives of different shape: v5litepod-16 has 4",
+        ),
+        (["submit", "--tpu", "", "--", "true"], "tpu: '' is not a TPU variant"),
+        (["submit", "--slices", "0", "--tpu", "v5litepod-16", "--", "true"], "'--slices': 0 is not in the range x>=1"),
+        (["submit", "--gpu", "H1000x8", "--", "true"], "gpu: 'H1000x8' has the unknown variant 'H1000'; did you mean H100"),
+        (["submit", "--gpu", "H100x0", "--", "true"], "gpu: 'H100x0' gives H100 no count from 1 to 9999"),
+        (["submit", "--gpu", "A100x2,H100x4", "--", "true"], "has alternatives with different counts: 2 A100, 4 H100"),
+        (["submit", "--gang-by", "!zone", "--", "true"], "gang-by: '!zone' is not the key of an attribute; use letters"),
+        (["submit", "--gang-by", "", "--", "true"], "gang-by: '' is not the key of an attribute"),
+        (["submit", "--constraint", "zone=a,b", "--", "true"], 'for one of several write "zone in (a,b)"'),
+        (["submit", "--constraint", "driver > new", "--", "true"], "compares by > with new, which is no number"),
+        (["submit", "--constraint", "", "--", "true"], "constraint: '' is not a constraint; write it like"),
+        (["submit", "--prefer", "zone ==", "--", "true"], "constraint: 'zone ==' is not a constraint"),
+        (["submit", "--priority", "urgent", "--", "true"], "'urgent' is not one of 'production', 'interactive', 'batch'"),
+        (["submit", "--local", "--dry-run", "--", "true"], "--local ends with the job"),
         (["submit", "--cpus", "2", "--", "true"], "--cpus"),
         (["submit", "--local", "-d", "--", "true"], "--local ends with the job"),
         (["logs", "--tail", "-1", "train"], "--tail"),
         (["logs", "--attempt", "0", "train"], "--attempt"),
         (["wait"], "Missing argument 'JOB...'"),
+        (["explain", "train:last"], "'train:last': after the colon comes a task's number"),
+        (["explain", "train:"], "after the colon comes a task's number"),
+        (["hold"], "Missing argument 'JOB...'"),
+        (["release"], "Missing argument 'JOB...'"),
+        (["priority", "train"], "'train' is not one of 'production', 'interactive', 'batch'"),
+        (["priority", "batch"], "which JOB is to be served in band batch?"),
+        (["priority", "train", "urgent"], "'urgent' is not one of 'production', 'interactive', 'batch'"),
+        (["host", "cordon"], "Missing argument 'HOST...'"),
+        (["host", "uncordon", "--reason", "x", "h"], "No such option '--reason'"),
+        (["host", "drain"], "Missing argument 'HOST...'"),
+        (["cluster", "resume", "--reason", "x"], "No such option '--reason'"),
+        (["cluster", "start", "--local", "--patience", "long"], "'long' is not a duration"),
+        (["cluster", "start", "--local", "--min-run-time", "-1s"], "'-1s' is not a duration"),
+        ([*SERVE, "--rules", "patient"], "rules: 'patient' are no rules: Invalid JSON: expected value"),
+        ([*SERVE, "--rules", '{"patience": "long"}'], "patience Input should be a valid"),
+        ([*SERVE, "--rules", '{"patince": "PT1M"}'], "has the unknown patince; write JSON with any of patience, preemption"),
         (["cluster", "start"], "say --local"),
         (["cluster", "start", "--local", "--tpu", "v5litepod-17"], "did you mean v5litepod-1"),
         (["cluster", "start", "--local", "--slices", "2"], "say with --tpu of what kind"),
@@ -91,8 +125,15 @@ def test_wrong_usage_is_named_and_exits_with_2(arguments: list[str], words: str,
 
 @pytest.mark.parametrize(
     "arguments",
-    [["submit", "--", "true"], ["jobs"], ["status", "x"], ["logs", "x"], ["wait", "x"], ["cancel", "x"], ["explain", "x"]],
-    ids=lambda arguments: arguments[0],
+    [
+        *(["submit", *options, "--", "true"] for options in ([], ["--dry-run"], ["--require-feasible"])),
+        ["jobs"],
+        *([command, "x"] for command in ("status", "logs", "wait", "cancel", "explain", "hold", "release")),
+        ["priority", "x", "batch"],
+        *(["host", command, "x"] for command in ("cordon", "uncordon", "drain")),
+        *(["cluster", command] for command in ("pause", "resume", "status")),
+    ],
+    ids=" ".join,
 )
 def test_without_a_cluster_commands_exit_with_4_and_say_how_to_start_one(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -124,75 +165,3 @@ def test_a_job_is_one_of_mine_or_somebodys() -> None:
     for wrong in ("", "/", "a/b/c", "a b", "../x", "train:"):
         with pytest.raises(InvalidValue):
             full_job_id(wrong)
-
-
-def options(**changes: Any) -> dict[str, Any]:
-    """The options of `iris submit -- true`."""
-    return {
-        "name": None,
-        "cpu": 1000,
-        "memory": GIB,
-        "disk": 0,
-        "device": "cpu",
-        "env": (),
-        "workdir": None,
-        "replicas": 1,
-        "scheduling_timeout": None,
-        "timeout": None,
-        "max_retries": 0,
-        "command": ("true",),
-    } | changes
-
-
-def test_every_option_arrives_in_the_job() -> None:
-    """Nothing that a user says is dropped."""
-    gpu = Device(kind=DeviceKind.GPU, variant="H100", count=8)
-    spec = make_spec(
-        options(
-            name="train",
-            cpu=2500,
-            memory=3 * GIB,
-            disk=4 * GIB,
-            device=gpu,
-            env=(("A", "1"), ("A", "2"), ("B", "x=y")),
-            workdir="/data",
-            replicas=3,
-            scheduling_timeout=timedelta(minutes=1),
-            timeout=timedelta(hours=2),
-            max_retries=4,
-            command=("python", "train.py", "--lr", "0.1"),
-        ),
-        shares_files=False,
-    )
-    assert (spec.id, spec.command) == ("ada/train", ("python", "train.py", "--lr", "0.1"))
-    assert (spec.resources.cpu_millis, spec.resources.memory_bytes, spec.resources.disk_bytes) == (2500, 3 * GIB, 4 * GIB)
-    assert (spec.resources.device, spec.replicas, spec.workdir) == (gpu, 3, "/data")
-    assert (spec.scheduling_timeout, spec.timeout) == (timedelta(minutes=1), timedelta(hours=2))
-    assert (spec.env, spec.max_retries_failure) == ({"A": "2", "B": "x=y"}, 4)
-
-
-def test_a_job_without_a_name_gets_one_of_its_own() -> None:
-    """Two submissions of one command are two jobs."""
-    first, second = (make_spec(options(), shares_files=False).name for _ in range(2))
-    assert first != second
-
-
-def test_a_job_starts_in_the_present_directory_only_where_the_host_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a fleet the submitter's directory means nothing."""
-    monkeypatch.chdir(tmp_path)
-    assert make_spec(options(), shares_files=True).workdir == str(tmp_path)
-    assert make_spec(options(), shares_files=False).workdir is None
-    assert make_spec(options(workdir="/data"), shares_files=True).workdir == "/data"
-
-
-def test_all_that_is_wrong_with_a_job_is_said_at_once() -> None:
-    """In sentences, without a word of the library that checks."""
-    with pytest.raises(Rejected) as refused:
-        make_spec(options(name="a b", replicas=0, env=(("IRIS_X", "1"),)), shares_files=False)
-    said = str(refused.value)
-    for words in ("name: 'a b' is not a name", "replicas: '0' is out of range", "env: 'IRIS_X' is set by Iris itself"):
-        assert words in said
-    assert "pydantic" not in said
-    assert "validation error" not in said.lower()

@@ -1,8 +1,15 @@
 """What `--json` promises to programs: these keys, these types, in one place. A change here breaks somebody's script."""
 
+from typing import Any
+
+import pytest
+
+from iris.attempts import Account, AttemptRecord, MemberEnd
 from iris.cli import render
 from iris.client.views import Explanation, JobRow, Submitted
+from iris.forecast import Forecast, Verdict
 from iris.jobs import JobStatus
+from iris.refusals import Refusal, RefusalCode
 from iris.states import JobState, TaskState
 from iris.workflows.messages import HostView
 from tests.builders import a_host, a_task, at, some
@@ -55,7 +62,7 @@ def test_jobs_are_rows_of_id_state_user_and_time() -> None:
 
 
 def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
-    """CPU in cores, sizes in bytes, devices counted; only what is short is there."""
+    """CPU in cores, sizes in bytes, devices counted; hosts, groups and those ahead too."""
     explanation = Explanation(
         id="ada/train",
         state=JobState.PENDING,
@@ -63,6 +70,12 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
         message="needs more",
         needed={"cpu": 1500, "memory": 2**30, "disk": 5, "device": 4},
         free={"cpu": 500, "memory": 0, "disk": 0, "device": 0},
+        hosts=8,
+        ahead=3,
+        excluded={"zone = a": 7, "driver >= 5": 1},
+        remedy="wait",
+        group_needs=4,
+        group_has=1,
     )
     assert render.explanation_json(explanation) == {
         "id": "ada/train",
@@ -71,7 +84,72 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
         "message": "needs more",
         "needed": {"cpu": 1.5, "memory_bytes": 2**30, "disk_bytes": 5, "devices": 4},
         "free": {"cpu": 0.5, "memory_bytes": 0, "disk_bytes": 0, "devices": 0},
+        "hosts": 8,
+        "ahead": 3,
+        "excluded": {"zone = a": 7, "driver >= 5": 1},
+        "remedy": "wait",
+        "group_needs": 4,
+        "group_has": 1,
+        "attempts": [],
     }
+
+
+def an_attempt(number: int, **changes: Any) -> AttemptRecord:
+    """An attempt on two hosts, of which task 1 brought the end."""
+    settings: dict[str, Any] = {
+        "hosts": ("h1", "h2"),
+        "placed_at": at(0),
+        "started_at": at(60),
+        "ended_at": at(60),
+        "account": Account.FAILURES,
+        "reason": "exited with code 3",
+        "ends": (MemberEnd(index=1, state=TaskState.FAILED, exit_code=3, reason="exited with code 3"),),
+    } | changes
+    return AttemptRecord(number=number, **settings)
+
+
+def test_explain_lists_every_attempt_with_its_task_hosts_times_and_who_paid() -> None:
+    """One flat list, in the order of tasks; what never started has no start."""
+    lost = an_attempt(1, started_at=None, account=Account.UNDELIVERED, reason="refused", ends=())
+    explanation = Explanation(
+        id="ada/x", state=JobState.FAILED, code="FAILED", message="m", attempts={0: (lost,), 2: (an_attempt(1), an_attempt(2))}
+    )
+    shown = render.explanation_json(explanation)["attempts"]
+    assert [(each["task"], each["number"]) for each in shown] == [(0, 1), (2, 1), (2, 2)]
+    assert shown[0] == {
+        "task": 0,
+        "number": 1,
+        "hosts": ["h1", "h2"],
+        "placed_at": NOON,
+        "started_at": None,
+        "ended_at": LATER,
+        "account": "undelivered",
+        "reason": "refused",
+        "ends": [],
+    }
+    assert shown[1]["ends"] == [{"index": 1, "state": "FAILED", "exit_code": 3, "reason": "exited with code 3"}]
+
+
+def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host() -> None:
+    """`submit --dry-run --json`; `feasible` is whether hosts that are there could ever run it."""
+    fits = Verdict(group="local-cpu", fits=True, why="fits now", hosts=1, named=("h1",))
+    assert render.forecast_json(Forecast(hosts=("h1",), verdicts=(fits,))) == {
+        "starts": True,
+        "hosts": ["h1"],
+        "feasible": True,
+        "refusal": None,
+        "verdicts": [{"group": "local-cpu", "fits": True, "why": "fits now", "hosts": 1, "named": ["h1"]}],
+    }
+    refusal = Refusal(code=RefusalCode.TOO_BIG, message="needs more", remedy="ask for less")
+    said = {"code": "TOO_BIG", "message": "needs more", "remedy": "ask for less"}
+    for never, feasible in ((refusal, False), (None, True)):
+        assert render.forecast_json(Forecast(refusal=refusal, never=never)) == {
+            "starts": False,
+            "hosts": [],
+            "feasible": feasible,
+            "refusal": said,
+            "verdicts": [],
+        }
 
 
 def test_a_host_shows_what_it_offers_what_is_free_and_what_runs() -> None:
@@ -81,6 +159,7 @@ def test_a_host_shows_what_it_offers_what_is_free_and_what_runs() -> None:
     assert render.host_json(HostView(host=host, free=free, running=("ada/train:0",))) == {
         "id": "h1",
         "state": "READY",
+        "reason": "",
         "slice": "slice-of-h1",
         "resources": {
             "cpu": 8.0,
@@ -100,3 +179,18 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
     shown = render.host_json(view)
     assert shown["resources"]["device"] is None
     assert shown["running"] == []
+
+
+@pytest.mark.parametrize(
+    ("closed", "state"),
+    [
+        ("cordoned: fan broken (by ada)", "CORDONED"),
+        ("drained", "DRAINED"),
+        ("quarantined: 3 attempts in a row failed", "QUARANTINED"),
+        ("scale group local-cpu is paused: by ada", "PAUSED"),
+    ],
+)
+def test_a_host_that_takes_nothing_new_says_so_and_why(closed: str, state: str) -> None:
+    """The state is one word for scripts; the reason is whole."""
+    shown = render.host_json(HostView(host=a_host(), free={}, running=(), closed=closed))
+    assert (shown["state"], shown["reason"]) == (state, closed)

@@ -3,12 +3,15 @@
 import click
 import pytest
 
+from iris.attempts import Account, AttemptRecord
 from iris.cli import render
 from iris.client.views import Explanation, JobRow
-from iris.jobs import JobStatus
+from iris.forecast import Forecast, Verdict
+from iris.jobs import Coscheduling, JobStatus
+from iris.refusals import Refusal, RefusalCode
 from iris.states import JobState, TaskState
 from iris.workflows.messages import HostView
-from tests.builders import a_host, a_task, at, some
+from tests.builders import a_host, a_spec, a_task, at, some
 
 
 def plain(text: str) -> list[str]:
@@ -61,11 +64,112 @@ def test_an_explanation_gives_both_numbers() -> None:
     assert plain(render.explanation_text(waits)) == ["ada/train  PENDING  BUSY", "wait", "needed: 4 cpu", "there is: 1.5 cpu"]
 
 
+def test_an_explanation_says_which_constraints_exclude_how_many_and_what_would_end_the_wait() -> None:
+    """A single constraint is in the message already."""
+    waits = Explanation(
+        id="ada/train",
+        state=JobState.PENDING,
+        code="CONSTRAINTS",
+        message="zone = a excludes 3 of 4 hosts",
+        excluded={"zone = a": 3, "driver >= 5": 2},
+        remedy="drop or widen the constraint zone = a",
+    )
+    assert plain(render.explanation_text(waits))[2:] == [
+        "excluded: 3 by zone = a, 2 by driver >= 5",
+        "what ends it: drop or widen the constraint zone = a",
+    ]
+    alone = waits.model_copy(update={"excluded": {"zone = a": 3}})
+    assert plain(render.explanation_text(alone))[2:] == ["what ends it: drop or widen the constraint zone = a"]
+
+
+def an_attempt(number: int, account: Account, reason: str, *hosts: str, started: bool = True) -> AttemptRecord:
+    return AttemptRecord(
+        number=number,
+        hosts=hosts,
+        placed_at=at(0),
+        started_at=at(5) if started else None,
+        ended_at=at(65),
+        account=account,
+        reason=reason,
+        ends=(),
+    )
+
+
+def test_an_explanation_tells_the_story_of_every_attempt() -> None:
+    """Where, how long, how it ended and who paid; one that nobody had to pay for has a dash, one that never ran says so."""
+    attempts = (
+        an_attempt(1, Account.UNDELIVERED, "host h1 did not take the task within 1m", "h1", started=False),
+        an_attempt(2, Account.PREEMPTIONS, "the agent of host h2 died", "h1", "h2", "h3"),
+        an_attempt(3, Account.NOBODY, "", "h1", "h2", "h3"),
+    )
+    done = Explanation(id="ada/train", state=JobState.SUCCEEDED, code="SUCCEEDED", message="done", attempts={0: attempts})
+    assert plain(render.explanation_text(done))[2:] == [
+        "",
+        "3 attempts so far:",
+        "ATTEMPT  PLACED (UTC)         RAN            WHERE          PAID BY      HOW IT ENDED",
+        "1        2026-01-01 12:00:00  never started  h1             undelivered  host h1 did not take the task within 1m",
+        "2        2026-01-01 12:00:00  1m             h1 and 2 more  preemptions  the agent of host h2 died",
+        "3        2026-01-01 12:00:00  1m             h1 and 2 more  -            succeeded",
+    ]
+
+
+def test_attempts_of_several_tasks_are_told_apart() -> None:
+    """Tasks that go their own ways have stories of their own; those without one take no line."""
+    one = an_attempt(1, Account.FAILURES, "exited with code 1", "h1")
+    several = Explanation(
+        id="ada/sweep", state=JobState.RUNNING, code="RUNNING", message="runs", attempts={0: (one,), 1: (), 7: (one, one)}
+    )
+    assert [line for line in plain(render.explanation_text(several)) if "so far" in line] == [
+        "task 0, 1 attempt so far:",
+        "task 7, 2 attempts so far:",
+    ]
+
+
+def test_a_forecast_says_where_the_job_would_start_and_what_holds_of_the_other_hosts() -> None:
+    """One row for all hosts of a group of which the same holds; four of them are named."""
+    spec = a_spec(replicas=4, coscheduling=Coscheduling(group_by="tpu-name"))
+    verdicts = (
+        Verdict(group="tpu", fits=True, why="fits now", hosts=5, named=("a", "b", "c", "d")),
+        Verdict(fits=False, why="has no devices", hosts=1, named=("mine",)),
+    )
+    found = Forecast(hosts=("a", "b", "c", "d"), verdicts=verdicts)
+    assert plain(render.forecast_text(spec, found)) == [
+        "the job would start now on a, b, c, d",
+        "",
+        "GROUP  HOSTS  FITS  WHY             WHICH",
+        "tpu    5      yes   fits now        a, b, c, d …",
+        "-      1      no    has no devices  mine",
+    ]
+
+
+def test_a_forecast_says_why_the_job_would_wait_and_whether_for_ever() -> None:
+    """Tasks that go their own ways are spoken of one by one; a cluster without hosts has no table."""
+    refusal = Refusal(code=RefusalCode.TOO_BIG, message="needs 64 cpu", remedy="ask for less")
+    waits = ["each of its 3 tasks would wait: TOO_BIG  needs 64 cpu", "what ends it: ask for less"]
+    spec = a_spec(replicas=3)
+    assert plain(render.forecast_text(spec, Forecast(refusal=refusal))) == waits
+    never = plain(render.forecast_text(spec, Forecast(refusal=refusal, never=refusal)))
+    assert never == [*waits, "no host there is could ever run it"]
+
+
 def test_a_list_of_hosts_names_three_tasks_and_counts_the_others() -> None:
     """A host with a thousand tasks still has one line."""
     view = HostView(host=a_host(offers=some(cpu=8)), free=some(cpu=3).amounts(), running=tuple(f"ada/x:{i}" for i in range(5)))
     (_, line) = plain(render.hosts_table([view]))
     assert line == "h1  READY  slice-of-h1  8 cpu   3 cpu  ada/x:0, ada/x:1, ada/x:2 and 2 more"
+
+
+def test_a_list_of_hosts_shows_who_takes_nothing_new_and_why() -> None:
+    """In the last column, which may be long."""
+    views = [
+        HostView(host=a_host("h1", some(cpu=4)), free={}, running=(), closed="cordoned: fan broken (by ada)"),
+        HostView(host=a_host("h2", some(cpu=4)), free={}, running=(), closed="scale group tpu is paused: by bob"),
+    ]
+    assert plain(render.hosts_table(views)) == [
+        "ID  STATE     SLICE        OFFERS  FREE     RUNNING  REASON",
+        "h1  CORDONED  slice-of-h1  4 cpu   nothing           cordoned: fan broken (by ada)",
+        "h2  PAUSED    slice-of-h2  4 cpu   nothing           scale group tpu is paused: by bob",
+    ]
 
 
 @pytest.mark.parametrize(("shown", "words"), [(render.jobs_table([], at(0)), "no jobs"), (render.hosts_table([]), "no hosts")])

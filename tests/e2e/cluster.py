@@ -56,9 +56,15 @@ class Ran(NamedTuple):
 
 
 class Running:
-    """A command that has been started. Its output goes to files, so that no pipe can fill up."""
+    """A command that has been started. Its output goes to files, so that no pipe can fill up.
 
-    def __init__(self, arguments: Sequence[str], env: dict[str, str], cwd: Path | None, directory: Path) -> None:
+    Args:
+        merged: what it says on standard error is among its output, as a terminal shows it.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], env: dict[str, str], cwd: Path | None, directory: Path, *, merged: bool = False
+    ) -> None:
         said = Path(tempfile.mkdtemp(prefix="command-", dir=directory))
         self._out, self._err = said / "out", said / "err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -68,7 +74,7 @@ class Running:
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=err,
+                stderr=subprocess.STDOUT if merged else err,
                 start_new_session=True,
                 preexec_fn=_as_in_a_terminal,
             )
@@ -165,13 +171,14 @@ class Cluster:
 
     # -- commands --------------------------------------------------------------------------------------------------------------
 
-    def begin(self, *arguments: str, cwd: Path | None = None, **env: str) -> Running:
+    def begin(self, *arguments: str, cwd: Path | None = None, merged: bool = False, **env: str) -> Running:
         """Start `iris ARGUMENTS…`."""
         # With its modules compiled once, as users have them: hundreds of commands are run here.
         dropped = ("IRIS_", "TEMPORAL_", "PYTHONDONTWRITEBYTECODE")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         own = {"IRIS_STATE_DIR": str(self.home), "IRIS_USER": USER, SECRET: "not for programs"}
-        return Running([sys.executable, "-m", "iris.cli.main", *arguments], inherited | own | env, cwd or self.work, self.home)
+        command = [sys.executable, "-m", "iris.cli.main", *arguments]
+        return Running(command, inherited | own | env, cwd or self.work, self.home, merged=merged)
 
     def iris(self, *arguments: str, code: int | None = 0, within: float = PATIENCE, cwd: Path | None = None, **env: str) -> Ran:
         """Run `iris ARGUMENTS…` to its end."""

@@ -157,6 +157,22 @@ async def test_tasks_of_a_gang_that_had_succeeded_run_again_with_the_one_that_wa
     assert first.ends[0].reason == "ended with task 1: host was stopped (it had succeeded)"
 
 
+async def test_a_gang_whose_hosts_are_lost_too_often_says_which_task_it_was_and_how_often(cluster: Cluster) -> None:
+    """The others have the same end; but they only point to the one that has the reason."""
+    lost = [Held(then=loses_its_host) for _ in range(2)]
+    stopped = in_turn(*(Held() for _ in lost))
+    hosts = await cluster.join_slice(program=by_index(stopped, in_turn(*lost)))
+    job = await cluster.gang(max_retries_preemption=1)
+    for number, program in enumerate(lost, start=1):
+        await cluster.until(lambda number=number: all(len(host.taken) == number for host in hosts))
+        program.let_go()
+    status = await cluster.end(job)
+
+    assert [status.state, {task.state for task in status.tasks}] == [JobState.WORKER_FAILED, {TaskState.WORKER_FAILED}]
+    assert status.reason == "task 1: the agent died (preemptions 2, max_retries_preemption 1)"
+    assert await cluster.nothing_held()
+
+
 async def _ends_known(cluster: Cluster, job: str) -> int:
     """How many ends of programs the job has heard of."""
     ends = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
@@ -184,7 +200,7 @@ async def test_a_cancelled_gang_is_killed_and_its_last_attempt_is_part_of_its_st
     await cluster.cancel(job, "not needed")
     status = await cluster.end(job)
 
-    assert (status.state, status.reason) == (JobState.KILLED, "task 0: not needed")
+    assert (status.state, status.reason) == (JobState.KILLED, "not needed")
     assert [(task.state, task.exit_code) for task in status.tasks] == [(TaskState.KILLED, 143)] * 2
     (attempt,) = await cluster.attempts(cluster.job(job))
     assert [attempt.account, attempt.hosts, attempt.reason] == [Account.NOBODY, ("s1-w0", "s1-w1"), "not needed"]
@@ -247,6 +263,22 @@ async def test_a_gang_that_lost_its_slice_waits_for_another_and_says_why(cluster
 
     assert status.state is JobState.SUCCEEDED
     assert [(task.host, task.preemptions) for task in status.tasks] == [("s2-w0", 1), ("s2-w1", 1)]
+
+
+async def test_a_gang_that_continues_as_new_keeps_its_accounts_and_its_story() -> None:
+    """Its tasks keep one another too: the next attempt is of all of them, on one placement."""
+    async with dev_server_cluster("limit.historyCount.suggestContinueAsNew=50") as cluster:
+        hosts = await cluster.join_slice(program=in_turn(*[is_preempted] * 6, succeeds))
+        job = await cluster.gang()
+        first = (await cluster.job(job).describe()).run_id
+        status = await cluster.end(job)
+
+        assert (await cluster.job(job).describe()).run_id != first, "it did not continue as new: nothing was tested"
+        assert status.state is JobState.SUCCEEDED
+        assert [(task.attempt, task.preemptions, task.failures) for task in status.tasks] == [(7, 6, 0), (7, 6, 0)]
+        assert [record.number for record in await cluster.attempts(cluster.job(job))] == list(range(1, 8))
+        assert [[task.attempt for task in host.taken] for host in hosts] == [list(range(1, 8))] * 2
+        await cluster.until(cluster.nothing_held)
 
 
 # The SDK's warning comes when a program has ended by itself while its cancellation was under way.

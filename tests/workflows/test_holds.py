@@ -6,6 +6,7 @@ import pytest
 
 from iris.jobs import Band
 from iris.states import JobState, TaskState
+from iris.workflows import job as job_workflow
 from tests.builders import some
 from tests.harness import Cluster, Held, by_index, dev_server_cluster, in_turn, is_preempted, succeeds
 
@@ -72,12 +73,21 @@ async def test_a_running_job_that_is_held_runs_on_and_is_not_tried_again_before_
     await cluster.until(lambda: _is(cluster, job, JobState.HELD))
     await cluster.later(HOUR)
     assert [await cluster.nothing_held(), len(host.taken)] == [True, 1]
+    await cluster.lose(host.host)
+    await cluster.until(lambda: _no_hosts(cluster))
     await cluster.users.release(job)
+    await cluster.waits(job, attempt=1)
+    assert "held" not in (await cluster.status(job)).reason
+    await cluster.join(incarnation="second")
     status = await cluster.end(job)
 
     assert status.state is JobState.SUCCEEDED
     assert [status.tasks[0].attempt, status.tasks[0].preemptions] == [2, 1]
     assert await cluster.nothing_held()
+
+
+async def _no_hosts(cluster: Cluster) -> bool:
+    return (await cluster.snapshot()).hosts == ()
 
 
 async def _is_held(cluster: Cluster, job: str) -> bool:
@@ -148,13 +158,19 @@ async def test_a_hold_reaches_every_task_of_a_job_of_several(cluster: Cluster) -
     assert await cluster.nothing_held()
 
 
-async def test_tasks_that_are_being_started_hear_of_a_hold_that_comes_and_goes_meanwhile(cluster: Cluster) -> None:
+async def test_tasks_that_are_being_started_hear_of_a_hold_that_comes_and_goes_meanwhile(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A task that was started with a wish that is over would be held for ever."""
-    await cluster.join(offers=some(cpu=64))
-    job = await cluster.submit(replicas=64)
-    for _ in range(4):
-        await cluster.users.hold(job)
-        await cluster.users.release(job)
+    monkeypatch.setattr(job_workflow, "STARTS_AT_ONCE", 1)
+    runs = Held()
+    host = await cluster.join(offers=some(cpu=64), program=runs)
+    job = await cluster.submit(replicas=32)
+    await cluster.users.hold(job)
+    await cluster.until(lambda: _is_held(cluster, job))
+    await cluster.users.release(job)
+    await cluster.until(lambda: len(host.taken) == 32)
+    runs.let_go()
 
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
     assert await cluster.nothing_held()

@@ -3,7 +3,9 @@
 from datetime import timedelta
 
 import pytest
+from temporalio.common import SearchAttributeKey
 
+from iris import names
 from iris.attempts import Account
 from iris.client.scheduling import drain, uncordon
 from iris.jobs import Band
@@ -11,7 +13,7 @@ from iris.preemption import Eviction
 from iris.refusals import RefusalCode
 from iris.states import JobState, TaskState
 from tests.builders import some
-from tests.harness import Cluster, Held, by_job, dev_server_cluster, in_turn, is_killed, succeeds
+from tests.harness import Cluster, Held, by_index, by_job, dev_server_cluster, in_turn, is_killed, succeeds
 
 WHOLE_HOST = some(cpu=4)
 MINUTE = timedelta(minutes=1)
@@ -44,6 +46,27 @@ async def test_a_waiting_job_that_gets_another_band_is_served_in_that(cluster: C
 
 async def _ahead_of(cluster: Cluster, job: str, count: int) -> bool:
     return (await cluster.users.explain(job)).ahead == count
+
+
+async def test_a_new_band_reaches_every_task_of_a_job_of_several(cluster: Cluster) -> None:
+    """Each of them waits by itself; lists show the band they are served in."""
+    first = Held()
+    host = await cluster.join(program=by_job({"first": first}))
+    running = await _running(cluster, "first")
+    older = await cluster.submit("older", resources=WHOLE_HOST)
+    several = await cluster.submit("several", replicas=2, resources=WHOLE_HOST)
+    for job in (older, several):
+        await cluster.waits(job)
+    await cluster.users.set_priority(several, Band.PRODUCTION)
+    await cluster.until(lambda: _ahead_of(cluster, older, 2))
+
+    for index in range(2):
+        described = await cluster.task(several, index).describe()
+        assert described.typed_search_attributes[SearchAttributeKey.for_keyword(names.SA_PRIORITY)] == Band.PRODUCTION
+    first.let_go()
+    for job in (running, older, several):
+        assert (await cluster.end(job)).state is JobState.SUCCEEDED
+    assert [task.job for task in host.taken] == [running, several, several, older]
 
 
 async def test_a_stronger_job_evicts_a_weaker_one_once_that_has_had_its_time_and_it_comes_back(cluster: Cluster) -> None:
@@ -135,6 +158,24 @@ async def test_a_gang_is_evicted_as_a_whole(cluster: Cluster) -> None:
     first, _ = await cluster.attempts(cluster.job(gang))
     assert [end.state for end in first.ends] == [TaskState.PREEMPTED, TaskState.PREEMPTED]
     assert await cluster.nothing_held()
+
+
+async def test_of_a_job_of_several_only_the_tasks_in_the_way_are_evicted(cluster: Cluster) -> None:
+    """They go their own ways; the one that is stopped pays alone and comes back."""
+    victims = [Held(), Held()]
+    hosts = [await cluster.join(name, program=by_job({"sweep": in_turn(by_index(*victims), succeeds)})) for name in ("h1", "h2")]
+    await cluster.rules(min_run_time=NONE)
+    sweep = await cluster.submit("sweep", replicas=2, resources=WHOLE_HOST, band=Band.BATCH)
+    await cluster.until(lambda: all(host.taken for host in hosts))
+    production = await cluster.submit("production", resources=WHOLE_HOST, band=Band.PRODUCTION)
+
+    assert (await cluster.end(production)).state is JobState.SUCCEEDED
+    assert [victim.cancelled for victim in victims].count(True) == 1
+    for victim in victims:
+        victim.let_go()
+    end = await cluster.end(sweep)
+    assert end.state is JobState.SUCCEEDED
+    assert sorted((task.attempt, task.preemptions) for task in end.tasks) == [(1, 0), (2, 1)]
 
 
 async def test_a_job_that_is_strengthened_while_it_runs_is_no_victim_any_more(cluster: Cluster) -> None:

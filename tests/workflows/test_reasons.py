@@ -12,6 +12,8 @@ from tests.builders import some
 from tests.harness import Cluster, Held
 
 MINUTE = timedelta(minutes=1)
+#: In the middle between two looks: what a test does then comes before the next.
+FIRST_LOOK = 1.5 * MINUTE
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +36,7 @@ async def test_the_page_of_a_waiting_job_follows_the_reason(cluster: Cluster) ->
     await cluster.waits(job)
     assert await _says(cluster, job, "**PENDING** no host has joined the cluster")
     await cluster.join("small", offers=some(cpu=4))
-    await cluster.later(2 * MINUTE)
+    await cluster.later(FIRST_LOOK)
     await cluster.until(lambda: _says(cluster, job, "**PENDING** needs 32 cpu; even when empty, the largest of 1 host"))
     await cluster.join("large", offers=some(cpu=32))
 
@@ -47,7 +49,7 @@ async def test_a_gang_shows_operators_doings_as_its_reason(cluster: Cluster) -> 
     await cordon(cluster.users, "s1-w1", "new disk")
     gang = await cluster.gang()
     await cluster.waits(gang)
-    await cluster.later(2 * MINUTE)
+    await cluster.later(FIRST_LOOK)
     assert await _says(cluster, gang, "cordoned: new disk")
     await pause(cluster.users, "moving house")
     await cluster.later(2 * MINUTE)
@@ -69,7 +71,7 @@ async def test_a_reason_that_stays_is_told_once(cluster: Cluster) -> None:
     jobs = [await cluster.submit(f"j{number}", resources=some(cpu=32)) for number in range(3)]
     for job in jobs:
         await cluster.waits(job)
-    await cluster.later(3 * MINUTE)
+    await cluster.later(FIRST_LOOK)
     await cluster.join("h1", offers=some(cpu=2))
     await cluster.later(10 * MINUTE)
 
@@ -81,7 +83,7 @@ async def test_a_held_job_shows_who_holds_it_whatever_the_scheduler_thinks(clust
     """It wants nothing, so there is nothing to tell it; not even what comes late."""
     job = await cluster.submit()
     await cluster.waits(job)
-    await cluster.later(2 * MINUTE)
+    await cluster.later(FIRST_LOOK)
     (late,) = cluster.couriers.reasons
     await cluster.users.hold(job, "not yet")
     await cluster.until(lambda: _is_waiting(cluster, 0))
@@ -98,7 +100,7 @@ async def test_a_reason_that_comes_late_changes_nothing_of_a_job_that_runs(clust
     """It was true when it was sent; the page of a running job says where it runs."""
     job = await cluster.submit()
     await cluster.waits(job)
-    await cluster.later(2 * MINUTE)
+    await cluster.later(FIRST_LOOK)
     (late,) = cluster.couriers.reasons
     runs = Held()
     host = await cluster.join(program=runs)
@@ -115,7 +117,7 @@ async def test_reasons_that_could_not_be_told_are_told_at_the_next_look(cluster:
     """And the looks go on: they also find what terminated jobs still hold."""
     job = await cluster.submit(resources=some(cpu=32))
     await cluster.waits(job)
-    await cluster.later(2 * MINUTE)
+    await cluster.later(FIRST_LOOK)
     await cluster.join("small", offers=some(cpu=4))
     cluster.couriers.away = True
     await cluster.later(2 * MINUTE)

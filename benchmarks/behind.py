@@ -1,0 +1,124 @@
+"""A crowd of jobs that do not fit, and a small one behind them that does: how soon it starts; and how soon the scheduler is back
+with all of them after its control plane was killed.
+
+The cluster has two hosts: one that others keep busy, for which the crowd waits, and a free one too small for any of it. What
+counts as the start is the agent's own `started_at`, as in `latency`.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import time
+from statistics import median
+
+from benchmarks.ground import Ground, cluster
+from benchmarks.latency import PAUSE, WARM_UP, start_of
+from benchmarks.table import Row
+from iris.client.client import IrisClient
+from iris.errors import Unreachable
+from iris.jobs import JobSpec
+from iris.platforms.local import LocalHost
+from iris.resources import Resources
+from iris.workflows.messages import Snapshot, SnapshotPage
+
+#: Submissions under way at once.
+AT_ONCE = 64
+#: What the crowd asks for, in cores: more than the small host has, less than the large one has when nobody keeps it busy.
+CORES = (3, 4, 5, 6, 7)
+HOSTS = (LocalHost(id="bench-large", cpu_millis=8_000), LocalHost(id="bench-small", cpu_millis=2_000))
+#: Until all that was submitted waits.
+PATIENCE = 300.0
+LOOK_EVERY = 0.1
+
+
+def measure(*, quick: bool) -> list[Row]:
+    with cluster(HOSTS) as ground:
+        return asyncio.run(_measure(ground, crowd=1_000 if quick else 10_000, count=20 if quick else 50))
+
+
+async def _measure(ground: Ground, crowd: int, count: int) -> list[Row]:
+    iris = await ground.client()
+    await iris.submit(_job("keeper", cores=8, command=("sleep", "86400")))
+    alone = await _starts(iris, count)
+    began = time.monotonic()
+    await _submit(iris, crowd)
+    await _all_wait(iris, crowd)
+    gathered = time.monotonic() - began
+    behind = await _starts(iris, count)
+    started, answered = await _killed(ground, iris)
+    rows = sorted(behind)
+    return [
+        Row(
+            f"p50 submit → start behind {crowd:,} waiting, ms (floor: nobody waits)",
+            median(behind),
+            median(alone),
+            target=1.5,
+            note=f"p95 {rows[len(rows) * 95 // 100]:.0f}, alone {sorted(alone)[len(alone) * 95 // 100]:.0f}; "
+            f"the crowd was submitted in {gathered:.0f} s, {crowd / gathered:.0f} a second",
+        ),
+        Row(
+            f"control plane killed with {crowd:,} waiting, s to a new job's start",
+            started,
+            target=10.0,
+            note=f"the scheduler answers a query after {answered:.1f} s; the supervisor waits one before it starts another",
+        ),
+    ]
+
+
+def _job(name: str, cores: int, command: tuple[str, ...] = ("true",)) -> JobSpec:
+    spec = JobSpec(user="bench", name=f"{name}-{secrets.token_hex(4)}", command=command)
+    return spec.model_copy(update={"resources": Resources(cpu_millis=1000 * cores)})
+
+
+async def _starts(iris: IrisClient, count: int) -> list[float]:
+    """Milliseconds from submission until the agent has taken the job, one after the other."""
+    taken = []
+    for _ in range(WARM_UP + count):
+        taken.append((await start_of(iris)).taken)
+        await asyncio.sleep(PAUSE)
+    return taken[WARM_UP:]
+
+
+async def _submit(iris: IrisClient, crowd: int) -> None:
+    numbers = iter(range(crowd))
+
+    async def work() -> None:
+        for number in numbers:
+            await iris.submit(_job("crowd", cores=CORES[number % len(CORES)]))
+
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+
+
+async def _all_wait(iris: IrisClient, crowd: int) -> None:
+    """Return when the scheduler knows all of them.
+
+    Raises:
+        TimeoutError: it does not come to.
+    """
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with contextlib.suppress(Unreachable):
+                if (await iris.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)).waiting >= crowd:
+                    return
+            await asyncio.sleep(1)
+
+
+async def _killed(ground: Ground, iris: IrisClient) -> tuple[float, float]:
+    """Seconds from the control plane's death until a job submitted right then starts, and until the scheduler answers."""
+    os.kill(ground.controller.pid, signal.SIGKILL)
+    killed = time.monotonic()
+
+    async def answered() -> float:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(Unreachable):
+                    await iris.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)
+                    return time.monotonic() - killed
+                await asyncio.sleep(LOOK_EVERY)
+
+    async def started() -> float:
+        return (await start_of(iris)).taken / 1000
+
+    return await asyncio.gather(started(), answered())

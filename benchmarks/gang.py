@@ -1,0 +1,68 @@
+"""A large gang: all its tasks placed at once on one slice, started together, and rolled up into one end.
+
+Real are the server, the control plane and every message; the hosts are stand-ins in one process, whose attempts end at once. So
+this is what Iris itself takes to start and to end that many tasks.
+"""
+
+import asyncio
+import secrets
+import time
+
+from benchmarks.events import count_events
+from benchmarks.ground import Ground, child, cluster
+from benchmarks.idle import all_there
+from benchmarks.standins import OFFERS
+from benchmarks.table import Row
+from iris import names
+from iris.client.client import IrisClient
+from iris.client.connection import connect
+from iris.constraints import TPU_NAME
+from iris.jobs import Coscheduling, JobSpec
+from iris.states import JobState
+
+TIMES = 5
+SLICE = "bench-slice"
+
+
+def measure(*, quick: bool) -> list[Row]:
+    tasks = 64 if quick else 512
+    with cluster(0) as ground:
+        where = (ground.record.address, ground.record.name, SLICE, str(tasks))
+        with child("benchmarks.standins", where):
+            return asyncio.run(_measure(ground, tasks))
+
+
+async def _measure(ground: Ground, tasks: int) -> list[Row]:
+    iris, temporal = await ground.client(), await connect(ground.record.address)
+    await all_there(iris, tasks)
+    took = []
+    for _ in range(TIMES):
+        seconds, workflow_id = await _one(iris, tasks)
+        took.append(seconds)
+    events = sum((await count_events(temporal, f"WorkflowId = '{workflow_id}'")).values())
+    took.sort()
+    times = " ".join(f"{seconds:.2f}" for seconds in took)
+    return [
+        Row(f"gang of {tasks}, submit → SUCCEEDED, s", took[len(took) // 2], format="{:.2f}", note=f"of {TIMES}: {times}"),
+        Row(f"gang of {tasks}, events in the job's history", events, format="{:.0f}", note=f"{events / tasks:.2f} a task"),
+    ]
+
+
+async def _one(iris: IrisClient, tasks: int) -> tuple[float, str]:
+    """Seconds until the gang has ended, and its workflow."""
+    spec = JobSpec(
+        user="bench",
+        name=f"gang-{secrets.token_hex(4)}",
+        command=("true",),
+        resources=OFFERS,
+        replicas=tasks,
+        coscheduling=Coscheduling(group_by=TPU_NAME),
+    )
+    began = time.perf_counter()
+    submitted = await iris.submit(spec)
+    await iris.ended(submitted.id, submitted.run_id)
+    seconds = time.perf_counter() - began
+    status = await iris.end(submitted.id, submitted.run_id)
+    assert status.state is JobState.SUCCEEDED, status.reason
+    assert len(status.tasks) == tasks
+    return seconds, names.job_workflow(iris.cluster.name, submitted.id)

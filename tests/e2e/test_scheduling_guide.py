@@ -1,0 +1,128 @@
+"""`docs/scheduling.md` is run: every `console` block in order, on the cluster that its first block starts.
+
+A line that begins with `$ ` is a command, and the lines below it are its output, standard error included. There `…` stands for
+anything within a line, and alone on a line for any lines; runs of spaces are one, and empty lines do not count. A comment (`# …`)
+before a command is for the reader.
+"""
+
+import re
+import shlex
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.e2e.cluster import Cluster, a_home
+
+GUIDE = Path(__file__).parents[2] / "docs" / "scheduling.md"
+#: For one command.
+PATIENCE = 30.0
+#: They change nothing: asked again until what has been begun is there. Who reads a guide is not that quick.
+LOOKS = ("status", "explain", "logs", "jobs", "host list", "cluster status")
+
+
+class Step(NamedTuple):
+    """A command of the guide and the lines that it prints."""
+
+    #: Of the command, in the document.
+    line: int
+    command: str
+    output: tuple[str, ...]
+
+
+def steps(document: str) -> list[Step]:
+    """Every command of every block."""
+    found: list[Step] = []
+    inside = continued = False
+    for number, line in enumerate(document.splitlines(), start=1):
+        if line.startswith("```"):
+            inside = not inside and line == "```console"
+        elif not inside:
+            continue
+        elif continued:
+            found[-1] = found[-1]._replace(command=f"{found[-1].command.removesuffix(chr(92))}{line.strip()}")
+        elif line.startswith("$ "):
+            found.append(Step(number, line.removeprefix("$ "), ()))
+        elif not line.startswith("# "):
+            found[-1] = found[-1]._replace(output=(*found[-1].output, line))
+        continued = inside and bool(found) and line.endswith("\\")
+    return found
+
+
+def prints(output: str, expected: tuple[str, ...]) -> bool:
+    """Whether the output is what the guide shows."""
+    lines = [" ".join(line.split()) for line in expected if line.strip()]
+    pattern = "".join("(?:.*\n)*" if line == "…" else f"{'.*'.join(map(re.escape, line.split('…')))}\n" for line in lines)
+    printed = "".join(f"{' '.join(line.split())}\n" for line in output.splitlines() if line.strip())
+    return re.fullmatch(pattern, printed) is not None
+
+
+SAMPLE = """
+```console
+# The first:
+$ iris submit \\
+      -n a -- true
+ada/a
+$ iris explain 'a b'
+```
+```python
+$ iris nonsense
+```
+"""
+
+
+def test_the_reader_of_the_guide_finds_its_commands_and_no_others() -> None:
+    """Else a block that is not run would pass."""
+    first, second = steps(SAMPLE)
+    assert (first.line, shlex.split(first.command), first.output) == (4, ["iris", "submit", "-n", "a", "--", "true"], ("ada/a",))
+    assert (second.line, second.command, second.output) == (7, "iris explain 'a b'", ())
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "same"),
+    [
+        ("a   b\n\nc\n", "a b\nc", True),
+        ("a b\nc\n", "a b", False),
+        ("a b\n", "a b\nc", False),
+        ("ready: here\nmore\nlines\n", "ready: …\n…", True),
+        ("ready: here\nmore\nlines\nlast\n", "ready: …\n…\nlast", True),
+        ("ready: here\nmore\n", "ready: …", False),
+        ("x and 7 more (by ada)\n", "… and 7 more (by ada)", True),
+        ("x and 8 more\n", "… and 7 more", False),
+        ("", "", True),
+        ("error\n", "", False),
+    ],
+)
+def test_what_a_command_prints_is_held_against_the_guide_line_by_line(output: str, expected: str, same: bool) -> None:
+    """What is left out has to be marked."""
+    assert prints(output, tuple(expected.splitlines())) is same
+
+
+def ask(cluster: Cluster, step: Step) -> str:
+    """What the command prints, once that is what the guide shows."""
+    program, *arguments = shlex.split(step.command)
+    assert program == "iris", f"line {step.line}: what is {program}?"
+    deadline = time.monotonic() + PATIENCE
+    again = " ".join(arguments).startswith(LOOKS)
+    while True:
+        printed = cluster.begin(*arguments, merged=True).ends(code=None, within=PATIENCE).out
+        if prints(printed, step.output) or not again or time.monotonic() > deadline:
+            return printed
+
+
+def test_the_guide_to_scheduling_does_what_it_says() -> None:
+    """Whoever types it in sees what it shows."""
+    with a_home() as home:
+        cluster = Cluster(home)
+        try:
+            for step in steps(GUIDE.read_text()):
+                printed = ask(cluster, step)
+                shown = "\n".join(step.output)
+                assert prints(printed, step.output), (
+                    f"{GUIDE.name}:{step.line}\n$ {step.command}\n--- the guide shows\n{shown}\n--- it prints\n{printed}"
+                )
+            assert cluster.processes() == []
+        finally:
+            cluster.iris("cluster", "stop", "--yes", code=None)
+            cluster.clear()
