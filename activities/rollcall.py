@@ -13,8 +13,8 @@ from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedErro
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
+from iris.roll import Claim, Roll, RollPage
 from iris.slices import SliceState, SliceStatus
-from iris.workflows.messages import Claim, Roll, RollPage
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

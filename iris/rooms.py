@@ -101,9 +101,9 @@ class Rooms:
         return chosen
 
     def keep_these(self, numbers: list[int], shape: Shape) -> None:
-        """Keep the hosts for the shape alone, unless some are kept for it already."""
+        """Keep the hosts for the shape alone, unless some are kept for it already; and none that is kept for another."""
         if shape not in self.kept.values():
-            self.kept.update(dict.fromkeys(numbers, shape))
+            self.kept = dict.fromkeys(numbers, shape) | self.kept
             self._changed += numbers
 
     def takes(self, number: int, shape: Shape) -> bool:

@@ -1,6 +1,7 @@
 """The documents keep their promises: links resolve, commands and options that they name exist."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -20,11 +21,14 @@ def test_every_link_to_a_file_resolves(document: Path) -> None:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
-def test_every_command_and_option_in_the_readme_exists() -> None:
-    """The README is the first thing that is tried."""
-    text = (ROOT / "README.md").read_text()
-    for line in re.findall(r"iris ((?:[a-z]+ ?)+(?:[^`\n|]*))", text):
-        words = line.split(" -- ")[0].split()
+@pytest.mark.parametrize("name", ["README.md", "docs/scheduling.md"])
+def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:
+    """What is tried first has to work. An option must be one of the command before it, or, alone, one of any command."""
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    lines = re.findall(r"iris ((?:[a-z]+ ?)+(?:[^`\n|]*))", text)
+    assert lines
+    for line in lines:
+        words = line.split(" -- ")[0].replace(",", " ").split()
         command: click.Command = cli
         context = click.Context(cli)
         while words and isinstance(command, click.Group):
@@ -33,8 +37,28 @@ def test_every_command_and_option_in_the_readme_exists() -> None:
                 break
             command, words = found, words[1:]
         if command is cli:
-            continue
-        known = {option for parameter in [*command.params, *cli.params] for option in parameter.opts} | {"--help"}
+            continue  # prose
+        assert not (isinstance(command, click.Group) and words), f"{name} names iris {line}"
+        known = options(command) | options(cli)
         for word in words:
             option = re.match(r"\[?(--?[a-z][a-z-]*)", word)
-            assert option is None or option[1] in known, f"README names {option[1]} for {command.name}"
+            assert option is None or option[1] in known, f"{name} names {option[1]} for {command.name}"
+    for option in re.findall(r"`(--[a-z][a-z-]*)", text):
+        assert option in EVERY_OPTION, f"{name} names {option}"
+
+
+def options(command: click.Command) -> set[str]:
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+
+
+def every_command(group: click.Group) -> Iterator[click.Command]:
+    """All commands under a group, and the group."""
+    context = click.Context(group)
+    yield group
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield from every_command(command) if isinstance(command, click.Group) else [command]
+
+
+EVERY_OPTION = {option for command in every_command(cli) for option in options(command)}

@@ -18,6 +18,7 @@ from iris.gangs import Placement, Request, request_for
 from iris.jobs import Band, JobSpec, TaskOutcome, TaskStatus
 from iris.preemption import Eviction
 from iris.refusals import Refusal
+from iris.roll import Claim
 from iris.states import TaskState, move_task
 from iris.units import format_duration
 from iris.workflows.exchange import exchange, uninterrupted
@@ -39,6 +40,9 @@ class GangLife:
         self._changed = changed
         self._renew = renew
         self._placed: Placement | None = None
+        #: What the scheduler has been asked for and has not been given back: a request, or hosts.
+        self._asked: Request | None = None
+        self._held_hosts: Placement | None = None
         self._placed_at: datetime = workflow.now()
         #: The tasks of the present attempt, by what their hosts know them by.
         self._members: dict[str, int] = {}
@@ -56,6 +60,16 @@ class GangLife:
     def _first(self) -> TaskStatus:
         """The tasks of a gang differ in where they run and how they end, and in nothing else."""
         return self.gang.tasks[0]
+
+    @property
+    def claim(self) -> Claim:
+        """What the gang waits for or holds, for a scheduler that has lost its book."""
+        band = {"band": self._band}
+        return Claim(
+            request=self._asked.model_copy(update=band) if self._asked else None,
+            held=self.gang.wishes.hold is not None,
+            placement=self._held_hosts.model_copy(update=band) if self._held_hosts else None,
+        )
 
     # Handlers: they record, and the story goes on by itself.
 
@@ -171,6 +185,7 @@ class GangLife:
         except asyncio.CancelledError:
             # The hosts have been given back by now. What the attempt came to is known, and is not thrown away.
             cancelled = outcomes is None
+        self._asked, self._held_hosts = None, None
         if cancelled:
             raise asyncio.CancelledError
         return retries.judge(outcomes or self._unschedulable(refusal), self._evicted)
@@ -189,6 +204,7 @@ class GangLife:
                 await workflow.wait_condition(lambda: self.gang.wishes.hold is None)
                 request = request.model_copy(update={"band": self._band})
             self._amended = False
+        self._asked = request
         answer = await exchange(self.gang.cluster, Ask(request=request))
         before = f"; {self._first.reason}" if self._first.reason else ""
         while answer.placement is None:
@@ -236,6 +252,7 @@ class GangLife:
             self.gang.tasks[place] = task.model_copy(update=changes | blank)
         self._members = {self.gang.member_key(task, number): place for place, task in enumerate(self.gang.tasks)}
         self._placed_at = workflow.now()
+        self._asked, self._held_hosts = None, placement
         self._changed()
         telling = asyncio.create_task(self._keep_band(placement.key))
         outcomes = await OnHosts(self.gang, placement, number, lambda: bool(self._evicted)).outcomes()

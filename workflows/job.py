@@ -17,6 +17,7 @@ from iris import details, names
 from iris.gangs import Placement
 from iris.jobs import Band, JobStatus, TaskStatus
 from iris.preemption import Eviction
+from iris.roll import Claim
 from iris.states import ENDED, JobState, TaskState, roll_up
 from iris.workflows.attributes import keywords, show_band, show_state
 from iris.workflows.gang_life import GangLife
@@ -142,6 +143,10 @@ class JobWorkflow:
             finished_at=max(finished, default=None) if state.ended else None,
             tasks=tuple(self._tasks),
         )
+
+    @workflow.query(description="What it waits for or holds, itself")
+    def claim(self) -> Claim:
+        return self._life.claim if self._life is not None else Claim()
 
     @workflow.query(description="What became of every attempt; of a job whose tasks go their own ways, ask the tasks")
     def attempts(self) -> Attempts:

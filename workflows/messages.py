@@ -230,31 +230,6 @@ class Notices(Wire):
     placements: tuple[Placement, ...]
 
 
-class RollPage(Wire):
-    """Which part of a cluster's workflows to ask."""
-
-    cluster: str
-    #: Where the part before ended; empty for the first.
-    token: str = ""
-
-
-class Claim(Wire):
-    """What a gang waits for or holds: at most one of them."""
-
-    request: Request | None = None
-    held: bool = False
-    placement: Placement | None = None
-
-
-class Roll(Wire):
-    """What slices and gangs have and hold."""
-
-    hosts: tuple[Host, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    #: Where the next part begins; empty when this was the last.
-    token: str = ""
-
-
 class EvictionNotices(Wire):
     """Evictions to be told to their owners."""
 

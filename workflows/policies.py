@@ -28,6 +28,10 @@ NO_TIMEOUT = timedelta(days=3650)
 OBSERVE = timedelta(seconds=20)
 #: Telling owners of their placements: one signal each, a few milliseconds apiece.
 TELL = timedelta(seconds=60)
+#: Asking a thousand workflows what they hold; those that nobody remembers have to be replayed first.
+CALL_ROLL = timedelta(minutes=5)
+#: How far lists of workflows lag behind, generously.
+LIST_LAG = timedelta(seconds=5)
 #: How often the scheduler makes sure that those who hold or wait still exist; only while there are any.
 CHECK_JOBS_EVERY = timedelta(seconds=60)
 CHECK_JOBS = timedelta(seconds=60)

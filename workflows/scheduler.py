@@ -16,13 +16,16 @@ from temporalio.exceptions import ActivityError
 
 from iris import names
 from iris.activities.notices import Couriers
+from iris.activities.rollcall import RollCall
 from iris.constraints import SCALE_GROUP
 from iris.forecast import Forecast
 from iris.gangs import Placement, Request
 from iris.hosts import headroom
 from iris.ledger import Ledger
 from iris.preemption import Eviction
-from iris.refusals import Refusal, RefusalCode
+from iris.reasons import news
+from iris.refusals import Refusal
+from iris.roll import RollPage
 from iris.workflows import policies
 from iris.workflows.messages import (
     Amend,
@@ -59,13 +62,6 @@ from iris.workflows.messages import (
 MAX_PLACEMENTS = 1_000
 #: Signals sent by one activity: a second's work, and a payload of some hundred kilobytes.
 MAX_NOTICES = 500
-#: Shapes whose reason is worked out in one look, for those who wait to show; whoever asks is told the exact one at any time.
-MAX_SHAPES = 50
-#: Those of one shape who are told that the reason has changed.
-MAX_TOLD = 1_000
-#: A waiting gang is told of a change between these by nobody: its own turn is a matter of moments.
-_AS_BUSY = (RefusalCode.QUEUED, RefusalCode.KEPT, RefusalCode.EVICTING)
-
 _NOW = timedelta(0)
 
 
@@ -82,10 +78,14 @@ class SchedulerWorkflow:
         self._unsettled = bool(len(self._ledger.waiting))
         #: When somebody may be evicted who may not be yet.
         self._again_at: datetime | None = None
+        #: The book is being put together: nothing is placed before it is whole.
+        self._calling_roll = start.call_roll
         self._describe()
 
     @workflow.run
     async def run(self, start: SchedulerStart) -> None:
+        if self._calling_roll:
+            await self._call_roll()
         checks = asyncio.create_task(self._check_jobs())
         while not workflow.info().is_continue_as_new_suggested():
             if self._notices:
@@ -251,6 +251,8 @@ class SchedulerWorkflow:
         return ""
 
     def _settle(self, told_by_answer: Container[str] = ()) -> None:
+        if self._calling_roll:
+            return
         settled = self._ledger.settle(workflow.now(), MAX_PLACEMENTS)
         self._unsettled, self._again_at = settled.stopped, settled.again_at
         self._notices.update((placement.key, placement) for placement in settled.placed if placement.key not in told_by_answer)
@@ -271,6 +273,40 @@ class SchedulerWorkflow:
         for notice in notices:
             self._notices.pop(notice.key, None)
         self._forget(gone.keys)
+
+    async def _call_roll(self) -> None:
+        """Ask all slices and gangs what they have and hold: the book may have been lost with an earlier workflow."""
+        if await self._enter_roll():
+            # Lists of workflows lag behind by moments, so whoever began just before is found by asking again.
+            await workflow.sleep(policies.LIST_LAG)
+            await self._enter_roll()
+        self._calling_roll = False
+        self._unsettled = True
+
+    async def _enter_roll(self) -> int:
+        """How many answered."""
+        page, found = RollPage(cluster=self._cluster), 0
+        while True:
+            roll = await workflow.execute_activity_method(
+                RollCall.call_roll,
+                page,
+                task_queue=names.control_queue(self._cluster),
+                start_to_close_timeout=policies.CALL_ROLL,
+                heartbeat_timeout=policies.CHECK_JOBS,
+                retry_policy=policies.UNTIL_DONE,
+            )
+            self._ledger.hosts_up(roll.hosts)
+            for claim in roll.claims:
+                if claim.placement is not None:
+                    self._ledger.adopt(claim.placement)
+                elif claim.request is not None:
+                    self._ledger.ask(claim.request)
+                    if claim.held:
+                        self._ledger.amend(claim.request.key, claim.request.band, held=True)
+            found += len(roll.hosts) + len(roll.claims)
+            if not roll.token:
+                return found
+            page = page.model_copy(update={"token": roll.token})
 
     async def _evict(self) -> None:
         """Signal the owners of what has to make room."""
@@ -309,8 +345,10 @@ class SchedulerWorkflow:
 
     async def _tell_reasons(self) -> None:
         """Let those who wait show why they wait now. By shape: it is the same for all who want the same."""
-        changed = self._changed_reasons()
-        reasons = [reason for told in changed.values() for reason in told]
+        changed, self._told = news(self._ledger, self._told)
+        reasons = [
+            Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
+        ]
         try:
             for start in range(0, len(reasons), MAX_NOTICES):
                 await workflow.execute_activity_method(
@@ -323,26 +361,8 @@ class SchedulerWorkflow:
                 )
         except ActivityError:
             # Only for show, and nothing to end the checks for: the next look tells them again.
-            for text in changed:
-                self._told.pop(text, None)
-
-    def _changed_reasons(self) -> dict[str, list[Reason]]:
-        """Whom to tell, by shape."""
-        shapes = list(self._ledger.demand())
-        known = {str(shape): shape for shape in shapes}
-        # Those not looked at for longest come first: the book of what was told is kept in that order.
-        order = [known[text] for text in self._told if text in known]
-        order = [*(shape for shape in shapes if str(shape) not in self._told), *order][:MAX_SHAPES]
-        self._told = {text: code for text, code in self._told.items() if text in known}
-        changed: dict[str, list[Reason]] = {}
-        for shape, refusal in self._ledger.reasons(order).items():
-            code = RefusalCode.BUSY if refusal.code in _AS_BUSY else refusal.code
-            before = self._told.pop(str(shape), None)
-            self._told[str(shape)] = code
-            if before != code:
-                waiting = self._ledger.waiting.of_shape(shape, MAX_TOLD)
-                changed[str(shape)] = [Reason(key=each.key, owner=each.owner, refusal=refusal) for each in waiting]
-        return changed
+            for each in changed:
+                self._told.pop(each.shape, None)
 
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:

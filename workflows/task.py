@@ -11,6 +11,7 @@ from iris import details
 from iris.gangs import Placement
 from iris.jobs import TaskStatus
 from iris.preemption import Eviction
+from iris.roll import Claim
 from iris.states import TaskState
 from iris.workflows.attributes import show_band, show_state
 from iris.workflows.gang_life import GangLife
@@ -80,6 +81,10 @@ class TaskWorkflow:
     @workflow.query(description="The task as it is now")
     def status(self) -> TaskStatus:
         return self._life.gang.tasks[0]
+
+    @workflow.query(description="What it waits for or holds, itself")
+    def claim(self) -> Claim:
+        return self._life.claim
 
     @workflow.query(description="What became of every attempt")
     def attempts(self) -> Attempts:

@@ -55,11 +55,12 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
     assert set(listed) == {"id", "state", "user", "submitted_at"}
     assert listed["user"] == USER
-    assert set(explained) == {"id", "state", "code", "message", "needed", "free"}
+    numbers = {"needed", "free", "hosts", "ahead", "excluded", "group_needs", "group_has"}
+    assert set(explained) == {"id", "state", "code", "message", "remedy", "attempts"} | numbers
     assert (explained["state"], explained["message"]) == ("RUNNING", "runs on local-0")
     (host,) = hosts
-    assert set(host) == {"id", "state", "slice", "resources", "free", "attributes", "running"}
-    assert (host["id"], host["state"], host["resources"]["cpu"]) == ("local-0", "READY", 4)
+    assert set(host) == {"id", "state", "reason", "slice", "resources", "free", "attributes", "running"}
+    assert (host["id"], host["state"], host["reason"], host["resources"]["cpu"]) == ("local-0", "READY", "", 4)
     assert host["resources"]["memory_bytes"] - host["free"]["memory_bytes"] == 2 * 2**30
     assert host["free"]["cpu"] == 2.5
     assert host["running"] == [f"{USER}/shown:0"]
