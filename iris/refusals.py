@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.constraints import Constraint, Operator
+from iris.constraints import TPU_NAME, Constraint, Operator
 from iris.fleet import Fleet
 from iris.gangs import Placement, Request, Shape
 from iris.jobs import Band
@@ -216,7 +216,7 @@ def _constraints(fleet: Fleet, request: Request, large: list[int]) -> Refusal:
     others = "" if len(required) == 1 else f" (in all {len(required)} constraints)"
     return Refusal(
         code=RefusalCode.CONSTRAINTS,
-        message=f"{worst} excludes {excluded[str(worst)]} of {_hosts(len(large))} that are large enough; {have}{others}",
+        message=f"{worst} excludes {excluded[str(worst)]} of {_hosts(len(large))} large enough; {have}{others}",
         hosts=len(large),
         excluded=excluded,
         remedy=f"drop or widen the constraint {worst}",
@@ -229,25 +229,29 @@ def _no_group(fleet: Fleet, request: Request, could: list[int]) -> Refusal | Non
     enough = sum(size >= each for size in sizes)
     if enough >= request.groups:
         return None
-    wanted = f"{_hosts(each)} with one {request.group_by}" + (f", {request.groups} times" if request.groups > 1 else "")
-    has = f"the largest of {len(sizes)} groups has {sizes[0]}" if enough == 0 else f"{enough} of {len(sizes)} groups are so large"
+    there = _groups(len(sizes), request)
+    if request.groups == 1:
+        message = f"needs {_hosts(each)} in one {_noun(request)}; the largest of {there} has {sizes[0]}"
+    else:
+        message = f"needs {_groups(request.groups, request)} of {_hosts(each)}; {enough} of {there} {_has(enough)} so many"
     return Refusal(
         code=RefusalCode.NO_GROUP,
-        message=f"needs {wanted}; {has}",
+        message=message,
         hosts=len(could),
         group_needs=each,
         group_has=sizes[0],
-        remedy="a larger group of hosts joins, or ask for fewer tasks",
+        remedy=f"ask for fewer tasks, or a larger {_noun(request)} joins",
     )
 
 
 def _closed(fleet: Fleet, request: Request) -> Refusal:
     could = fleet.matching(request, fleet.large_enough(request))
     reasons = Counter(reason for n in could if (reason := fleet.closed(fleet.hosts[n])) is not None)
+    closed = sum(reasons.values())
     told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
     return Refusal(
         code=RefusalCode.CLOSED,
-        message=f"of {_hosts(len(could))} that could take it, {sum(reasons.values())} take nothing new: {told}",
+        message=f"of {_hosts(len(could))} that could take it, {closed} take{'s' if closed == 1 else ''} nothing new: {told}",
         hosts=len(could),
         remedy="an operator opens them: iris host uncordon, iris cluster resume",
     )
@@ -263,18 +267,21 @@ def _busy(fleet: Fleet, rooms: Rooms, request: Request, candidates: list[int]) -
     each = request.tasks // request.groups
     groups = fleet.candidates(request).groups
     free = sorted((sum(rooms.takes(n, request.shape) for n in members) for members in groups.values()), reverse=True)
+    there = _groups(len(groups), request)
     if request.groups == 1:
-        has = f"the best of {len(groups)} has {free[0]} of them free"
+        wanted = f"{each} free host{'' if each == 1 else 's'}"
+        message = f"needs {wanted} in one {_noun(request)}; the best of {there} has {free[0]}"
     else:
-        has = f"{sum(count >= each for count in free)} of {len(groups)} have so many free, {request.groups} are needed"
+        enough = sum(count >= each for count in free)
+        message = f"needs {_groups(request.groups, request)} with {each} free hosts each; {enough} of {there} {_has(enough)} them"
     return Refusal(
         code=RefusalCode.BUSY,
-        message=f"needs {_hosts(each)} with one {request.group_by}; {has}",
+        message=message,
         needed=request.resources.amounts(),
         hosts=len(candidates),
         group_needs=each,
         group_has=free[0],
-        remedy="it starts when others end, or when a group of hosts joins",
+        remedy=f"it starts when others end, or when another {_noun(request)} joins",
     )
 
 
@@ -307,6 +314,19 @@ def _ahead(ahead: int, request: Request) -> str:
 
 def _hosts(count: int) -> str:
     return f"{count} host{'' if count == 1 else 's'}"
+
+
+def _groups(count: int, request: Request) -> str:
+    """So many groups of hosts: people say slice, not tpu-name."""
+    return f"{count} {_noun(request)}{'' if count == 1 else 's'}"
+
+
+def _noun(request: Request) -> str:
+    return "slice" if request.group_by == TPU_NAME else str(request.group_by)
+
+
+def _has(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 def _kind(device: Device | None) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from iris.fleet import Fleet
 from iris.forecast import NAMED, Forecast, Verdict, forecast
@@ -15,8 +15,6 @@ from tests.builders import CHIPS, a_fleet, a_gang, a_host, a_placement, a_reques
 from tests.oracle import fits, takes
 from tests.strategies import CHEAP, PATIENT, Situation, situations
 from tests.test_placement_properties import HASTY, SOON
-
-MANY = settings(CHEAP, max_examples=250)
 
 
 def told(fleet: Fleet, request: Request, live: Sequence[Placement] = (), kept: Mapping[int, Shape] | None = None) -> Forecast:
@@ -95,7 +93,7 @@ def test_what_could_never_run_is_told_apart_from_what_has_to_wait() -> None:
     assert told(a_fleet(host), a_request(wants=some(4)), [a_placement(host, some(4))]).never is None
 
 
-@MANY
+@CHEAP
 @given(situations())
 def test_every_host_is_counted_once_and_rightly(situation: Situation) -> None:
     """A host fits exactly when a task of the request could go there, and, of a gang, enough others with it."""
@@ -118,7 +116,7 @@ def test_every_host_is_counted_once_and_rightly(situation: Situation) -> None:
             assert (set(verdict.named) <= enough) if verdict.fits else not set(verdict.named) & enough
 
 
-@MANY
+@CHEAP
 @given(situations())
 def test_what_the_pass_places_goes_where_the_forecast_says_it_fits(situation: Situation) -> None:
     """Forecast and pass are two readings of one cluster: alone in the queue, a gang is placed exactly when and where it fits."""

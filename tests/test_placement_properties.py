@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.fleet import Fleet
@@ -16,8 +16,6 @@ from iris.waiting import Waiting
 from tests.builders import a_request, at, some
 from tests.oracle import amounts, could_serve, fits, free_on, groups_of, left_of, takes, use_of
 from tests.strategies import CHEAP, PATIENT, Situation, situations
-
-MANY = settings(CHEAP, max_examples=250)
 
 #: Of two requests submitted at the seconds 0 to 5, here some have waited for too long and some have not.
 SOON, HASTY = at(6), Rules(patience=timedelta(seconds=3))
@@ -34,7 +32,7 @@ def turn(request: Request, placed: Sequence[Placement]) -> tuple[int, int, datet
     return (rank, use_of(request.user, rank, placed), request.submitted_at, request.key)
 
 
-@MANY
+@CHEAP
 @given(situations(), st.sampled_from([PATIENT, HASTY]))
 def test_no_host_is_given_away_twice(situation: Situation, rules: Rules) -> None:
     """On no host and in no dimension is more given than there is, also where what runs has less than it was promised."""
@@ -46,7 +44,7 @@ def test_no_host_is_given_away_twice(situation: Situation, rules: Rules) -> None
             assert amount >= 0 or amount == before[name]
 
 
-@MANY
+@CHEAP
 @given(situations(), st.sampled_from([PATIENT, HASTY]))
 def test_a_gang_is_placed_whole_on_hosts_that_suit_it_or_not_at_all(situation: Situation, rules: Rules) -> None:
     """As many hosts as tasks, all different, alive, open, of the right kind, meeting every required constraint; in as many groups
@@ -72,7 +70,7 @@ def test_a_gang_is_placed_whole_on_hosts_that_suit_it_or_not_at_all(situation: S
             assert [host for members in groups.values() for host in members] == hosts
 
 
-@MANY
+@CHEAP
 @given(situations())
 def test_nobody_is_left_waiting_who_fits(situation: Situation) -> None:
     """A pass is complete: after it there is no room for anyone left, so no wake-up is ever missed."""
@@ -82,7 +80,7 @@ def test_nobody_is_left_waiting_who_fits(situation: Situation) -> None:
         assert not fits(situation.fleet, request, [*situation.live, *placed])
 
 
-@MANY
+@CHEAP
 @given(situations())
 def test_whoever_fits_but_waits_does_so_for_a_gang_that_has_waited_too_long(situation: Situation) -> None:
     """Hosts are kept only for somebody who still waits, for longer than patience allows, and could run there; nobody else who
@@ -101,7 +99,7 @@ def test_whoever_fits_but_waits_does_so_for_a_gang_that_has_waited_too_long(situ
         assert not fits(situation.fleet, request, [*situation.live, *done.placed], without=kept)
 
 
-@MANY
+@CHEAP
 @given(situations(), st.sampled_from([PATIENT, HASTY]))
 def test_among_equals_the_first_to_come_is_the_first_served(situation: Situation, rules: Rules) -> None:
     """Of one shape, band and user, those placed are exactly the ones that came first; nobody is overtaken by their twin."""
@@ -115,7 +113,7 @@ def test_among_equals_the_first_to_come_is_the_first_served(situation: Situation
         assert served == sorted(served, reverse=True)
 
 
-@MANY
+@CHEAP
 @given(situations())
 def test_nobody_whose_turn_it_is_is_passed_over_while_he_fits(situation: Situation) -> None:
     """At the moment of each decision, whoever has less use, or came earlier, or is of a stronger band, has no room."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.gangs import Placement, Request
@@ -28,8 +28,6 @@ from tests.builders import (
 )
 from tests.oracle import fits, left_of
 from tests.strategies import CHEAP, PATIENT, Situation, situations
-
-MANY = settings(CHEAP, max_examples=250)
 
 HOST = a_host(offers=some(cpu=4))
 
@@ -206,7 +204,7 @@ def test_room_that_is_being_made_is_not_given_away_piece_by_piece() -> None:
     assert [placement.key for placement in book.settle(at(12)).placed] == ["k1"]
 
 
-@MANY
+@CHEAP
 @given(situations(), st.integers(0, 3))
 def test_victims_are_weaker_ripe_and_told_once(situation: Situation, going: int) -> None:
     """Whoever goes holds something, is weaker than somebody who waits and is not batch, and has run long enough."""
@@ -228,7 +226,7 @@ def test_victims_are_weaker_ripe_and_told_once(situation: Situation, going: int)
         assert at(6) - placement.placed_at >= PATIENT.min_run_time
 
 
-@MANY
+@CHEAP
 @given(situations(), st.integers(0, 3))
 def test_those_for_whom_others_went_have_room_when_they_are_gone(situation: Situation, going: int) -> None:
     """In the strongest band that evicts: the next pass places everybody who is named in a reason, before all others."""
@@ -249,7 +247,7 @@ def test_those_for_whom_others_went_have_room_when_they_are_gone(situation: Situ
             assert request.key in {placement.key for placement in later}
 
 
-@MANY
+@CHEAP
 @given(situations(queue=0), st.sampled_from([Band.PRODUCTION, Band.INTERACTIVE]), situations())
 def test_for_one_gang_nobody_goes_who_could_stay_and_somebody_goes_if_that_helps(
     situation: Situation, band: Band, other: Situation

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.gangs import Request, request_for
@@ -12,8 +12,6 @@ from iris.waiting import Waiting, use_by_band
 from tests.builders import a_gang, a_gang_placement, a_host, a_placement, a_request, a_slice, a_spec, at, requests, some
 from tests.oracle import use_of, weight_of
 from tests.strategies import CHEAP, Situation, situations
-
-MANY = settings(CHEAP, max_examples=250)
 
 
 def served(waiting: Waiting, band: Band = Band.INTERACTIVE, use: dict[str, int] | None = None) -> list[str]:
@@ -120,7 +118,7 @@ def test_a_request_comes_back_from_the_line_as_it_went_in() -> None:
     assert [waiting.get(request.key) for request in asked] == asked
 
 
-@MANY
+@CHEAP
 @given(situations(), st.sampled_from(Band), st.sets(st.integers(0, 14)))
 def test_turns_are_those_that_looking_at_everybody_gives(situation: Situation, band: Band, unlucky: set[int]) -> None:
     """Lines and heaps are only a quicker way to ask who of all has the least use, and of his who came first."""
@@ -139,7 +137,7 @@ def test_turns_are_those_that_looking_at_everybody_gives(situation: Situation, b
     assert story == naive(queue, use, fits)
 
 
-@MANY
+@CHEAP
 @given(situations())
 def test_ahead_of_a_request_are_those_whose_turns_come_first(situation: Situation) -> None:
     """The number that people are told is the one that the pass acts on: all the bands, one after the other, everybody served."""
@@ -157,7 +155,7 @@ def test_ahead_of_a_request_are_those_whose_turns_come_first(situation: Situatio
     assert ahead == {key: place for place, key in enumerate(order)}
 
 
-@MANY
+@CHEAP
 @given(situations(), st.lists(st.integers(0, 14), max_size=10), st.booleans())
 def test_what_is_carried_to_the_next_run_is_the_same_line(situation: Situation, gone: list[int], again: bool) -> None:
     """Everything that can be asked of it has the same answer, whatever came and went before."""

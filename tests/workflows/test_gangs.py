@@ -61,7 +61,7 @@ async def test_a_gang_is_placed_when_there_is_room_for_all_of_it_and_not_before(
     shown = await cluster.snapshot()
 
     assert (shown.running, shown.waiting) == (1, 1)
-    assert "needs 2 hosts with one tpu-name; the best of 1 has 1 of them free" in await _reason_of(cluster, gang)
+    assert "needs 2 free hosts in one slice; the best of 1 slice has 1" in await _reason_of(cluster, gang)
     runs.let_go()
     assert (await cluster.end(single)).state is JobState.SUCCEEDED
     assert (await cluster.end(gang)).state is JobState.SUCCEEDED
@@ -240,7 +240,7 @@ async def test_a_gang_without_room_within_its_scheduling_timeout_is_unschedulabl
     status = await cluster.end(job, within=2 * MINUTE)
 
     assert status.state is JobState.UNSCHEDULABLE
-    assert "needs 3 hosts with one tpu-name; the largest of 1 groups has 2" in status.reason
+    assert "needs 3 hosts in one slice; the largest of 1 slice has 2" in status.reason
     assert [task.state for task in status.tasks] == [TaskState.UNSCHEDULABLE] * 3
     assert await cluster.attempts(cluster.job(job)) == ()
     assert await cluster.nothing_held()
