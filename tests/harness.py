@@ -35,6 +35,7 @@ from temporalio.worker import Worker
 
 from iris import names
 from iris.activities import notices, outbox
+from iris.activities.rollcall import RollCall
 from iris.attempts import AttemptRecord
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord
@@ -354,17 +355,22 @@ class Cluster:
                 self.couriers.tell_reasons,
                 self.couriers.check_jobs,
                 self.watch.observe_fleet,
+                RollCall(self.client).call_roll,
             ],
         )
         await self._work(names.planner_queue(self.name), workflows=[SchedulerWorkflow, AutoscalerWorkflow])
+        await self.start_scheduler(SchedulerStart(cluster=self.name))
+        return self
+
+    async def start_scheduler(self, start: SchedulerStart) -> None:
+        """As a control plane does when there is none."""
         await self.client.start_workflow(
             SchedulerWorkflow.run,
-            SchedulerStart(cluster=self.name),
+            start,
             id=names.scheduler_workflow(self.name),
             task_queue=names.planner_queue(self.name),
             search_attributes=keywords({names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_SCHEDULER}),
         )
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.wait_for(self._workers.aclose(), PATIENCE.total_seconds())

@@ -1,0 +1,75 @@
+"""A scheduler that has lost its book: its workflow was terminated, and a new one has to find out who holds and who waits."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from iris.states import JobState, TaskState
+from iris.workflows import policies
+from iris.workflows.messages import SchedulerStart
+from tests.builders import some
+from tests.harness import Cluster, Held, dev_server_cluster
+
+
+@pytest.fixture
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    """On the dev server: the other one cannot list workflows."""
+    monkeypatch.setattr(policies, "LIST_LAG", timedelta(seconds=1))
+    async with dev_server_cluster() as cluster:
+        yield cluster
+
+
+async def start_anew(cluster: Cluster) -> None:
+    """Somebody terminates the scheduler; a control plane starts another."""
+    await cluster.scheduler.terminate("by mistake")
+    await cluster.start_scheduler(SchedulerStart(cluster=cluster.name, call_roll=True))
+
+
+async def test_a_scheduler_that_lost_its_book_gives_nobody_hosts_that_are_held(cluster: Cluster) -> None:
+    """What runs is asked for before anything is placed: else two jobs would share one host's cores."""
+    program = Held()
+    host = await cluster.join(offers=some(cpu=4), program=program)
+    running = await cluster.submit("running", resources=some(cpu=3))
+    await cluster.until(lambda: host.taken)
+    waiting = await cluster.submit("waiting", resources=some(cpu=3))
+    await cluster.waits(waiting)
+
+    await start_anew(cluster)
+
+    await cluster.until(lambda: _counts(cluster, running=1, waiting=1))
+    assert (await cluster.free())["cpu"] == 1000
+    assert (await cluster.only_task(waiting)).state is TaskState.PENDING
+    program.let_go()
+    assert (await cluster.end(running)).state is JobState.SUCCEEDED
+    assert (await cluster.end(waiting)).state is JobState.SUCCEEDED
+    await cluster.until(cluster.nothing_held)
+
+
+async def _counts(cluster: Cluster, *, running: int, waiting: int) -> bool:
+    shown = await cluster.snapshot()
+    return (shown.running, shown.waiting) == (running, waiting)
+
+
+async def test_gangs_and_held_jobs_are_in_the_new_book_too(cluster: Cluster) -> None:
+    """A gang with all its hosts, a held job apart from the queue: neither of them says anything by itself."""
+    program = Held()
+    await cluster.join_slice("s0", 2, program=program)
+    gang = await cluster.gang("gang", tasks=2)
+    await cluster.until(lambda: _counts(cluster, running=1, waiting=0))
+    kept = await cluster.submit("kept", resources=some(cpu=64))
+    await cluster.waits(kept)
+    await cluster.users.hold(kept)
+    await cluster.until(lambda: _held(cluster, 1))
+
+    await start_anew(cluster)
+
+    await cluster.until(lambda: _counts(cluster, running=1, waiting=0))
+    await cluster.until(lambda: _held(cluster, 1))
+    assert {view.running for view in (await cluster.snapshot()).hosts} == {(f"{gang}:0",), (f"{gang}:1",)}
+    program.let_go()
+    assert (await cluster.end(gang)).state is JobState.SUCCEEDED
+
+
+async def _held(cluster: Cluster, count: int) -> bool:
+    return (await cluster.snapshot()).held == count
