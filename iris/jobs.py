@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from iris import names
-from iris.constraints import Constraint, check_key
+from iris.constraints import TPU_NAME, Constraint, check_key
 from iris.errors import InvalidValue
 from iris.resources import Resources
 from iris.states import JobState, TaskState
@@ -155,6 +155,14 @@ class JobSpec(BaseModel):
         if groups < 1 or self.replicas % groups:
             raise InvalidValue(
                 "replicas", self.replicas, f"cannot be split evenly over {groups} groups", "ask for a multiple of the groups"
+            )
+        device = self.resources.device
+        if device is not None and device.several and (groups > 1 or self.coscheduling.group_by != TPU_NAME):
+            raise InvalidValue(
+                "device",
+                device,
+                "leaves the variant open to a gang that is not on one slice",
+                "name one variant: programs that compute together need devices of one kind",
             )
         if self.max_task_failures:
             raise InvalidValue(

@@ -38,6 +38,11 @@ class Device(BaseModel):
         wanted = [variant.strip() for variant in self.variant.lower().split(",")]
         return ANY_VARIANT in wanted or offered.variant.lower() in wanted
 
+    @property
+    def several(self) -> bool:
+        """Whether devices of different variants would do."""
+        return self.variant == ANY_VARIANT or "," in self.variant
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.variant}:{self.count}"
 

@@ -1,5 +1,6 @@
 """What a user may submit."""
 
+import contextlib
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from iris.constraints import TPU_NAME, parse_constraint
 from iris.errors import InvalidValue
 from iris.jobs import MAX_REPLICAS, MAX_SPEC_BYTES, Band, Coscheduling, JobSpec
 from iris.units import MAX_DURATION
-from tests.builders import a_spec
+from tests.builders import a_spec, some
 
 
 @pytest.mark.parametrize(
@@ -121,3 +122,19 @@ def test_production_comes_before_interactive_before_batch() -> None:
     shuffled = [Band.BATCH, Band.PRODUCTION, Band.INTERACTIVE]
 
     assert sorted(shuffled, key=lambda band: band.rank) == [Band.PRODUCTION, Band.INTERACTIVE, Band.BATCH]
+
+
+@pytest.mark.parametrize(
+    ("device", "together", "allowed"),
+    [
+        ("tpu:v5litepod-16,v6e-16:4", Coscheduling(group_by="tpu-name"), True),
+        ("tpu:v5litepod-16,v6e-16:4", Coscheduling(group_by="tpu-name", groups=2), False),
+        ("tpu:v5litepod-16:4", Coscheduling(group_by="tpu-name", groups=2), True),
+        ("gpu:auto:8", Coscheduling(group_by="zone"), False),
+        ("gpu:H100:8", Coscheduling(group_by="zone"), True),
+    ],
+)
+def test_a_gang_beyond_one_slice_names_the_variant_of_its_devices(device: str, together: Coscheduling, allowed: bool) -> None:
+    """A slice has one kind of chip; several slices, or a zone, may have several, and programs that compute together cannot mix them."""
+    with contextlib.nullcontext() if allowed else pytest.raises(ValidationError, match="name one variant"):
+        a_spec(replicas=4, resources=some(device=device), coscheduling=together)
