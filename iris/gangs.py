@@ -55,7 +55,7 @@ class Request(BaseModel):
     constraints: tuple[Constraint, ...] = ()
     #: Each gets a host of its own.
     tasks: int = 1
-    #: The attribute that the hosts of one group have in common; None: any hosts.
+    #: The attribute that the hosts of one group have in common; None only for a gang of one.
     group_by: str | None = None
     #: Into how many groups the tasks are split evenly.
     groups: int = 1

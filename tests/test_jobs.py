@@ -135,6 +135,6 @@ def test_production_comes_before_interactive_before_batch() -> None:
     ],
 )
 def test_a_gang_beyond_one_slice_names_the_variant_of_its_devices(device: str, together: Coscheduling, allowed: bool) -> None:
-    """A slice has one kind of chip; several slices, or a zone, may have several, and programs that compute together cannot mix them."""
+    """A slice has one kind of chip; several slices, or a zone, may have several, and one program cannot mix them."""
     with contextlib.nullcontext() if allowed else pytest.raises(ValidationError, match="name one variant"):
         a_spec(replicas=4, resources=some(device=device), coscheduling=together)

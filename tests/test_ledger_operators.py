@@ -140,6 +140,22 @@ def test_whoever_has_to_leave_a_host_is_told_once_and_whole() -> None:
     assert renewed(ledger).evict("a1", "drained") == []
 
 
+def test_whoever_lost_its_host_while_it_was_leaving_may_have_to_leave_the_next_one_too() -> None:
+    """The word was about the placement that is gone: a drain of the next host must not wait for somebody who was never told."""
+    ledger = a_ledger("h1", "h2")
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+    (first,) = held(ledger)["k1"]
+    assert len(ledger.evict(first, "drained")) == 1
+
+    ledger.host_lost(first, "first")
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+
+    (second,) = held(ledger)["k1"]
+    assert len(ledger.evict(second, "drained")) == 1
+
+
 def test_a_victim_is_told_once_however_many_passes_see_it() -> None:
     """It takes its grace to stop; meanwhile every message is followed by a pass."""
     ledger = a_ledger("h1")

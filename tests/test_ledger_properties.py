@@ -217,6 +217,10 @@ class Delivery(RuleBasedStateMachine):
         assert self.ledger.demand() == counted
 
     @invariant()
+    def those_who_were_told_to_go_are_known_until_they_have_gone(self) -> None:
+        assert set(self.ledger.evicting) == self.going
+
+    @invariant()
     def hosts_are_closed_by_whom_they_were_closed(self) -> None:
         assert {host: closure.by for host, closure in self.ledger.closed.items()} == self.closed
 

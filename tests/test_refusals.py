@@ -236,8 +236,8 @@ def check(refusal: Refusal, request: Request, fleet: Fleet, live: Sequence[Place
             assert (refusal.group_needs, refusal.group_has, refusal.hosts) == (each, max(sizes), len(could))
         case Code.CLOSED:
             closed = len(could) - len(open_)
-            told = f"of {len(could)} host{'s' * (len(could) != 1)} that could take it, {closed} take{'s' * (closed == 1)} nothing new: "
-            assert told in refusal.message
+            hosts_, take = f"{len(could)} host{'s' * (len(could) != 1)}", f"{closed} take{'s' * (closed == 1)}"
+            assert refusal.message.startswith(f"of {hosts_} that could take it, {take} nothing new: ")
             if request.group_by is None:
                 assert not open_
             else:

@@ -50,6 +50,8 @@ class Asking:
                 )
             except (TimeoutError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
                 raise Unreachable(f"the control plane of cluster {self.cluster.name} does not answer: {error}") from None
+            except RPCError as error:
+                raise self._not_started(error) from None
         if reply.answers[0].problem:
             raise Rejected(reply.answers[0].problem)
 
@@ -72,11 +74,13 @@ class Asking:
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
                 raise Unreachable(f"the control plane of cluster {self.cluster.name} could not answer: {error}") from None
             except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    raise Unreachable(
-                        f"the control plane of cluster {self.cluster.name} has not started: {error.message}"
-                    ) from None
-                raise
+                raise self._not_started(error) from None
+
+    def _not_started(self, error: RPCError) -> Unreachable | RPCError:
+        """What a workflow that is not there says of its cluster; any other error is itself."""
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            return error
+        return Unreachable(f"the control plane of cluster {self.cluster.name} has not started: {error.message}")
 
 
 @contextlib.asynccontextmanager
