@@ -25,6 +25,8 @@ from iris.workflows.attributes import keywords
 from iris.workflows.messages import HostReady, RunTask, SliceInput
 from iris.workflows.slice import SliceWorkflow
 
+#: Hosts that report through one connection.
+PER_CONNECTION = 64
 #: What each host of the slice has.
 OFFERS = Resources(cpu_millis=8_000, device=Device(kind=DeviceKind.TPU, variant="v4-4096", count=4))
 
@@ -37,9 +39,10 @@ async def run_task(task: RunTask) -> TaskOutcome:
 
 async def serve(address: str, cluster: str, slice_id: str, count: int) -> None:
     """Be these hosts until standard input ends."""
-    client = await connect(address)
     async with contextlib.AsyncExitStack() as stack:
         for number in range(count):
+            if number % PER_CONNECTION == 0:
+                client = await connect(address)
             host = describe_host(
                 f"{slice_id}-w-{number}",
                 OFFERS,

@@ -28,7 +28,7 @@ from iris.jobs import Band
 from iris.placement import Rules, place
 from iris.preemption import Eviction, evictions
 from iris.refusals import Refusal, RefusalCode, Situation, in_line, infeasible, reason, refuse
-from iris.waiting import Waiting, use_by_band
+from iris.waiting import Owed, Waiting, owed_a_turn
 
 #: How many forgotten keys, changed requests, ended incarnations, and closed hosts that are gone, are remembered. A message is
 #: late by seconds; a scheduler forgets fewer than a hundred keys a second.
@@ -101,6 +101,8 @@ class Ledger:
         self._fleet: Fleet | None = None
         #: The hosts that the last pass kept for a shape.
         self._kept: dict[int, Shape] = {}
+        #: Who was owed a turn when it ended.
+        self._owed: Owed = {}
 
     def state(self) -> LedgerState:
         return LedgerState(
@@ -267,6 +269,7 @@ class Ledger:
             return Settled([], [], stopped=False, again_at=None)
         done = place(self.fleet, self.live.values(), self.waiting, now, self.rules, most, self.evicting)
         self._kept = done.rooms.kept
+        self._owed = owed_a_turn([*self.live.values(), *done.placed], self.waiting, now - self.rules.owed_after)
         for placement in done.placed:
             self.waiting.remove(placement.key)
             self.live[placement.key] = placement
@@ -289,7 +292,6 @@ class Ledger:
         answers: dict[str, Refusal] = {}
         if asked:
             situation = self._situation()
-            use = use_by_band(situation.live)
             reasons: dict[tuple[Shape, Band], Refusal] = {}
             lines: dict[tuple[Shape, Band, str], list[Request]] = {}
             for request in sorted(asked, key=lambda each: (each.submitted_at, each.key)):
@@ -297,7 +299,7 @@ class Ledger:
             for (shape, band, _), line in lines.items():
                 if (shape, band) not in reasons:
                     reasons[shape, band] = reason(situation, line[0])
-                ahead = self.waiting.ahead(line[0], use[band])
+                ahead = self.waiting.ahead(line[0], situation.use[band])
                 for place, request in enumerate(line):
                     answers[request.key] = in_line(reasons[shape, band], request, ahead + place, exactly=place == 0)
         return [answers[key] if key in answers else self._not_waiting(key) for key in keys]
@@ -339,7 +341,7 @@ class Ledger:
         return Refusal(code=RefusalCode.UNKNOWN, message=text)
 
     def _situation(self) -> Situation:
-        return Situation.of(self.fleet, self.live.values(), self._kept, self.evicting, self.paused)
+        return Situation.of(self.fleet, self.live.values(), self._kept, self.evicting, self.paused, self._owed)
 
     def _drop_orphans(self) -> None:
         """A placement whose hosts are all gone holds nothing any more. One that has hosts left is given back by its gang."""

@@ -4,10 +4,11 @@
 2. **A gang gets all its hosts or none.**
 3. **Everybody has a turn, and nobody blocks.** The order is that of `iris.waiting`; what does not fit is skipped, and with it
    everything of its shape. That makes a pass cost O(hosts + shapes x candidates + placements), however many wait.
-4. **Nobody is overtaken for ever.** When a gang that has waited longer than `Rules.patience` does not fit, the hosts that are
-   closest to having room for it are kept for its shape: until it fits, no later turn of its own band or a weaker one is served
-   from them. Stronger bands may still take them. The same is done at once for a gang for which others are being evicted: what
-   the first of them frees would be gone when the last one has stopped.
+4. **Nobody is overtaken for ever.** Who has waited for `Rules.owed_after` and was given nothing is owed a turn. When the turn
+   of a gang comes that has waited longer than `Rules.patience`, and it does not fit, the hosts that are closest to having room for
+   it are kept for its shape: until it fits, no later turn of its own band or a weaker one is served from them. Stronger bands may
+   still take them. The same is done at once for a gang for which others are being evicted: what the first of them frees would be
+   gone when the last one has stopped.
 
 No clock, no randomness: the same queue, hosts and time give the same placements, which is what lets this run inside a workflow.
 """
@@ -22,7 +23,7 @@ from iris.fleet import Fleet
 from iris.gangs import Placement, Request, Seat, Shape
 from iris.jobs import Band
 from iris.rooms import Rooms
-from iris.waiting import Waiting, use_by_band
+from iris.waiting import Waiting, owed_a_turn, use_by_band
 
 #: Where gangs meet: above the ports that systems hand out to outgoing connections (32768-60999 on Linux) would leave too few, so
 #: the range that the original's users know, and of which Linux hands out only the upper part.
@@ -36,6 +37,8 @@ class Rules(BaseModel):
 
     #: How long a gang that would fit an empty host may be overtaken by smaller ones before hosts are kept for it.
     patience: timedelta = timedelta(minutes=10)
+    #: After how long without being given anything a user's next turn comes whatever he holds.
+    owed_after: timedelta = timedelta(hours=1)
     #: Whether stronger bands evict weaker ones.
     preemption: bool = True
     #: A gang that has run for less is not evicted: a victim must get something done between two evictions.
@@ -71,7 +74,7 @@ def place(
     soon = rooms.without(going) if going else None
     ports = _Ports(live)
     placed: list[Placement] = []
-    for band, use in use_by_band(live).items():
+    for band, use in use_by_band(live, owed_a_turn(live, waiting, now - rules.owed_after)).items():
         oldest = waiting.shapes(band)
         # What this pass has given to users in stronger bands counts here too.
         for placement in placed:

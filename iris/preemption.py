@@ -18,7 +18,7 @@ from iris.gangs import Placement, Request, Shape
 from iris.jobs import Band
 from iris.placement import Rules
 from iris.rooms import Rooms, seats_of
-from iris.waiting import Waiting, use_by_band
+from iris.waiting import Waiting, owed_a_turn, use_by_band
 
 #: Stronger gangs for which one pass looks for victims. Each look costs as much as the victims there are; the next pass goes on.
 MOST_STRONGER = 16
@@ -77,7 +77,7 @@ def evictions(
     victims: list[Eviction] = []
     again_at: datetime | None = None
     looked = 0
-    for band, use in use_by_band(live).items():
+    for band, use in use_by_band(live, owed_a_turn(live, waiting, now - rules.owed_after)).items():
         weaker = [placement for placement in live if placement.band in _WEAKER[band] and placement.key not in going]
         by_host: dict[int, list[_Victim]] | None = None
         turns = waiting.turns(band, use)

@@ -18,7 +18,7 @@ from iris.gangs import Placement, Request, Shape
 from iris.jobs import Band
 from iris.resources import AMOUNTS, Device, format_amount, format_amounts
 from iris.rooms import Rooms, shortfall
-from iris.waiting import Waiting, use_by_band
+from iris.waiting import Owed, Waiting, use_by_band
 
 
 class RefusalCode(StrEnum):
@@ -81,10 +81,18 @@ class Situation(NamedTuple):
     kept: Rooms | None
     #: Why the cluster takes nothing new; None when it does.
     paused: str | None
+    #: What counts of each user's use, by band.
+    use: Mapping[Band, Mapping[str, int]]
 
     @classmethod
     def of(
-        cls, fleet: Fleet, live: Iterable[Placement], kept: Mapping[int, Shape], evicting: Collection[str], paused: str | None
+        cls,
+        fleet: Fleet,
+        live: Iterable[Placement],
+        kept: Mapping[int, Shape],
+        evicting: Collection[str],
+        paused: str | None,
+        owed: Owed | None = None,
     ) -> "Situation":
         live = list(live)
         rooms, reserved = Rooms(fleet, live), None
@@ -92,12 +100,13 @@ class Situation(NamedTuple):
         if kept:
             reserved = rooms.without(())
             reserved.kept.update(kept)
-        return cls(fleet, live, rooms, rooms.without(going) if going else None, [each.band for each in going], reserved, paused)
+        soon, bands = rooms.without(going) if going else None, [each.band for each in going]
+        return cls(fleet, live, rooms, soon, bands, reserved, paused, use_by_band(live, owed))
 
 
 def refuse(situation: Situation, waiting: Waiting, request: Request) -> Refusal:
     """Why the request has no hosts now, and how many are served before it."""
-    ahead = waiting.ahead(request, use_by_band(situation.live)[request.band])
+    ahead = waiting.ahead(request, situation.use[request.band])
     return in_line(reason(situation, request), request, ahead)
 
 

@@ -63,7 +63,7 @@ class Resources(BaseModel):
 
     @cached_property
     def vector(self) -> tuple[int, int, int, int]:
-        """The numbers in the order of `AMOUNTS`, for whoever compares many. Kept once worked out, and kept by `model_copy` too."""
+        """The numbers in the order of `AMOUNTS`, for whoever compares many. Worked out once; `model_copy` takes them along."""
         return (self.device_count, self.cpu_millis, self.memory_bytes, self.disk_bytes)
 
     def amounts(self) -> dict[str, int]:

@@ -3,7 +3,8 @@
     bands, the strongest first  >  users of a band, the one with the least use first  >  a user's requests, the oldest first
 
 *Use* is the weight of what a user holds in that band and the stronger ones. So batch work never counts against a user's
-interactive jobs, and who submits a thousand jobs shares with who submits one.
+interactive jobs, and who submits a thousand jobs shares with who submits one. Who has waited for long and was given nothing
+meanwhile is owed a turn: then what he holds does not count.
 
 Requests that differ in nothing but their keys and times stand in one line. A pass looks only at the heads of lines: what does not
 fit is skipped with everything behind it, and with every other line of its shape. A line is kept as plain numbers and keys, and a
@@ -12,7 +13,7 @@ request is made from it when somebody asks: a hundred thousand of them are carri
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
@@ -125,6 +126,12 @@ class Waiting:
                 if oldest.get(kind.shape, at) >= at:
                     oldest[kind.shape] = at
         return {shape: EPOCH + at * MICROSECOND for shape, at in oldest.items()}
+
+    def users(self, band: Band) -> dict[str, datetime]:
+        """Who waits in this band, and since when."""
+        return {
+            user: EPOCH + min(line[0][0] for line in lines.values()) * MICROSECOND for user, lines in self._lines[band].items()
+        }
 
     def first(self, shape: Shape) -> Request | None:
         """The oldest request of the strongest band that wants this."""
@@ -286,8 +293,21 @@ class Turns:
             heapq.heappush(self._heap, (self._use[user], heads[0][0], heads[0][1], user))
 
 
-def use_by_band(live: Iterable[Placement]) -> dict[Band, dict[str, int]]:
-    """What each user holds in each band and the stronger ones, by weight."""
+#: Users by the band in which they are owed a turn.
+Owed = Mapping[Band, Collection[str]]
+
+
+def owed_a_turn(live: Iterable[Placement], waiting: Waiting, since: datetime) -> Owed:
+    """Those who have waited in a band from before that time and were given nothing since: their use does not count there.
+
+    Else somebody whose one job runs for a week could not start another for as long as others, who hold less, keep coming.
+    """
+    given = {placement.user for placement in live if placement.placed_at is None or placement.placed_at > since}
+    return {band: {user for user, oldest in waiting.users(band).items() if oldest < since and user not in given} for band in Band}
+
+
+def use_by_band(live: Iterable[Placement], owed: Owed | None = None) -> dict[Band, dict[str, int]]:
+    """What each user holds in each band and the stronger ones, by weight; nothing where somebody is owed a turn."""
     use: dict[Band, dict[str, int]] = {band: {} for band in Band}
     for placement in live:
         held = use[placement.band]
@@ -296,7 +316,9 @@ def use_by_band(live: Iterable[Placement]) -> dict[Band, dict[str, int]]:
     for band in Band:
         for user, weight in stronger.items():
             use[band][user] = use[band].get(user, 0) + weight
-        stronger = use[band]
+        stronger = dict(use[band])
+    for band, users in (owed or {}).items():
+        use[band].update(dict.fromkeys(users, 0))
     return use
 
 

@@ -160,7 +160,10 @@ def test_the_machine_that_went_first_is_the_one_that_is_named() -> None:
     """A maintenance takes one host of a slice after the other."""
     first = LOST.model_copy(update={"reason": "host h2 was lost", "finished_at": at(64)})
 
-    assert judge([LOST, first, NOT_TAKEN]).outcome.reason == "host h2 was lost"
+    unknown = LOST.model_copy(update={"reason": "host h1 was lost", "finished_at": None})
+
+    for outcomes in permutations([LOST, first, unknown, NOT_TAKEN]):
+        assert judge(outcomes).outcome.reason == "host h2 was lost"
 
 
 def test_a_gang_that_somebody_stopped_was_stopped_even_if_a_task_had_succeeded_by_then() -> None:

@@ -13,13 +13,13 @@ from iris.hosts import Host
 from iris.jobs import Band
 from iris.placement import Rules, place
 from iris.waiting import Waiting
-from tests.builders import CHIPS, a_gang, a_host, a_request, a_slice, at, some
+from tests.builders import CHIPS, a_gang, a_host, a_placement, a_request, a_slice, at, some
 from tests.oracle import fits, use_of
 from tests.strategies import CHEAP
 
 SOME = settings(CHEAP, max_examples=30)
 
-RULES = Rules(patience=timedelta(seconds=30), min_run_time=timedelta(seconds=5))
+RULES = Rules(patience=timedelta(seconds=30), owed_after=timedelta(seconds=60), min_run_time=timedelta(seconds=5))
 
 seeds = st.integers(0, 2**32).map(Random)
 
@@ -30,6 +30,8 @@ class Cluster:
     def __init__(self, hosts: list[Host], random: Random, stream: Callable[[str], Request], backlog: int = 6) -> None:
         self.fleet, self.random, self.stream, self.backlog = Fleet(hosts), random, stream, backlog
         self.live: dict[str, Placement] = {}
+        #: What never ends.
+        self.forever: dict[str, Placement] = {}
         self.waiting = Waiting()
         self.started: set[str] = set()
         self.seconds = 0
@@ -46,7 +48,8 @@ class Cluster:
         while len(self.waiting) < self.backlog:
             self.submitted += 1
             self.submit(self.stream(f"small-{self.submitted}"))
-        placed = place(self.fleet, self.live.values(), self.waiting, at(self.seconds), RULES).placed
+        held = [*self.live.values(), *self.forever.values()]
+        placed = place(self.fleet, held, self.waiting, at(self.seconds), RULES).placed
         for placement in placed:
             self.waiting.remove(placement.key)
             self.live[placement.key] = placement
@@ -106,6 +109,21 @@ def test_a_gang_gets_its_slices_though_single_tasks_never_stop_coming(random: Ra
     cluster.submit(a_gang("gang", 3 * groups, groups=groups, user="gang"))
 
     cluster.until("gang", enough_ends(len(hosts), 4))
+
+
+@SOME
+@given(seeds, st.integers(1, 3))
+def test_a_user_whose_other_job_runs_for_a_week_gets_his_turn_too(random: Random, hosts: int) -> None:
+    """Those who hold less come first, and here they never stop coming: once he is owed a turn, what he holds does not count."""
+    gpus = a_host("gpus", some(cpu=8, device="gpu:H100:8"))
+    cluster = Cluster([a_host(f"h{i}", some(4)) for i in range(hosts)] + [gpus], random, small(random))
+    cluster.forever["week"] = a_placement(gpus, some(cpu=1, device="gpu:H100:8"), "week", user="big")
+    for _ in range(10):
+        cluster.step()
+
+    cluster.submit(a_request("big", some(4), user="big"))
+
+    assert cluster.until("big", int(RULES.owed_after.total_seconds()) + enough_ends(hosts, 8)) > 0
 
 
 @SOME
