@@ -75,8 +75,7 @@ def _well_used(hosts: int, waiting: int) -> Ledger:
         pass
     for request in paper.requests(REMEMBERED, seed=4):
         book.forget(request.key)
-    for host in paper.hosts(REMEMBERED):
-        book.host_lost(host.id, f"{host.incarnation}-before")
+    book.slice_down((host.id, f"{host.incarnation}-before") for host in paper.hosts(REMEMBERED))
     return book
 
 

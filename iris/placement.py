@@ -5,10 +5,10 @@
 3. **Everybody has a turn, and nobody blocks.** The order is that of `iris.waiting`; what does not fit is skipped, and with it
    everything of its shape. That makes a pass cost O(hosts + shapes x candidates + placements), however many wait.
 4. **Nobody is overtaken for ever.** Who has waited for `Rules.owed_after` and was given nothing is owed a turn. When the turn
-   of a gang comes that has waited longer than `Rules.patience`, and it does not fit, the hosts that are closest to having room for
-   it are kept for its shape: until it fits, no later turn of its own band or a weaker one is served from them. Stronger bands may
-   still take them. The same is done at once for a gang for which others are being evicted: what the first of them frees would be
-   gone when the last one has stopped.
+   of a gang comes that has waited longer than `Rules.patience`, and it does not fit, the hosts that are closest to having room
+   for it are kept for its shape: until it fits, no later turn of its own band or a weaker one is served from them. Stronger
+   bands may still take them. The same is done at once for a gang for which others are being evicted: what the first of them
+   frees would be gone when the last one has stopped.
 
 No clock, no randomness: the same queue, hosts and time give the same placements, which is what lets this run inside a workflow.
 """

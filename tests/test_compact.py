@@ -256,3 +256,28 @@ def test_the_time_of_a_placement_is_kept_to_the_microsecond() -> None:
     ledger.settle(now)
 
     assert read_again(ledger).live["k1"].placed_at == now
+
+
+def test_one_and_true_and_one_point_nought_are_three_things_to_constraints_and_stay_so() -> None:
+    """To Python they are equal, so that hosts that differ in just that could be taken for alike."""
+    ledger = Ledger()
+    ledger.hosts_up([a_host(f"h{number}", attributes={"rack": rack}) for number, rack in enumerate((1, True, 1.0))])
+
+    read = [host.attributes["rack"] for host in read_again(ledger).hosts.values()]
+
+    assert [type(rack) for rack in read] == [int, bool, float]
+
+
+def test_a_placement_does_not_spell_out_the_host_it_is_on() -> None:
+    """A host is written once, however much runs there: its id, its slice and its life are longer than all the rest."""
+    ledger = Ledger()
+    ledger.hosts_up([a_host("h" * 60, some(cpu=200), slice_id="s" * 60, incarnation="i" * 36)])
+    for index in range(200):
+        owner = names.task_workflow("cluster", names.task_id("ada/train", index))
+        spec = a_spec(replicas=200)
+        ledger.ask(request_for(spec, index=index, attempt=1, run_id="run", owner=owner, submitted_at=NOON))
+    before = len(ledger.state().model_dump_json())
+
+    assert len(ledger.settle(NOON).placed) == 200
+
+    assert len(ledger.state().model_dump_json()) - before < 200 * 40
