@@ -128,7 +128,8 @@ def status_text(status: JobStatus, now: datetime) -> str:
             task.host or "-",
             str(task.attempt) if task.attempt else "-",
             "-" if task.exit_code is None else str(task.exit_code),
-            task.reason,
+            # What is said of the whole job is not said of each task again.
+            "" if len(status.tasks) > 1 and task.reason == status.reason else task.reason,
         )
         for task in status.tasks
     ]
@@ -136,7 +137,8 @@ def status_text(status: JobStatus, now: datetime) -> str:
 
 
 def explanation_text(explanation: Explanation) -> str:
-    lines = [f"{explanation.id}  {_coloured(explanation.state)}  {explanation.code}", explanation.message]
+    code = "" if explanation.code == explanation.state else f"  {explanation.code}"
+    lines = [f"{explanation.id}  {_coloured(explanation.state)}{code}", explanation.message]
     if explanation.needed:
         lines.append(f"needed: {format_amounts(explanation.needed)}")
     if explanation.free:
