@@ -84,7 +84,11 @@ class Ledger:
         hosts = compact.unpack_hosts(tables["hosts"]) if tables else state.hosts
         live = compact.unpack_placements(tables["live"], hosts) if tables else state.live
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
-        self.live: dict[str, Placement] = {placement.key: placement for placement in live}
+        self.live: dict[str, Placement] = {}
+        #: The keys of the placements on each host: who loses one is found without going through all.
+        self._seated: dict[str, set[str]] = {}
+        for placement in live:
+            self._seat(placement)
         self.waiting = Waiting.unpack(tables["waiting"]) if tables else Waiting(state.queue)
         #: Requests that their users hold back.
         self.held = Waiting.unpack(tables["held"]) if tables else Waiting()
@@ -141,7 +145,8 @@ class Ledger:
         """A gang holds these hosts, says the gang itself: for a book that was lost."""
         if placement.key not in self._forgotten:
             self.waiting.remove(placement.key)
-            self.live.setdefault(placement.key, placement)
+            if placement.key not in self.live:
+                self._seat(placement)
 
     def amend(self, key: str, band: Band, *, held: bool, said_at: datetime | None = None) -> None:
         """A request that waits changes its band, or is held back or let go; a gang that has hosts keeps them.
@@ -172,7 +177,7 @@ class Ledger:
         self.held.remove(key)
         self.evicting.pop(key, None)
         self._amended.pop(key, None)
-        placement = self.live.pop(key, None)
+        placement = self._unseat(key)
         if key not in self._forgotten:  # said again, it is no second attempt
             spoilt = set(spoilt_by)
             seats = placement.seats if placement is not None and ran else ()
@@ -195,6 +200,7 @@ class Ledger:
 
     def hosts_up(self, hosts: Iterable[Host]) -> None:
         """Hosts are ready. A new incarnation of a known host ends what was placed on the old one."""
+        hosts = list(hosts)
         for host in hosts:
             if (host.id, host.incarnation) in self._ended:
                 continue
@@ -203,7 +209,7 @@ class Ledger:
                 _remember(self._ended, (before.id, before.incarnation), None)
             self.hosts[host.id] = host
         self._fleet = None
-        self._drop_orphans()
+        self._drop_orphans(host.id for host in hosts)
 
     def host_lost(self, host_id: str, incarnation: str) -> None:
         """A host is gone, unless it has come back meanwhile."""
@@ -211,13 +217,14 @@ class Ledger:
 
     def slice_down(self, lives: Iterable[tuple[str, str]]) -> None:
         """A slice is gone with these (host, incarnation)s; a later life of the same machines is another slice's business."""
+        lives = list(lives)
         for host_id, incarnation in lives:
             _remember(self._ended, (host_id, incarnation), None)
             host = self.hosts.get(host_id)
             if host is not None and host.incarnation == incarnation:
                 del self.hosts[host_id]
                 self._fleet = None
-        self._drop_orphans()
+        self._drop_orphans(host_id for host_id, _ in lives)
 
     # What operators say.
 
@@ -237,11 +244,8 @@ class Ledger:
 
     def evict(self, host_id: str, reason: str) -> list[Eviction]:
         """Those on the host that have to go; nobody is told twice."""
-        going = [
-            Eviction(key=placement.key, owner=placement.owner, reason=reason)
-            for placement in self.live.values()
-            if placement.key not in self.evicting and any(seat.host_id == host_id for seat in placement.seats)
-        ]
+        here = (self.live[key] for key in sorted(self._seated.get(host_id, ())) if key not in self.evicting)
+        going = [Eviction(key=placement.key, owner=placement.owner, reason=reason) for placement in here]
         self.evicting.update(dict.fromkeys(each.key for each in going))
         return going
 
@@ -272,7 +276,7 @@ class Ledger:
         self._owed = owed_a_turn([*self.live.values(), *done.placed], self.waiting, now - self.rules.owed_after)
         for placement in done.placed:
             self.waiting.remove(placement.key)
-            self.live[placement.key] = placement
+            self._seat(placement)
         if done.stopped:
             return Settled(done.placed, [], stopped=True, again_at=None)
         going = evictions(self.fleet, self.live.values(), self.waiting, self.evicting, now, self.rules, done.rooms)
@@ -318,6 +322,7 @@ class Ledger:
         """What would become of the request if it were asked now. Nothing is changed."""
         trial = copy.copy(self)  # which shares what asking and a pass do not change
         trial.live, trial.waiting, trial.evicting = dict(self.live), self.waiting.copy(), dict(self.evicting)
+        trial._seated = {}
         trial.ask(request)
         trial.settle(now)
         placement = trial.live.get(request.key)
@@ -343,8 +348,20 @@ class Ledger:
     def _situation(self) -> Situation:
         return Situation.of(self.fleet, self.live.values(), self._kept, self.evicting, self.paused, self._owed)
 
-    def _drop_orphans(self) -> None:
-        """A placement whose hosts are all gone holds nothing any more. One that has hosts left is given back by its gang."""
+    def _seat(self, placement: Placement) -> None:
+        self.live[placement.key] = placement
+        for seat in placement.seats:
+            self._seated.setdefault(seat.host_id, set()).add(placement.key)
+
+    def _unseat(self, key: str) -> Placement | None:
+        placement = self.live.pop(key, None)
+        for seat in placement.seats if placement is not None else ():
+            self._seated.get(seat.host_id, set()).discard(key)
+        return placement
+
+    def _drop_orphans(self, host_ids: Iterable[str]) -> None:
+        """These hosts have gone or begun a new life. A placement whose hosts are all gone holds nothing any more; one that has
+        hosts left is given back by its gang."""
 
         def stands(placement: Placement) -> bool:
             return any(
@@ -352,8 +369,10 @@ class Ledger:
                 for seat in placement.seats
             )
 
-        self.live = {key: placement for key, placement in self.live.items() if stands(placement)}
-        self.evicting = {key: None for key in self.evicting if key in self.live}
+        for key in sorted({key for host_id in host_ids for key in self._seated.get(host_id, ())}):
+            if not stands(self.live[key]):
+                self._unseat(key)
+                self.evicting.pop(key, None)
 
 
 def _remember(book: dict[_Entry, _Value], entry: _Entry, value: _Value) -> None:

@@ -20,8 +20,9 @@ from iris.placement import Rules
 from iris.rooms import Rooms, seats_of
 from iris.waiting import Waiting, owed_a_turn, use_by_band
 
-#: Stronger gangs for which one pass looks for victims. Each look costs as much as the victims there are; the next pass goes on.
-MOST_STRONGER = 16
+#: Stronger gangs for which one pass looks for victims, of those that have any where they could go. Each look costs as much as the
+#: victims there are; the next pass goes on.
+MOST_STRONGER = 8
 
 
 _WEAKER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}
@@ -84,12 +85,14 @@ def evictions(
         for request in turns:
             numbers = soon.find(request)
             if numbers is None and weaker and looked < MOST_STRONGER and fleet.feasible(request):
-                looked += 1
                 if by_host is None:
                     ripe = [placement for placement in weaker if now - (placement.placed_at or now) >= rules.min_run_time]
                     young = [at for each in weaker if (at := each.placed_at) is not None and now - at < rules.min_run_time]
                     by_host = _by_host(fleet, ripe)
-                chosen = _victims(soon, request, by_host)
+                chosen = []
+                if not fleet.candidates(request).members.isdisjoint(by_host):
+                    looked += 1
+                    chosen = _victims(soon, request, by_host)
                 if not chosen and young:
                     ripe_at = min(young) + rules.min_run_time
                     again_at = min(again_at or ripe_at, ripe_at)

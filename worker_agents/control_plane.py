@@ -10,8 +10,10 @@ import logging
 from datetime import timedelta
 
 from pydantic import BaseModel, ConfigDict
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
@@ -72,6 +74,7 @@ async def serve(options: ControlPlaneOptions) -> None:
     control, planner = make_workers(client, options.cluster)
     async with control, planner:
         await start_planners(client, options)
+        await _take_over(client, options.cluster)
         scheduler = client.get_workflow_handle(names.scheduler_workflow(options.cluster))
         await scheduler.signal("deliver", Batch(messages=(Configure(rules=options.rules),)))
         logger.info("control plane of cluster %s serves", options.cluster)
@@ -134,6 +137,14 @@ async def start_planners(client: Client, options: ControlPlaneOptions) -> None:
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_AUTOSCALER}),
         static_summary=f"watches the hosts of cluster {cluster}",
     )
+
+
+async def _take_over(client: Client, cluster: str) -> None:
+    """Let the planners go on here at once: their next tasks would wait for the worker that had them last, which may be dead."""
+    for workflow_id in (names.scheduler_workflow(cluster), names.autoscaler_workflow(cluster)):
+        await client.workflow_service.reset_sticky_task_queue(
+            ResetStickyTaskQueueRequest(namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id))
+        )
 
 
 async def register_search_attributes(client: Client) -> None:
