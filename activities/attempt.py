@@ -26,7 +26,7 @@ from iris.jobs import TaskOutcome
 from iris.states import TaskState
 from iris.store import Store
 from iris.units import format_duration
-from iris.workflows.messages import Batch, Release, RunTask, TaskProgress
+from iris.workflows.messages import Batch, RunTask, TaskProgress, Vacate
 
 logger = logging.getLogger(__name__)
 
@@ -282,8 +282,10 @@ class Attempt:
     async def _free(self) -> None:
         """The job may have been terminated and unable to give its host back. The scheduler finds that out too, but later."""
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(self._cluster))
+        task, host_id = self._task, self._env[names.ENV_HOST_ID]
+        vacated = Vacate(key=task.claim or task.key, host_id=host_id, incarnation=task.incarnation)
         with contextlib.suppress(RPCError):
-            await scheduler.signal("deliver", Batch(messages=(Release(key=self._task.key),)), rpc_timeout=RPC_TIMEOUT)
+            await scheduler.signal("deliver", Batch(messages=(vacated,)), rpc_timeout=RPC_TIMEOUT)
 
 
 def _signal_name(number: int) -> str:

@@ -24,6 +24,8 @@ from iris.workflows.messages import RunTask
 
 logger = logging.getLogger(__name__)
 
+#: The type of the error with which a host refuses an attempt.
+HOST_REFUSED = "HostRefused"
 #: How long a stopping agent waits, beyond the longest grace of its programs, for their outcomes to be accepted.
 CLOSE_PATIENCE = timedelta(seconds=10)
 
@@ -125,4 +127,4 @@ class Tasks:
             logger.error("attempt %s ended with a fault of the agent", key, exc_info=error)
 
     def _refusal(self, reason: str) -> ApplicationError:
-        return ApplicationError(f"refused the task: {reason}", type="HostRefused", non_retryable=True)
+        return ApplicationError(f"refused the task: {reason}", type=HOST_REFUSED, non_retryable=True)

@@ -211,6 +211,8 @@ class TaskOutcome(BaseModel):
     last_lines: str = ""
     #: The infrastructure fault that ended it, by name; empty: none.
     fault: str = ""
+    #: The host is there and well, but in another life than the attempt was meant for, or about to stop.
+    refused: bool = False
 
 
 class TaskStatus(BaseModel):

@@ -184,6 +184,17 @@ class Ledger:
             self._judge_hosts(spoilt, {seat.host_id for seat in seats} - spoilt)
         _remember(self._forgotten, key, None)
 
+    def vacate(self, key: str, host_id: str, incarnation: str) -> None:
+        """One of the gang's hosts is free of it, says the host itself; when the last one is, the gang is forgotten."""
+        placement = self._unseat(key)
+        if placement is None:
+            return
+        left = tuple(seat for seat in placement.seats if (seat.host_id, seat.incarnation) != (host_id, incarnation))
+        if left:
+            self._seat(Placement(**{**dict(placement), "seats": left}))
+        else:
+            self.forget(key)
+
     def _judge_hosts(self, spoilt: Iterable[str], ran: Iterable[str]) -> None:
         """Three attempts in a row that a host spoils, and it takes no more until an operator has looked at it.
 

@@ -132,6 +132,11 @@ async def is_killed(task: RunTask) -> TaskOutcome:
     return ended(TaskState.KILLED, reason="cancelled", exit_code=143)
 
 
+async def is_not_taken(task: RunTask) -> TaskOutcome:
+    """As on a host that cannot even begin: the program never starts."""
+    raise ApplicationError("[Errno 28] No space left on device", type="OSError", non_retryable=True)
+
+
 async def is_refused(task: RunTask) -> TaskOutcome:
     """As a host does that has restarted since: the program never starts."""
     raise ApplicationError("refused the task: incarnation first of this host is over", type="HostRefused", non_retryable=True)

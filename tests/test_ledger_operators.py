@@ -271,3 +271,19 @@ def test_a_gang_does_not_use_a_slice_one_of_whose_hosts_is_closed() -> None:
     ledger.ask(a_gang("k1"))
 
     assert [placement.seats[0].slice_id for placement in ledger.settle(NOON).placed] == ["b"]
+
+
+def test_a_gang_that_nobody_gives_back_is_freed_host_by_host() -> None:
+    """Its workflow was terminated: each host says when it is free of it, and is not given away before."""
+    hosts = [a_host(f"s-{i}", slice_id="s", attributes={"tpu-name": "s", "tpu-worker-id": i}) for i in range(2)]
+    ledger = Ledger()
+    ledger.hosts_up(hosts)
+    ledger.ask(a_request("gang", tasks=2, group_by="tpu-name", wants=some(cpu=4)))
+    ledger.settle(NOON)
+    ledger.ask(a_request("next", wants=some(cpu=4), submitted_at=at(1)))
+
+    ledger.vacate("gang", "s-1", "first")
+    ledger.vacate("gang", "s-1", "first")
+    assert [seat.host_id for placement in ledger.settle(NOON).placed for seat in placement.seats] == ["s-1"]
+    ledger.vacate("gang", "s-0", "first")
+    assert set(ledger.live) == {"next"}

@@ -21,8 +21,9 @@ from iris.refusals import Refusal
 from iris.roll import Claim
 from iris.states import TaskState, move_task
 from iris.units import format_duration
+from iris.wishes import Wishes
 from iris.workflows.exchange import exchange, uninterrupted
-from iris.workflows.messages import Amend, Answer, Ask, Reason, Release, TaskProgress, Wishes
+from iris.workflows.messages import Amend, Answer, Ask, Reason, Release, TaskProgress
 from iris.workflows.on_hosts import Gang, OnHosts
 
 
@@ -310,12 +311,15 @@ class GangLife:
 
 
 def _release(key: str, placement: Placement | None, outcomes: list[TaskOutcome] | None) -> Release:
-    """Give the hosts back, and say which of them spoilt the attempt."""
+    """Give the hosts back, and say which of them spoilt the attempt, and which began another life before it came."""
     if placement is None or outcomes is None:
         return Release(key=key)
-    spoilt = [
-        seat.host_id
-        for seat, outcome in zip(placement.seats, outcomes, strict=True)
-        if outcome.fault or retries.account_of(outcome) is Account.UNDELIVERED
-    ]
-    return Release(key=key, spoilt_by=tuple(spoilt), ran=any(outcome.started_at for outcome in outcomes))
+    spoilt: list[str] = []
+    over: list[tuple[str, str]] = []
+    for seat, outcome in zip(placement.seats, outcomes, strict=True):
+        if outcome.refused:
+            over.append((seat.host_id, seat.incarnation))
+        elif outcome.fault or retries.account_of(outcome) is Account.UNDELIVERED:
+            spoilt.append(seat.host_id)
+    ran = any(outcome.started_at for outcome in outcomes)
+    return Release(key=key, spoilt_by=tuple(spoilt), ran=ran, over=tuple(over))

@@ -19,9 +19,10 @@ from iris.jobs import Band, JobStatus, TaskStatus
 from iris.preemption import Eviction
 from iris.roll import Claim
 from iris.states import ENDED, JobState, TaskState, roll_up
+from iris.wishes import Hold, Wishes
 from iris.workflows.attributes import keywords, show_band, show_state
 from iris.workflows.gang_life import GangLife
-from iris.workflows.messages import Attempts, Hold, JobInput, Reason, TaskInput, TaskProgress, Wishes
+from iris.workflows.messages import Attempts, JobInput, Reason, TaskInput, TaskProgress
 from iris.workflows.on_hosts import Gang
 from iris.workflows.task import TaskWorkflow
 

@@ -20,6 +20,7 @@ from iris.preemption import Eviction
 from iris.refusals import Refusal
 from iris.slices import SliceState
 from iris.states import TaskState
+from iris.wishes import Wishes
 
 
 class Wire(BaseModel):
@@ -45,6 +46,17 @@ class Release(Wire):
     spoilt_by: tuple[str, ...] = ()
     #: Whether the attempt ran on the others.
     ran: bool = False
+    #: (host, incarnation) of lives that are over, as the hosts themselves have said.
+    over: tuple[tuple[str, str], ...] = ()
+
+
+class Vacate(Wire):
+    """One host of a gang's is free of it: nobody is left who would give all of them back."""
+
+    kind: Literal["vacate"] = "vacate"
+    key: str
+    host_id: str
+    incarnation: str
 
 
 class Amend(Wire):
@@ -121,7 +133,7 @@ class Configure(Wire):
 
 
 Message = Annotated[
-    Ask | Release | Amend | SliceUp | SliceDown | HostLost | Close | Open | Pause | Resume | Configure,
+    Ask | Release | Vacate | Amend | SliceUp | SliceDown | HostLost | Close | Open | Pause | Resume | Configure,
     Field(discriminator="kind"),
 ]
 
@@ -259,24 +271,6 @@ class ClusterRef(Wire):
 # -- to and from jobs and tasks ------------------------------------------------------------------------------------------------
 
 
-class Hold(Wire):
-    """A user holds a job back: what waits goes on waiting, what runs runs on and is not tried again."""
-
-    by: str
-    reason: str = ""
-
-    def __str__(self) -> str:
-        return f"held by {self.by}{': ' if self.reason else ''}{self.reason}"
-
-
-class Wishes(Wire):
-    """What the user has changed about a job since it was submitted."""
-
-    #: None: as in the specification.
-    band: Band | None = None
-    hold: Hold | None = None
-
-
 class JobInput(Wire):
     """All that a run of a job hands to the next; the first has only the specification."""
 
@@ -334,6 +328,8 @@ class RunTask(Wire):
     """One attempt, as its host needs to know it."""
 
     key: str
+    #: What the scheduler knows the gang's hosts by.
+    claim: str = ""
     #: The workflow to tell of progress.
     owner: str
     job: str

@@ -10,14 +10,15 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
 
 from iris import names
-from iris.activities.tasks import Tasks
+from iris.activities.tasks import HOST_REFUSED, Tasks
 from iris.attempts import AttemptRecord
 from iris.gangs import Placement
 from iris.jobs import JobSpec, TaskOutcome, TaskStatus
 from iris.states import TaskState
 from iris.units import MIB, format_duration
+from iris.wishes import Wishes
 from iris.workflows import policies
-from iris.workflows.messages import Rank, RunTask, Wishes
+from iris.workflows.messages import Rank, RunTask
 
 #: Activities started by one workflow task: each carries the command and its environment, and they go in one request of 4 MiB.
 START_BYTES = 2 * MIB
@@ -94,6 +95,7 @@ class OnHosts:
             Tasks.run_task,
             RunTask(
                 key=gang.member_key(task, self._number),
+                claim=self._placement.key,
                 owner=workflow.info().workflow_id,
                 job=spec.id,
                 index=task.index,
@@ -141,7 +143,7 @@ class OnHosts:
     def _outcome_of(self, error: ActivityError, task: TaskStatus) -> TaskOutcome:
         """What a task came to whose host did not say so itself."""
         host = f"host {task.host}"
-        state, reason = TaskState.WORKER_FAILED, f"{host}: {error.cause or error}"
+        state, reason, refused = TaskState.WORKER_FAILED, f"{host}: {error.cause or error}", False
         if isinstance(error.cause, TimeoutError):
             if error.cause.type is TimeoutType.SCHEDULE_TO_START:
                 waited = format_duration(policies.SCHEDULE_TO_START)
@@ -152,5 +154,5 @@ class OnHosts:
                 limit = format_duration(self._gang.spec.timeout or timedelta())
                 state, reason = TaskState.FAILED, f"ran longer than its timeout of {limit}"
         elif isinstance(error.cause, ApplicationError):
-            reason = f"{host}: {error.cause.message}"
-        return TaskOutcome(state=state, reason=reason, started_at=task.started_at, finished_at=workflow.now())
+            reason, refused = f"{host}: {error.cause.message}", error.cause.type == HOST_REFUSED
+        return TaskOutcome(state=state, reason=reason, started_at=task.started_at, finished_at=workflow.now(), refused=refused)

@@ -56,6 +56,7 @@ from iris.workflows.messages import (
     SliceUp,
     Snapshot,
     SnapshotPage,
+    Vacate,
 )
 
 #: Placed by one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
@@ -213,10 +214,13 @@ class SchedulerWorkflow:
         match message:
             case Ask(request=request):
                 ledger.ask(request)
-            case Release(key=key, spoilt_by=spoilt_by, ran=ran):
+            case Release(key=key, spoilt_by=spoilt_by, ran=ran, over=over):
                 ledger.forget(key, spoilt_by, ran=ran)
+                ledger.slice_down(over)
                 self._notices.pop(key, None)
                 self._evictions.pop(key, None)
+            case Vacate(key=key, host_id=host_id, incarnation=incarnation):
+                ledger.vacate(key, host_id, incarnation)
             case Amend(key=key, band=band, held=held, said_at=said_at):
                 ledger.amend(key, band, held=held, said_at=said_at)
             case SliceUp(hosts=hosts):

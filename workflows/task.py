@@ -13,9 +13,10 @@ from iris.jobs import TaskStatus
 from iris.preemption import Eviction
 from iris.roll import Claim
 from iris.states import TaskState
+from iris.wishes import Wishes
 from iris.workflows.attributes import show_band, show_state
 from iris.workflows.gang_life import GangLife
-from iris.workflows.messages import Attempts, Reason, TaskInput, TaskProgress, Wishes
+from iris.workflows.messages import Attempts, Reason, TaskInput, TaskProgress
 from iris.workflows.on_hosts import Gang
 
 #: After each piece of news; a thousand tasks with nine each stay below the 10,000 signals that a workflow takes.

@@ -31,9 +31,10 @@ from iris.jobs import Band, JobSpec, JobStatus
 from iris.refusals import Refusal, RefusalCode
 from iris.states import TaskState
 from iris.units import format_duration
+from iris.wishes import Hold
 from iris.workflows.attributes import keywords
 from iris.workflows.job import JobWorkflow
-from iris.workflows.messages import Attempts, Hold, HostView, JobInput, Snapshot, SnapshotPage
+from iris.workflows.messages import Attempts, HostView, JobInput, Snapshot, SnapshotPage
 
 #: How long whoever waited for a job's end waits for a control plane to tell it.
 END_PATIENCE = timedelta(seconds=60)

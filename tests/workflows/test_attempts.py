@@ -15,8 +15,8 @@ from tests.harness import (
     fails,
     hangs,
     in_turn,
+    is_not_taken,
     is_preempted,
-    is_refused,
     loses_its_host,
     succeeds,
 )
@@ -82,7 +82,7 @@ async def test_a_preempted_program_is_tried_again_at_once_within_its_own_budget(
 async def test_an_attempt_that_no_host_takes_up_costs_nothing_but_ever_more_time(cluster: Cluster) -> None:
     """A broken host must neither fail the job nor spin with it: one second, two, four, eight. (Three attempts in a row close a
     host, so there are two of them.)"""
-    refused_four_times = in_turn(is_refused, is_refused, is_refused, is_refused, succeeds)
+    refused_four_times = in_turn(is_not_taken, is_not_taken, is_not_taken, is_not_taken, succeeds)
     for host in ("h1", "h2"):
         await cluster.join(host, program=refused_four_times)
     job = await cluster.submit(max_retries_failure=0, max_retries_preemption=0)
@@ -97,9 +97,9 @@ async def test_an_attempt_that_no_host_takes_up_costs_nothing_but_ever_more_time
 @pytest.mark.parametrize(
     ("attempts", "failures", "preemptions", "end"),
     [
-        ([is_preempted, fails, is_refused, is_preempted, fails, succeeds], 2, 2, JobState.SUCCEEDED),
-        ([fails, is_preempted, is_preempted, is_refused, fails, fails], 3, 2, JobState.FAILED),
-        ([is_preempted, fails, fails, is_refused, is_preempted, loses_its_host], 2, 3, JobState.WORKER_FAILED),
+        ([is_preempted, fails, is_not_taken, is_preempted, fails, succeeds], 2, 2, JobState.SUCCEEDED),
+        ([fails, is_preempted, is_preempted, is_not_taken, fails, fails], 3, 2, JobState.FAILED),
+        ([is_preempted, fails, fails, is_not_taken, is_preempted, loses_its_host], 2, 3, JobState.WORKER_FAILED),
     ],
 )
 async def test_the_accounts_are_never_mixed(

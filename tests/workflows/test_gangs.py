@@ -17,8 +17,8 @@ from tests.harness import (
     fails,
     in_turn,
     is_killed,
+    is_not_taken,
     is_preempted,
-    is_refused,
     loses_its_host,
     succeeds,
 )
@@ -181,7 +181,7 @@ async def _ends_known(cluster: Cluster, job: str) -> int:
 
 async def test_a_gang_that_one_host_does_not_take_up_is_tried_again_for_nothing(cluster: Cluster) -> None:
     """The program is not to blame, and neither are the machines that did their part."""
-    refused = Held(then=is_refused)
+    refused = Held(then=is_not_taken)
     await cluster.join_slice(program=in_turn(by_index(Held(), refused), succeeds))
     job = await cluster.gang(max_retries_failure=0, max_retries_preemption=0)
     await _when_all_run(cluster, refused)

@@ -8,7 +8,19 @@ from iris.client.scheduling import uncordon
 from iris.constraints import Constraint, Operator
 from iris.refusals import RefusalCode
 from iris.states import JobState
-from tests.harness import Cluster, Held, Program, by_index, fails, in_turn, is_preempted, is_refused, meets_a_fault, succeeds
+from tests.harness import (
+    Cluster,
+    Held,
+    Program,
+    by_index,
+    fails,
+    in_turn,
+    is_not_taken,
+    is_preempted,
+    is_refused,
+    meets_a_fault,
+    succeeds,
+)
 
 MINUTE = timedelta(minutes=1)
 #: A host that this is said of is the better one, until it is closed.
@@ -20,7 +32,7 @@ async def _closed(cluster: Cluster) -> dict[str, str]:
     return {view.host.id: view.closed for view in (await cluster.snapshot()).hosts if view.closed}
 
 
-@pytest.mark.parametrize("spoils", [is_refused, meets_a_fault])
+@pytest.mark.parametrize("spoils", [is_not_taken, meets_a_fault])
 async def test_three_attempts_in_a_row_close_a_host_and_the_job_runs_elsewhere(cluster: Cluster, spoils: Program) -> None:
     """One broken machine must not eat the cluster's jobs; none of it is charged to the program."""
     broken = await cluster.join("broken", program=spoils, attributes={"disk": "fast"})
@@ -36,7 +48,7 @@ async def test_three_attempts_in_a_row_close_a_host_and_the_job_runs_elsewhere(c
 
 async def test_a_host_that_waits_for_an_operator_is_the_reason_of_those_who_wait_for_it(cluster: Cluster) -> None:
     """Even in its machine's next life; and once it is opened again it starts with a clean slate."""
-    host = await cluster.join(program=in_turn(is_refused, is_refused, is_refused, is_refused, is_refused, succeeds))
+    host = await cluster.join(program=in_turn(is_not_taken, is_not_taken, is_not_taken, is_not_taken, is_not_taken, succeeds))
     job = await cluster.submit()
     await cluster.later(MINUTE)
     await cluster.waits(job, attempt=3)
@@ -54,7 +66,7 @@ async def test_a_host_that_waits_for_an_operator_is_the_reason_of_those_who_wait
 
 async def test_attempts_that_ran_in_between_clear_a_host(cluster: Cluster) -> None:
     """Two refusals a month are the weather, and three of them are too."""
-    host = await cluster.join(program=in_turn(is_refused, is_refused, is_preempted, is_refused, is_refused, succeeds))
+    host = await cluster.join(program=in_turn(is_not_taken, is_not_taken, is_preempted, is_not_taken, is_not_taken, succeeds))
     end = await cluster.end(await cluster.submit(), within=MINUTE)
 
     assert [end.state, len(host.taken)] == [JobState.SUCCEEDED, 6]
@@ -102,3 +114,22 @@ async def test_of_a_gangs_hosts_only_the_one_that_spoilt_the_attempts_is_closed(
 
 async def _has_records(cluster: Cluster, job: str, count: int) -> bool:
     return len(await cluster.attempts(cluster.job(job))) == count
+
+
+async def test_a_host_that_has_begun_a_new_life_is_not_to_blame(cluster: Cluster) -> None:
+    """An agent's restart with a queue behind it must not close the host: its refusal ends the old life in the book, at once."""
+    host = await cluster.join(program=is_refused)
+    job = await cluster.submit()
+    await cluster.until(lambda: _gone(cluster, "h1"))
+    assert len(host.taken) == 1
+
+    host.program = succeeds
+    await cluster.join(incarnation="second")
+    end = await cluster.end(job, within=MINUTE)
+
+    assert [end.state, len(host.taken)] == [JobState.SUCCEEDED, 2]
+    assert await _closed(cluster) == {}
+
+
+async def _gone(cluster: Cluster, host_id: str) -> bool:
+    return host_id not in {view.host.id for view in (await cluster.snapshot()).hosts}

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from iris.states import JobState, TaskState
 from tests.builders import some
-from tests.harness import Cluster, Held, by_index, fails, in_turn, is_preempted, is_refused, succeeds
+from tests.harness import Cluster, Held, by_index, fails, in_turn, is_not_taken, is_preempted, succeeds
 
 MINUTE = timedelta(minutes=1)
 
@@ -107,7 +107,7 @@ async def _one_runs_two_wait(cluster: Cluster) -> bool:
 
 async def test_a_task_killed_between_its_attempts_counts_as_killed(cluster: Cluster) -> None:
     """The job has heard of its earlier attempts by then; those must not pass for the task's end."""
-    await cluster.join(program=is_refused)
+    await cluster.join(program=is_not_taken)
     job = await cluster.submit(replicas=2)
     await cluster.until(lambda: _both_wait_again(cluster, job))
     await cluster.cancel(job)
