@@ -5,7 +5,7 @@ import pytest
 from iris.refusals import RefusalCode
 from iris.states import JobState, TaskState
 from tests.builders import some
-from tests.harness import Cluster, Held, Program, fails, is_killed, is_preempted, is_refused, loses_its_host, succeeds
+from tests.harness import Cluster, Held, Program, fails, is_killed, is_not_taken, is_preempted, loses_its_host, succeeds
 
 WHOLE_HOST = some(cpu=4)
 
@@ -156,7 +156,7 @@ async def test_giving_back_what_was_held_on_a_former_life_of_a_host_credits_nobo
 
 async def test_a_job_cancelled_between_two_attempts_is_killed(cluster: Cluster) -> None:
     """There is nothing to stop on any host then, and what its last attempt came to is not the job's end."""
-    await cluster.join(offers=WHOLE_HOST, program=is_refused)
+    await cluster.join(offers=WHOLE_HOST, program=is_not_taken)
     job = await cluster.submit(resources=WHOLE_HOST)
     await cluster.until(lambda: _is_between(cluster, job))
     await cluster.cancel(job, "not needed any more")

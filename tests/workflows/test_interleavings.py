@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from iris.states import JobState
 from tests.builders import some
-from tests.harness import Cluster, in_turn, is_preempted, is_refused, succeeds, time_skipping_cluster
+from tests.harness import Cluster, in_turn, is_not_taken, is_preempted, succeeds, time_skipping_cluster
 
 #: Events happen at full minutes, timers fire at half ones: the server cannot take both at once (see the harness).
 TICK = timedelta(minutes=1)
@@ -72,7 +72,7 @@ async def _play(cluster: Cluster, events: list[Event]) -> list[str]:
                 jobs[number] = await cluster.submit(f"j{number}", resources=some(cpu=event.cpu), scheduling_timeout=timeout)
             elif event.kind == "join":
                 lives[number] = lives.get(number, 0) + 1
-                program = in_turn(is_preempted, is_refused, succeeds)
+                program = in_turn(is_preempted, is_not_taken, succeeds)
                 await cluster.join(f"h{number}", offers=some(cpu=event.cpu), program=program, incarnation=f"life {lives[number]}")
             elif event.kind == "lose" and number in lives:
                 await cluster.lose(cluster.hosts[f"h{number}"].host)
