@@ -5,16 +5,43 @@ referred to by number; what follows from a key (its task, that task's workflow) 
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from iris.constraints import TPU_NAME, TPU_WORKER_ID
-from iris.gangs import EPOCH, MICROSECOND, Names, Placement, Seat
-from iris.hosts import Host
+from iris.gangs import EPOCH, MICROSECOND, Names, Placement, Request, Seat
+from iris.hosts import Closure, Host
+from iris.placement import Rules
 
 Table = dict[str, Any]
 
 #: Attributes that differ from host to host.
 _OWN = (TPU_NAME, TPU_WORKER_ID)
+
+
+class LedgerState(BaseModel):
+    """Everything in the book, as it travels from one run of the scheduler to the next."""
+
+    #: Hosts, placements and requests, compactly; None in what version 0.1 wrote, which has the lists below.
+    tables: dict[str, Any] | None = None
+    hosts: list[Host] = Field(default_factory=list)
+    live: list[Placement] = Field(default_factory=list)
+    queue: list[Request] = Field(default_factory=list)
+    forgotten: list[str] = Field(default_factory=list)
+    #: (host, incarnation) of lives that are over.
+    ended: list[tuple[str, str]] = Field(default_factory=list)
+    closed: dict[str, Closure] = Field(default_factory=dict)
+    strikes: dict[str, int] = Field(default_factory=dict)
+    #: When the requests with these keys were last changed.
+    amended: dict[str, datetime] = Field(default_factory=dict)
+    #: Why the cluster takes nothing new; None when it does.
+    paused: str | None = None
+    paused_groups: dict[str, str] = Field(default_factory=dict)
+    #: The placements that have been told to go.
+    evicting: list[str] = Field(default_factory=list)
+    rules: Rules = Rules()
 
 
 class _Shared:

@@ -10,6 +10,9 @@ from iris.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, Constraint, 
 from iris.gangs import Request, Shape
 from iris.hosts import Closure, Host
 
+#: Shapes whose candidates are remembered; each costs some bytes a host.
+REMEMBERED_SHAPES = 500
+
 
 class Candidates(NamedTuple):
     """The hosts that could serve a request if they were empty, by their numbers in the fleet."""
@@ -63,6 +66,8 @@ class Fleet:
         """Who could serve the request if nothing else ran."""
         found = self._candidates.get(request.shape)
         if found is None:
+            if len(self._candidates) >= REMEMBERED_SHAPES:
+                self._candidates.clear()
             found = self._candidates[request.shape] = self._find(request)
         return found
 

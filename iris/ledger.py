@@ -14,18 +14,17 @@ Every entry may come twice, late, or out of order, because messages are delivere
 
 import copy
 from collections.abc import Hashable, Iterable, Mapping
-from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
-
-from pydantic import BaseModel, Field
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar
 
 from iris import compact
+from iris.compact import LedgerState
 from iris.fleet import Fleet
 from iris.forecast import Forecast, forecast
 from iris.gangs import Placement, Request, Shape
 from iris.hosts import ClosedBy, Closure, Host
 from iris.jobs import Band
-from iris.placement import Rules, place
+from iris.placement import place
 from iris.preemption import Eviction, evictions
 from iris.refusals import Refusal, RefusalCode, Situation, in_line, infeasible, reason, refuse
 from iris.waiting import Owed, Waiting, owed_a_turn
@@ -35,33 +34,15 @@ from iris.waiting import Owed, Waiting, owed_a_turn
 REMEMBERED = 2_000
 #: Attempts in a row that a host spoils, by not taking them or by a fault of its own, before it takes no more.
 STRIKES = 3
+#: When victims are looked for again, if not all that wait could be looked at.
+LOOK_ON = timedelta(seconds=1)
+#: Shapes whose reason is worked out for one answer; the users of the others ask again if they want to know.
+MOST_REASONS = 50
 
 
+_MANY = Refusal(code=RefusalCode.QUEUED, message="many have asked at once; iris explain tells why this one waits")
 _Entry = TypeVar("_Entry", bound=Hashable)
 _Value = TypeVar("_Value")
-
-
-class LedgerState(BaseModel):
-    """Everything in the book, as it travels from one run of the scheduler to the next."""
-
-    #: Hosts, placements and requests, compactly; None in what version 0.1 wrote, which has the lists below.
-    tables: dict[str, Any] | None = None
-    hosts: list[Host] = Field(default_factory=list)
-    live: list[Placement] = Field(default_factory=list)
-    queue: list[Request] = Field(default_factory=list)
-    forgotten: list[str] = Field(default_factory=list)
-    #: (host, incarnation) of lives that are over.
-    ended: list[tuple[str, str]] = Field(default_factory=list)
-    closed: dict[str, Closure] = Field(default_factory=dict)
-    strikes: dict[str, int] = Field(default_factory=dict)
-    #: When the requests with these keys were last changed.
-    amended: dict[str, datetime] = Field(default_factory=dict)
-    #: Why the cluster takes nothing new; None when it does.
-    paused: str | None = None
-    paused_groups: dict[str, str] = Field(default_factory=dict)
-    #: The placements that have been told to go.
-    evicting: list[str] = Field(default_factory=list)
-    rules: Rules = Rules()
 
 
 class Settled(NamedTuple):
@@ -105,6 +86,12 @@ class Ledger:
         self._fleet: Fleet | None = None
         #: The hosts that the last pass kept for a shape.
         self._kept: dict[int, Shape] = {}
+        #: The shapes that passes which had to stop have found no room for, since the last one that did not; and whether anything
+        #: became free meanwhile.
+        self._passed_over: set[Shape] = set()
+        self._freed = False
+        #: The shapes for which nobody could be evicted, since all that wait were looked at.
+        self._fruitless: set[Shape] = set()
         #: Who was owed a turn when it ended.
         self._owed: Owed = {}
 
@@ -131,7 +118,7 @@ class Ledger:
     def fleet(self) -> Fleet:
         if self._fleet is None:
             self._fleet = Fleet(self.hosts.values(), self.closed, self.paused_groups)
-            self._kept = {}
+            self._kept, self._freed = {}, True
         return self._fleet
 
     # What gangs say.
@@ -145,6 +132,7 @@ class Ledger:
         """A gang holds these hosts, says the gang itself: for a book that was lost."""
         if placement.key not in self._forgotten:
             self.waiting.remove(placement.key)
+            self.held.remove(placement.key)
             if placement.key not in self.live:
                 self._seat(placement)
 
@@ -282,17 +270,24 @@ class Ledger:
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._kept = {}
             return Settled([], [], stopped=False, again_at=None)
-        done = place(self.fleet, self.live.values(), self.waiting, now, self.rules, most, self.evicting)
+        live, kept = self.live.values(), self._kept if self._passed_over else None
+        fleet = self.fleet
+        done = place(fleet, live, self.waiting, now, self.rules, most, self.evicting, self._passed_over, kept)
         self._kept = done.rooms.kept
         self._owed = owed_a_turn([*self.live.values(), *done.placed], self.waiting, now - self.rules.owed_after)
         for placement in done.placed:
             self.waiting.remove(placement.key)
             self._seat(placement)
         if done.stopped:
+            self._passed_over |= done.refused
             return Settled(done.placed, [], stopped=True, again_at=None)
-        going = evictions(self.fleet, self.live.values(), self.waiting, self.evicting, now, self.rules, done.rooms)
+        # What became free while this round went on may be room for those that it had passed over: then there is another round.
+        again, self._passed_over, self._freed = bool(self._passed_over) and self._freed, set(), False
+        going = evictions(fleet, live, self.waiting, self.evicting, now, self.rules, done.rooms, self._fruitless)
         self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
-        return Settled(done.placed, going.victims, stopped=False, again_at=going.again_at)
+        self._fruitless = set() if going.complete else self._fruitless | going.fruitless
+        again_at = going.again_at if going.complete else now + LOOK_ON
+        return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
 
     def explain(self, key: str) -> Refusal:
         """Why the request with this key has no hosts."""
@@ -312,6 +307,9 @@ class Ledger:
             for request in sorted(asked, key=lambda each: (each.submitted_at, each.key)):
                 lines.setdefault((request.shape, request.band, request.user), []).append(request)
             for (shape, band, _), line in lines.items():
+                if len(reasons) == MOST_REASONS and (shape, band) not in reasons:
+                    answers.update((request.key, _MANY) for request in line)
+                    continue
                 if (shape, band) not in reasons:
                     reasons[shape, band] = reason(situation, line[0])
                 ahead = self.waiting.ahead(line[0], situation.use[band])
@@ -366,6 +364,7 @@ class Ledger:
 
     def _unseat(self, key: str) -> Placement | None:
         placement = self.live.pop(key, None)
+        self._freed = True
         for seat in placement.seats if placement is not None else ():
             self._seated.get(seat.host_id, set()).discard(key)
         return placement
@@ -381,7 +380,7 @@ class Ledger:
             )
 
         for key in sorted({key for host_id in host_ids for key in self._seated.get(host_id, ())}):
-            if not stands(self.live[key]):
+            if key in self.live and not stands(self.live[key]):
                 self._unseat(key)
                 self.evicting.pop(key, None)
 

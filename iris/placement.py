@@ -13,21 +13,25 @@
 No clock, no randomness: the same queue, hosts and time give the same placements, which is what lets this run inside a workflow.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from iris.fleet import Fleet
 from iris.gangs import Placement, Request, Seat, Shape
 from iris.jobs import Band
 from iris.rooms import Rooms
+from iris.units import MAX_DURATION
 from iris.waiting import Waiting, owed_a_turn, use_by_band
 
 #: Where gangs meet: above the ports that systems hand out to outgoing connections (32768-60999 on Linux) would leave too few, so
 #: the range that the original's users know, and of which Linux hands out only the upper part.
 FIRST_PORT, LAST_PORT = 30_000, 39_999
+
+#: Hosts looked at by one bounded pass, each once for every shape that it could serve: less than half a second's work.
+MOST_LOOKS = 500_000
 
 
 class Rules(BaseModel):
@@ -36,13 +40,13 @@ class Rules(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     #: How long a gang that would fit an empty host may be overtaken by smaller ones before hosts are kept for it.
-    patience: timedelta = timedelta(minutes=10)
+    patience: timedelta = Field(default=timedelta(minutes=10), ge=timedelta(0), le=MAX_DURATION)
     #: After how long without being given anything a user's next turn comes whatever he holds.
-    owed_after: timedelta = timedelta(hours=1)
+    owed_after: timedelta = Field(default=timedelta(hours=1), ge=timedelta(0), le=MAX_DURATION)
     #: Whether stronger bands evict weaker ones.
     preemption: bool = True
     #: A gang that has run for less is not evicted: a victim must get something done between two evictions.
-    min_run_time: timedelta = timedelta(minutes=2)
+    min_run_time: timedelta = Field(default=timedelta(minutes=2), ge=timedelta(0), le=MAX_DURATION)
 
 
 class Pass(NamedTuple):
@@ -52,6 +56,8 @@ class Pass(NamedTuple):
     rooms: Rooms
     #: It stopped at its limit: there may be more to place.
     stopped: bool
+    #: The shapes that it found no room for.
+    refused: set[Shape]
 
 
 def place(
@@ -62,14 +68,20 @@ def place(
     rules: Rules,
     most: int | None = None,
     evicting: Container[str] = (),
+    passed_over: Container[Shape] = (),
+    kept: Mapping[int, Shape] | None = None,
 ) -> Pass:
     """One pass: the placements that are possible now, at most so many, in the order in which they were decided.
 
     Args:
         evicting: the keys of those that have been told to make room and have not stopped yet.
+        passed_over: the shapes that an earlier pass, which had to stop, found no room for; and the hosts that it kept.
     """
     live = list(live)
     rooms = Rooms(fleet, live)
+    rooms.kept.update(kept or {})
+    looks, looked_at = 0, set[Shape]()
+    refused: set[Shape] = set()
     going = [placement for placement in live if placement.key in evicting]
     soon = rooms.without(going) if going else None
     ports = _Ports(live)
@@ -81,10 +93,17 @@ def place(
             use[placement.user] = use.get(placement.user, 0) + placement.weight
         turns, served = waiting.turns(band, use), set[Shape]()
         for request in turns:
-            if most is not None and len(placed) >= most:
-                return Pass(placed, rooms, stopped=True)
+            if most is not None and (len(placed) >= most or looks > MOST_LOOKS):
+                return Pass(placed, rooms, stopped=True, refused=refused)
+            if request.shape in passed_over:
+                turns.skip()
+                continue
+            if request.shape not in looked_at:
+                looked_at.add(request.shape)
+                looks += len(fleet.candidates(request).hosts)
             numbers = rooms.find(request)
             if numbers is None:
+                refused.add(request.shape)
                 # Those who had waited longest may have been served just now.
                 since = turns.oldest(request.shape) if request.shape in served else oldest[request.shape]
                 turns.skip()
@@ -100,7 +119,7 @@ def place(
             if soon is not None:
                 soon.give(numbers, request)
             placed.append(_placement(request, fleet, numbers, ports, now))
-    return Pass(placed, rooms, stopped=False)
+    return Pass(placed, rooms, stopped=False, refused=refused)
 
 
 class _Ports:
@@ -111,7 +130,7 @@ class _Ports:
         for placement in live:
             if placement.coordinator:
                 address, _, port = placement.coordinator.rpartition(":")
-                self._taken.setdefault(address, set()).add(int(port))
+                self._taken.setdefault(address.strip("[]"), set()).add(int(port))
 
     def take(self, address: str) -> int:
         """One that no other gang has there."""
@@ -127,7 +146,7 @@ def _placement(request: Request, fleet: Fleet, numbers: list[int], ports: _Ports
     coordinator = ""
     if request.tasks > 1:
         address = hosts[0].address or hosts[0].id
-        coordinator = f"{address}:{ports.take(address)}"
+        coordinator = f"{f'[{address}]' if ':' in address else address}:{ports.take(address)}"
     return Placement(
         key=request.key,
         owner=request.owner,

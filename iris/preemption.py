@@ -43,6 +43,9 @@ class Evictions(NamedTuple):
 
     victims: list[Eviction]
     again_at: datetime | None
+    #: The shapes for which no victims were found; and whether all that wait were looked at.
+    fruitless: set[Shape]
+    complete: bool
 
 
 class _Victim(NamedTuple):
@@ -63,28 +66,35 @@ def evictions(
     now: datetime,
     rules: Rules,
     rooms: Rooms | None = None,
+    passed_over: Container[Shape] = (),
 ) -> Evictions:
     """The gangs that make room for those that a pass has left waiting.
 
     Args:
         evicting: the keys of those that were told before and have not stopped yet.
         rooms: what the live ones leave free, if somebody has worked that out already.
+        passed_over: the shapes for which an earlier look, which was not complete, found no victims.
     """
     if not rules.preemption or not any(waiting.any_in(band) for band in Band if band is not Band.BATCH):
-        return Evictions([], None)
+        return Evictions([], None, set(), complete=True)
     live, going = list(live), set(evicting)
     # Ahead of time: what is being stopped counts as gone.
     soon = (rooms or Rooms(fleet, live)).without(placement for placement in live if placement.key in going)
     victims: list[Eviction] = []
     again_at: datetime | None = None
-    looked = 0
+    looked, complete = 0, True
+    fruitless: set[Shape] = set()
     for band, use in use_by_band(live, owed_a_turn(live, waiting, now - rules.owed_after)).items():
         weaker = [placement for placement in live if placement.band in _WEAKER[band] and placement.key not in going]
         by_host: dict[int, list[_Victim]] | None = None
         turns = waiting.turns(band, use)
         for request in turns:
             numbers = soon.find(request)
-            if numbers is None and weaker and looked < MOST_STRONGER and fleet.feasible(request):
+            if numbers is None and weaker and request.shape not in passed_over and fleet.feasible(request):
+                if looked == MOST_STRONGER:
+                    complete = False
+                    turns.skip()
+                    continue
                 if by_host is None:
                     ripe = [placement for placement in weaker if now - (placement.placed_at or now) >= rules.min_run_time]
                     young = [at for each in weaker if (at := each.placed_at) is not None and now - at < rules.min_run_time]
@@ -93,6 +103,8 @@ def evictions(
                 if not fleet.candidates(request).members.isdisjoint(by_host):
                     looked += 1
                     chosen = _victims(soon, request, by_host)
+                if not chosen:
+                    fruitless.add(request.shape)
                 if not chosen and young:
                     ripe_at = min(young) + rules.min_run_time
                     again_at = min(again_at or ripe_at, ripe_at)
@@ -109,7 +121,7 @@ def evictions(
             else:
                 turns.served()
                 soon.give(numbers, request)
-    return Evictions(victims, again_at)
+    return Evictions(victims, again_at, fruitless, complete)
 
 
 def _reason(request: Request) -> str:

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris import names
+from iris.compact import LedgerState
 from iris.constraints import SCALE_GROUP, TPU_NAME, TPU_WORKER_ID, ZONE, Constraint, Operator
 from iris.gangs import Placement, Request, Seat, request_for
 from iris.hosts import ClosedBy, Closure, Host
 from iris.jobs import Band, Coscheduling
-from iris.ledger import Ledger, LedgerState
+from iris.ledger import Ledger
 from iris.placement import Rules
 from iris.resources import Device, DeviceKind, Resources
 from tests.builders import NOON, a_host, a_request, a_spec, at, some

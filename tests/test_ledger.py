@@ -4,10 +4,11 @@ from datetime import datetime
 
 import pytest
 
+from iris.compact import LedgerState
 from iris.constraints import TPU_NAME
 from iris.gangs import Request
 from iris.jobs import Band
-from iris.ledger import REMEMBERED, Ledger, LedgerState
+from iris.ledger import REMEMBERED, Ledger
 from tests.builders import NOON, a_host, a_request, at, some
 
 

@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
+from iris.compact import LedgerState
 from iris.constraints import SCALE_GROUP, TPU_WORKER_ID
 from iris.gangs import Placement, Request
 from iris.hosts import ClosedBy, Closure, Host
 from iris.jobs import Band
-from iris.ledger import STRIKES, Ledger, LedgerState, Settled
+from iris.ledger import STRIKES, Ledger, Settled
 from iris.placement import Rules
 from iris.refusals import INFEASIBLE, RefusalCode
 from tests.builders import a_host, a_request, at

@@ -6,10 +6,11 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris.compact import LedgerState
 from iris.gangs import Placement, Request
 from iris.hosts import Host
 from iris.jobs import Band
-from iris.ledger import Ledger, LedgerState
+from iris.ledger import Ledger
 from iris.placement import Rules, place
 from iris.preemption import Evictions, evictions
 from iris.refusals import RefusalCode

@@ -25,7 +25,7 @@ from iris.activities.notices import Couriers
 from iris.activities.outbox import Outbox
 from iris.activities.rollcall import RollCall
 from iris.client.connection import connect
-from iris.ledger import LedgerState
+from iris.compact import LedgerState
 from iris.placement import Rules
 from iris.worker_agents.process import rest_memory, stop_event
 from iris.workflows.attributes import keywords

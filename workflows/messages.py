@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.attempts import AttemptRecord
+from iris.compact import LedgerState
 from iris.gangs import Placement, Request
 from iris.hosts import Closure, Host
 from iris.jobs import Band, JobSpec, TaskStatus
-from iris.ledger import LedgerState
 from iris.liveness import Silent
 from iris.placement import Rules
 from iris.preemption import Eviction
