@@ -115,7 +115,7 @@ class Attempt:
             outcome = self._outcome(TaskState.WORKER_FAILED, f"the attempt could not go on on this host: {error}")
             outcome = outcome.model_copy(update={"fault": HOST_FAULT})
             if self._program is None:  # it never started, so nobody pays, and the next try waits a little
-                outcome = outcome.model_copy(update={"started_at": None})
+                outcome = outcome.model_copy(update={"started_at": None, "fault": ""})
             await report(self._handle, outcome, self._task.key, hurried=lambda: self._lost)
         finally:
             shutil.rmtree(self._dir, ignore_errors=True)

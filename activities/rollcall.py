@@ -16,6 +16,8 @@ from iris import names
 from iris.roll import Claim, Roll, RollPage
 from iris.slices import SliceState, SliceStatus
 
+#: So often a workflow that does not answer in time is asked again; then it counts as wedged.
+PATIENT_ATTEMPTS = 3
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ class RollCall:
         async def ask(execution: WorkflowExecution) -> SliceStatus | Claim | None:
             async with at_once:
                 activity.heartbeat()
-                if f"/{names.KIND_SLICE}/" in execution.id:
+                if execution.id.startswith(names.slice_workflow(page.cluster, "")):
                     return await self._ask(execution, "status", SliceStatus)
                 return await self._ask(execution, "claim", Claim)
 
@@ -67,7 +69,8 @@ class RollCall:
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
             logger.warning("%s does not say what it holds: %s", execution.id, error)
         except RPCError as error:
-            if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION):
+            wedged = error.status is RPCStatusCode.DEADLINE_EXCEEDED and activity.info().attempt > PATIENT_ATTEMPTS
+            if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION) and not wedged:
                 raise
             logger.warning("%s does not say what it holds: %s", execution.id, error)
         return None

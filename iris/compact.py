@@ -102,6 +102,11 @@ def unpack_hosts(table: Table) -> list[Host]:
 # -- placements ----------------------------------------------------------------------------------------------------------------
 
 
+def dated(placement: Placement) -> Placement:
+    """Version 0.1 did not write down when gangs were placed: long enough ago for any rule."""
+    return placement if placement.placed_at else placement.model_copy(update={"placed_at": EPOCH + MICROSECOND})
+
+
 def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> Table:
     """Rows of (shared part, key, microseconds since the row before, coordinator, seats); a seat is a host's number, or spelled
     out where that host is not there any more."""

@@ -63,7 +63,7 @@ class Ledger:
         state = state or LedgerState()
         tables = state.tables
         hosts = compact.unpack_hosts(tables["hosts"]) if tables else state.hosts
-        live = compact.unpack_placements(tables["live"], hosts) if tables else state.live
+        live = compact.unpack_placements(tables["live"], hosts) if tables else [compact.dated(each) for each in state.live]
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
         self.live: dict[str, Placement] = {}
         #: The keys of the placements on each host: who loses one is found without going through all.
@@ -134,7 +134,7 @@ class Ledger:
             self.waiting.remove(placement.key)
             self.held.remove(placement.key)
             if placement.key not in self.live:
-                self._seat(placement)
+                self._seat(compact.dated(placement))
 
     def amend(self, key: str, band: Band, *, held: bool, said_at: datetime | None = None) -> None:
         """A request that waits changes its band, or is held back or let go; a gang that has hosts keeps them.

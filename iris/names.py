@@ -126,6 +126,8 @@ KIND_AUTOSCALER = "autoscaler"
 #: Memo of the scheduler's workflow: what a client that knows only an address needs to know about the cluster.
 MEMO_STORE = "iris_store"
 MEMO_UI = "iris_ui"
+#: How its book is kept; a control plane that keeps it otherwise starts another scheduler, which calls the roll.
+MEMO_BOOK = "iris_book"
 #: Memo of a job's workflow: its command line, for lists, and how many tasks it has, for readers of its logs.
 MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"

@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 #: How long a workflow's next task waits for the worker that has it in memory, when that worker has died.
 STICKY_TIMEOUT = timedelta(seconds=5)
+#: The version of the scheduler's book and of how it decides: 1 had no gangs.
+BOOK = 2
 #: Between looks at whether the planners run: somebody may have terminated one.
 LOOK_EVERY = timedelta(seconds=15)
 #: Waiting jobs are kept in memory: replaying one costs milliseconds, keeping it some tens of kilobytes.
@@ -116,15 +118,20 @@ def make_workers(client: Client, cluster: str) -> tuple[Worker, Worker]:
 
 
 async def start_planners(client: Client, options: ControlPlaneOptions) -> None:
-    """The cluster's two long-lived workflows, unless they run already."""
+    """The cluster's two long-lived workflows, unless they run already.
+
+    A scheduler of another version, which keeps its book in another way and may have decided in another way, is ended: its history
+    could not be replayed here. The one that takes its place calls the roll.
+    """
     cluster = options.cluster
+    other = await _keeps_another_book(client, cluster)
     await client.start_workflow(
         SchedulerWorkflow.run,
         SchedulerStart(cluster=cluster, ledger=LedgerState(rules=options.rules), call_roll=True),
         id=names.scheduler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui},
+        id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING if other else WorkflowIDConflictPolicy.USE_EXISTING,
+        memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui, names.MEMO_BOOK: BOOK},
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}),
         static_summary=f"who offers what and who waits, in cluster {cluster}",
     )
@@ -137,6 +144,16 @@ async def start_planners(client: Client, options: ControlPlaneOptions) -> None:
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_AUTOSCALER}),
         static_summary=f"watches the hosts of cluster {cluster}",
     )
+
+
+async def _keeps_another_book(client: Client, cluster: str) -> bool:
+    try:
+        described = await client.get_workflow_handle(names.scheduler_workflow(cluster)).describe()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return described.status is WorkflowExecutionStatus.RUNNING and (await described.memo()).get(names.MEMO_BOOK) != BOOK
 
 
 async def _take_over(client: Client, cluster: str) -> None:

@@ -17,7 +17,7 @@ from iris.attempts import Account, AttemptRecord, kept, member_ends
 from iris.gangs import Placement, Request, request_for
 from iris.jobs import Band, JobSpec, TaskOutcome, TaskStatus
 from iris.preemption import Eviction
-from iris.refusals import Refusal
+from iris.refusals import Refusal, RefusalCode
 from iris.roll import Claim
 from iris.states import TaskState, move_task
 from iris.units import format_duration
@@ -174,11 +174,12 @@ class GangLife:
         again = self._first.key == request.key  # an earlier run of this workflow has asked
         self._update(key=request.key)
         placement, outcomes, refusal, cancelled = None, None, None, False
+        evicted = ""
         # No `finally`: that also runs when a worker drops a workflow from its memory, and would then say things to the server.
         try:
             placement = await self._wait_for_hosts(request, again=again)
             if placement is not None:
-                outcomes = await self._run_on(placement, number)
+                outcomes, evicted = await self._run_on(placement, number)
         except asyncio.CancelledError:
             cancelled = True
         try:
@@ -189,7 +190,7 @@ class GangLife:
         self._asked, self._held_hosts = None, None
         if cancelled:
             raise asyncio.CancelledError
-        return retries.judge(outcomes or self._unschedulable(refusal), self._evicted)
+        return retries.judge(outcomes, evicted) if outcomes else retries.judge(self._unschedulable(refusal))
 
     async def _wait_for_hosts(self, request: Request, *, again: bool) -> Placement | None:
         """The hosts, or None when the time for finding them is over.
@@ -226,6 +227,10 @@ class GangLife:
                 self._renew()  # the next run asks with the same key, and so keeps its place
             answer = await self._amend(request.key)
             before = ""
+            if answer.refusal is not None and answer.refusal.code is RefusalCode.UNKNOWN:
+                # The book was lost, and this gang is not in the new one yet.
+                answer = await exchange(self.gang.cluster, Ask(request=request))
+                self._amended = self._amended or self.gang.wishes.hold is not None
         return answer.placement
 
     async def _amend(self, key: str) -> Answer:
@@ -245,8 +250,8 @@ class GangLife:
         left = self.gang.submitted_at + self._spec.scheduling_timeout + self.gang.held_for - workflow.now()
         return max(timedelta(0), left)
 
-    async def _run_on(self, placement: Placement, number: int) -> list[TaskOutcome]:
-        """How every task ended, once all have: the first that does not end well ends the others."""
+    async def _run_on(self, placement: Placement, number: int) -> tuple[list[TaskOutcome], str]:
+        """How every task ended, once all have, and why the hosts were taken away if that is what ended them."""
         for place, (task, seat) in enumerate(zip(self.gang.tasks, placement.seats, strict=True)):
             changes = {"state": move_task(task.state, TaskState.ASSIGNED), "host": seat.host_id, "attempt": number}
             blank = {"reason": "", "exit_code": None, "started_at": None, "finished_at": None}
@@ -256,9 +261,10 @@ class GangLife:
         self._asked, self._held_hosts = None, placement
         self._changed()
         telling = asyncio.create_task(self._keep_band(placement.key))
-        outcomes = await OnHosts(self.gang, placement, number, lambda: bool(self._evicted)).outcomes()
+        attempt = OnHosts(self.gang, placement, number, lambda: self._evicted)
+        outcomes = await attempt.outcomes()
         telling.cancel()
-        return outcomes
+        return outcomes, attempt.evicted
 
     async def _keep_band(self, key: str) -> None:
         """Whom the gang may evict and who may evict it follows the user's wish while it runs, too."""

@@ -175,6 +175,8 @@ class SchedulerStart(Wire):
     evictions: tuple[Eviction, ...] = ()
     #: By shape, written as text: the reason that those who wait for it were told last.
     told: dict[str, str] = Field(default_factory=dict)
+    #: When it was last made sure that those who hold or wait still exist.
+    checked_at: datetime | None = None
     #: Whether the book is empty because an earlier one was lost, or may have been: all slices and gangs are asked first.
     call_roll: bool = False
 

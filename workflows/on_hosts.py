@@ -50,15 +50,17 @@ class OnHosts:
     """The attempt. The first task that does not end well ends the others: a gang computes together or not at all.
 
     Args:
-        taken_away: whether the scheduler wants the hosts back.
+        taken_away: why the scheduler wants the hosts back; empty while it does not.
     """
 
-    def __init__(self, gang: Gang, placement: Placement, number: int, taken_away: Callable[[], bool]) -> None:
+    def __init__(self, gang: Gang, placement: Placement, number: int, taken_away: Callable[[], str]) -> None:
         self._gang = gang
         self._placement = placement
         self._number = number
         self._taken_away = taken_away
         self._ends: list[asyncio.Task[TaskOutcome]] = []
+        #: Why the hosts were taken away, if that is what ended the attempt: not if a task had ended it before.
+        self.evicted = ""
 
     async def outcomes(self) -> list[TaskOutcome]:
         """How every task ended, once all have; a cancellation of the workflow ends them all."""
@@ -86,7 +88,10 @@ class OnHosts:
     def _decided(self) -> bool:
         ended = [end.result() for end in self._ends if end.done()]
         badly = any(outcome.state is not TaskState.SUCCEEDED for outcome in ended)
-        return badly or self._taken_away() or len(ended) == len(self._ends)
+        if badly or len(ended) == len(self._ends):
+            return True
+        self.evicted = self._taken_away()
+        return bool(self.evicted)
 
     def _start(self, place: int) -> workflow.ActivityHandle[TaskOutcome]:
         gang, spec = self._gang, self._gang.spec

@@ -8,7 +8,7 @@ wedges the workflow on which everything waits.
 """
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 
 from temporalio import workflow
@@ -20,12 +20,11 @@ from iris.activities.rollcall import RollCall
 from iris.constraints import SCALE_GROUP
 from iris.forecast import Forecast
 from iris.gangs import Placement, Request
-from iris.hosts import headroom
 from iris.ledger import Ledger
 from iris.preemption import Eviction
 from iris.reasons import news
-from iris.refusals import Refusal
-from iris.roll import RollPage
+from iris.refusals import Refusal, RefusalCode
+from iris.roll import Gathering, RollPage
 from iris.workflows import policies
 from iris.workflows.messages import (
     Amend,
@@ -36,15 +35,12 @@ from iris.workflows.messages import (
     Close,
     ClusterRef,
     Configure,
-    Demand,
     Demands,
     EvictionNotices,
     HostLost,
-    HostView,
     Message,
     Notices,
     Open,
-    Owner,
     Owners,
     Pause,
     Reason,
@@ -58,12 +54,16 @@ from iris.workflows.messages import (
     SnapshotPage,
     Vacate,
 )
+from iris.workflows.views import demands_of, owners_of, snapshot_of
 
 #: Placed by one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
 MAX_PLACEMENTS = 1_000
 #: Signals sent by one activity: a second's work, and a payload of some hundred kilobytes.
 MAX_NOTICES = 500
 _NOW = timedelta(0)
+#: Between two passes of which the first had to stop: a workflow task's end.
+BREATH = timedelta(milliseconds=1)
+GATHERING = Refusal(code=RefusalCode.QUEUED, message="the scheduler was started anew and asks everybody what they have and hold")
 
 
 @workflow.defn
@@ -75,17 +75,18 @@ class SchedulerWorkflow:
         self._notices: dict[str, Placement] = {notice.key: notice for notice in start.notices}
         self._evictions: dict[str, Eviction] = {eviction.key: eviction for eviction in start.evictions}
         self._told: dict[str, str] = dict(start.told)
+        self._checked_at = start.checked_at
         #: There may be more to place: the last pass stopped at its limit, or there was none yet.
         self._unsettled = bool(len(self._ledger.waiting))
         #: When somebody may be evicted who may not be yet.
         self._again_at: datetime | None = None
         #: The book is being put together: nothing is placed before it is whole.
-        self._calling_roll = start.call_roll
+        self._gathering = Gathering(self._ledger) if start.call_roll else None
         self._describe()
 
     @workflow.run
     async def run(self, start: SchedulerStart) -> None:
-        if self._calling_roll:
+        if self._gathering is not None:
             await self._call_roll()
         checks = asyncio.create_task(self._check_jobs())
         while not workflow.info().is_continue_as_new_suggested():
@@ -95,6 +96,8 @@ class SchedulerWorkflow:
                 await self._evict()
             elif self._unsettled:
                 self._settle()
+                if self._unsettled and not self._notices:
+                    await workflow.sleep(BREATH)
             else:
                 await self._wait()
         checks.cancel()
@@ -106,6 +109,7 @@ class SchedulerWorkflow:
                 notices=tuple(self._notices.values()),
                 evictions=tuple(self._evictions.values()),
                 told=self._told,
+                checked_at=self._checked_at,
             )
         )
 
@@ -140,7 +144,10 @@ class SchedulerWorkflow:
         for message, problem in zip(batch.messages, problems, strict=True):
             key = message.request.key if isinstance(message, Ask) else getattr(message, "key", "")
             placement = self._ledger.live.get(key) if isinstance(message, Ask | Amend) else None
-            answers.append(Answer(placement=placement, refusal=None if placement else refusals.get(key), problem=problem))
+            refusal = refusals.get(key)
+            if self._gathering is not None and refusal is not None and refusal.code is not RefusalCode.UNKNOWN:
+                refusal = GATHERING
+            answers.append(Answer(placement=placement, refusal=None if placement else refusal, problem=problem))
         return Answers(answers=tuple(answers))
 
     @workflow.signal(description="Messages from senders that need no answer")
@@ -151,33 +158,11 @@ class SchedulerWorkflow:
 
     @workflow.query(description="Hosts with what is free on them, a page at a time")
     def snapshot(self, page: SnapshotPage) -> Snapshot:
-        ledger = self._ledger
-        shown = list(ledger.hosts.values())[page.offset : page.offset + page.limit]
-        here: dict[str, list[tuple[Placement, int]]] = {host.id: [] for host in shown}
-        for placement in ledger.live.values():
-            for place, seat in enumerate(placement.seats):
-                if seat.host_id in here and ledger.hosts[seat.host_id].incarnation == seat.incarnation:
-                    here[seat.host_id].append((placement, place))
-        views = []
-        for host in shown:
-            running = here[host.id]
-            tasks = [names.task_id(held.task, place) if len(held.seats) > 1 else held.task for held, place in running]
-            free = headroom(host, (placement.resources for placement, _ in running))
-            views.append(HostView(host=host, free=free, running=tuple(tasks), closed=ledger.fleet.closed(host) or ""))
-        return Snapshot(
-            hosts=tuple(views),
-            total_hosts=len(ledger.hosts),
-            waiting=len(ledger.waiting),
-            running=len(ledger.live),
-            held=len(ledger.held),
-            paused=ledger.paused,
-            paused_groups=ledger.paused_groups,
-            rules=ledger.rules,
-        )
+        return snapshot_of(self._ledger, page)
 
     @workflow.query(description="Why the request with this key has no host")
     def explain(self, key: str) -> Refusal:
-        return self._ledger.explain(key)
+        return self._ledger.explain(key) if self._gathering is None else GATHERING
 
     @workflow.query(description="What would become of this request if it were asked now; nothing is changed")
     def forecast(self, request: Request) -> Forecast:
@@ -185,28 +170,15 @@ class SchedulerWorkflow:
 
     @workflow.query(description="Why no host there is could ever serve this request, if none could")
     def never(self, request: Request) -> Answer:
-        return Answer(refusal=self._ledger.never(request))
+        return Answer(refusal=self._ledger.never(request) if self._gathering is None else None)
 
     @workflow.query(description="What the hosts there are cannot serve now, by shape")
     def demand(self) -> Demands:
-        counts = self._ledger.demand()
-        firsts = {shape: self._ledger.waiting.first(shape) for shape in counts}
-        return Demands(
-            demands=tuple(
-                Demand(count=counts[shape], example=example) for shape, example in firsts.items() if example is not None
-            )
-        )
+        return demands_of(self._ledger)
 
     @workflow.query(description="Who waits for or holds something, a page at a time")
     def owners(self, page: SnapshotPage) -> Owners:
-        ledger = self._ledger
-        keys = [*ledger.live, *ledger.waiting.keys(), *ledger.held.keys()]
-        owners = []
-        for key in keys[page.offset : page.offset + page.limit]:
-            entry = ledger.live.get(key) or ledger.waiting.get(key) or ledger.held.get(key)
-            assert entry is not None
-            owners.append(Owner(key=key, owner=entry.owner))
-        return Owners(owners=tuple(owners), total=len(keys))
+        return owners_of(self._ledger, page)
 
     def _enter(self, message: Message) -> str:
         """Write it into the book; what is wrong with it, if it cannot be."""
@@ -225,12 +197,15 @@ class SchedulerWorkflow:
                 ledger.amend(key, band, held=held, said_at=said_at)
             case SliceUp(hosts=hosts):
                 ledger.hosts_up(hosts)
+                self._heard(host.id for host in hosts)
             case SliceDown(lives=lives):
                 ledger.slice_down(lives)
+                self._heard(host_id for host_id, _ in lives)
             case HostLost(host_id=host_id, incarnation=incarnation):
                 ledger.host_lost(host_id, incarnation)
+                self._heard([host_id])
             case Close(host_id=host_id, closure=closure, evict=evict):
-                if host_id not in ledger.hosts:
+                if host_id not in ledger.hosts and self._gathering is None:
                     return f"there is no host {host_id}"
                 ledger.close(host_id, closure)
                 if evict:
@@ -254,8 +229,12 @@ class SchedulerWorkflow:
                 ledger.rules = rules
         return ""
 
+    def _heard(self, host_ids: Iterable[str]) -> None:
+        if self._gathering is not None:
+            self._gathering.heard(host_ids)
+
     def _settle(self, told_by_answer: Container[str] = ()) -> None:
-        if self._calling_roll:
+        if self._gathering is not None:
             return
         settled = self._ledger.settle(workflow.now(), MAX_PLACEMENTS)
         self._unsettled, self._again_at = settled.stopped, settled.again_at
@@ -280,34 +259,29 @@ class SchedulerWorkflow:
 
     async def _call_roll(self) -> None:
         """Ask all slices and gangs what they have and hold: the book may have been lost with an earlier workflow."""
-        if await self._enter_roll():
+        assert self._gathering is not None
+        if await self._enter_roll(self._gathering):
             # Lists of workflows lag behind by moments, so whoever began just before is found by asking again.
             await workflow.sleep(policies.LIST_LAG)
-            await self._enter_roll()
-        self._calling_roll = False
+            await self._enter_roll(self._gathering)
+        self._gathering = None
         self._unsettled = True
 
-    async def _enter_roll(self) -> int:
+    async def _enter_roll(self, gathering: Gathering) -> int:
         """How many answered."""
         page, found = RollPage(cluster=self._cluster), 0
         while True:
+            gathering.ask()
+            asked_at = workflow.now()
             roll = await workflow.execute_activity_method(
                 RollCall.call_roll,
                 page,
                 task_queue=names.control_queue(self._cluster),
                 start_to_close_timeout=policies.CALL_ROLL,
-                heartbeat_timeout=policies.CHECK_JOBS,
+                heartbeat_timeout=policies.OBSERVE,
                 retry_policy=policies.UNTIL_DONE,
             )
-            self._ledger.hosts_up(roll.hosts)
-            for claim in roll.claims:
-                if claim.placement is not None:
-                    self._ledger.adopt(claim.placement)
-                elif claim.request is not None:
-                    self._ledger.ask(claim.request)
-                    if claim.held:
-                        self._ledger.amend(claim.request.key, claim.request.band, held=True)
-            found += len(roll.hosts) + len(roll.claims)
+            found += gathering.enter(roll, asked_at)
             if not roll.token:
                 return found
             page = page.model_copy(update={"token": roll.token})
@@ -334,7 +308,10 @@ class SchedulerWorkflow:
         """
         while True:
             await workflow.wait_condition(lambda: bool(self._ledger.live or len(self._ledger.waiting) or len(self._ledger.held)))
-            await workflow.sleep(policies.CHECK_JOBS_EVERY)
+            # Runs may be short: the time of the one before counts.
+            since = workflow.now() - self._checked_at if self._checked_at else _NOW
+            await workflow.sleep(max(_NOW, policies.CHECK_JOBS_EVERY - since))
+            self._checked_at = None
             gone = await workflow.execute_activity_method(
                 Couriers.check_jobs,
                 ClusterRef(cluster=self._cluster),
@@ -344,12 +321,13 @@ class SchedulerWorkflow:
                 retry_policy=policies.UNTIL_DONE,
             )
             self._forget(gone.keys)
+            self._checked_at = workflow.now()
             if workflow.patched("reasons"):
                 await self._tell_reasons()
 
     async def _tell_reasons(self) -> None:
         """Let those who wait show why they wait now. By shape: it is the same for all who want the same."""
-        changed, self._told = news(self._ledger, self._told)
+        changed, told = news(self._ledger, self._told)
         reasons = [
             Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
         ]
@@ -366,7 +344,8 @@ class SchedulerWorkflow:
         except ActivityError:
             # Only for show, and nothing to end the checks for: the next look tells them again.
             for each in changed:
-                self._told.pop(each.shape, None)
+                told.pop(each.shape, None)
+        self._told = told
 
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:
