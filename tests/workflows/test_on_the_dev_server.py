@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from iris.preemption import Eviction
 from iris.states import JobState
 from iris.workflows import policies
 from tests.builders import some
@@ -127,3 +128,15 @@ async def test_what_a_terminated_job_held_or_waited_for_is_found_and_freed(
         await cluster.job(job).terminate()
 
     await cluster.until(cluster.nothing_held)
+
+
+async def test_an_eviction_that_comes_after_the_scheduling_timeout_is_none(cluster: Cluster) -> None:
+    """The request was placed, and its host drained, while it was being withdrawn: nothing had started that could be evicted."""
+    cluster.outbox.releases.close()
+    job = await cluster.submit(resources=some(cpu=32), scheduling_timeout=timedelta(seconds=1))
+    await cluster.until(lambda: cluster.outbox.releases.seen > 0)
+    key = (await cluster.only_task(job)).key or ""
+    await cluster.job(job).signal("evicted", Eviction(key=key, owner=cluster.job(job).id, reason="evicted: the host is drained"))
+    cluster.outbox.releases.open()
+
+    assert (await cluster.end(job)).state is JobState.UNSCHEDULABLE

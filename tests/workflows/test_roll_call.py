@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from iris.states import JobState, TaskState
+from iris.worker_agents.control_plane import ControlPlaneOptions, start_planners
 from iris.workflows import policies
 from iris.workflows.messages import SchedulerStart
 from tests.builders import some
@@ -73,3 +74,18 @@ async def test_gangs_and_held_jobs_are_in_the_new_book_too(cluster: Cluster) -> 
 
 async def _held(cluster: Cluster, count: int) -> bool:
     return (await cluster.snapshot()).held == count
+
+
+async def test_a_scheduler_of_another_version_is_replaced_by_one_that_calls_the_roll(cluster: Cluster) -> None:
+    """Its history was decided by other rules and cannot be replayed by these; what it knew is asked for again."""
+    host = await cluster.join(program=Held())
+    await cluster.submit("running", user="slice")  # whose job's id looks a little like a slice's
+    await cluster.until(lambda: host.taken)
+    options = ControlPlaneOptions(address="", namespace="default", cluster=cluster.name, store="")
+
+    await start_planners(cluster.client, options)
+
+    await cluster.until(lambda: _counts(cluster, running=1, waiting=0))
+    run = (await cluster.scheduler.describe()).run_id
+    await start_planners(cluster.client, options)
+    assert (await cluster.scheduler.describe()).run_id == run, "its own version is left alone"
