@@ -16,7 +16,7 @@ from iris.rooms import Rooms
 NAMED = 4
 
 
-class Verdict(BaseModel):
+class Fit(BaseModel):
     """What holds of some hosts of one scale group as far as a task of the request is concerned."""
 
     model_config = ConfigDict(frozen=True)
@@ -41,7 +41,7 @@ class Forecast(BaseModel):
     refusal: Refusal | None = None
     #: Why no host of the cluster could ever serve it as it is; None when some could.
     never: Refusal | None = None
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[Fit, ...] = ()
 
 
 def forecast(
@@ -62,7 +62,7 @@ def forecast(
         group = str(host.attributes.get(SCALE_GROUP, ""))
         counted.setdefault((group, not why, why or "fits now"), []).append(host.id)
     verdicts = (
-        Verdict(group=group, fits=fits, why=why, hosts=len(ids), named=tuple(sorted(ids)[:NAMED]))
+        Fit(group=group, fits=fits, why=why, hosts=len(ids), named=tuple(sorted(ids)[:NAMED]))
         for (group, fits, why), ids in sorted(counted.items(), key=lambda entry: (not entry[0][1], entry[0]))
     )
     return Forecast(hosts=hosts, refusal=refusal, never=infeasible(fleet, request), verdicts=tuple(verdicts))

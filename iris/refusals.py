@@ -71,7 +71,6 @@ class Situation(NamedTuple):
     """What a request is up against; put together once for all that are asked about."""
 
     fleet: Fleet
-    live: list[Placement]
     rooms: Rooms
     #: As it will be when those that are being stopped have stopped; None: nobody is.
     soon: Rooms | None
@@ -101,7 +100,7 @@ class Situation(NamedTuple):
             reserved = rooms.without(())
             reserved.kept.update(kept)
         soon, bands = rooms.without(going) if going else None, [each.band for each in going]
-        return cls(fleet, live, rooms, soon, bands, reserved, paused, use_by_band(live, owed))
+        return cls(fleet, rooms, soon, bands, reserved, paused, use_by_band(live, owed))
 
 
 def refuse(situation: Situation, waiting: Waiting, request: Request) -> Refusal:

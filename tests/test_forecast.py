@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 
 from iris.fleet import Fleet
-from iris.forecast import NAMED, Forecast, Verdict, forecast
+from iris.forecast import NAMED, Fit, Forecast, forecast
 from iris.gangs import Placement, Request, Shape
 from iris.jobs import Band
 from iris.placement import place
@@ -59,7 +59,7 @@ def test_of_many_alike_the_first_are_named_and_the_others_counted() -> None:
     hosts = [a_host(f"{group}-{i}", attributes={"scale-group": group}) for group in ("a", "b") for i in range(NAMED + 2)]
 
     assert told(a_fleet(*hosts), a_request()).verdicts == tuple(
-        Verdict(group=group, fits=True, why="fits now", hosts=NAMED + 2, named=tuple(f"{group}-{i}" for i in range(NAMED)))
+        Fit(group=group, fits=True, why="fits now", hosts=NAMED + 2, named=tuple(f"{group}-{i}" for i in range(NAMED)))
         for group in ("a", "b")
     )
 

@@ -28,7 +28,8 @@ def test_every_shape_has_its_turn_however_many_there_are(monkeypatch: pytest.Mon
     monkeypatch.setattr(placement, "MOST_LOOKS", 50)
     ledger = Ledger()
     ledger.hosts_up([a_host(f"h{i}", some(cpu=4, memory=1000)) for i in range(5)])
-    ledger.live.update({key: each for i in range(5) for key, each in [(f"full-{i}", full(f"h{i}", i))]})
+    for i in range(5):
+        ledger.adopt(full(f"h{i}", i))
     for i in range(100):
         ledger.ask(a_request(f"k{i:03}", some(cpu=2, memory=1 + i), submitted_at=at(i)))
     ledger.ask(a_request("small", some(cpu=1), submitted_at=at(1_000)))

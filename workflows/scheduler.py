@@ -118,8 +118,8 @@ class SchedulerWorkflow:
         armed = self._again_at
 
         def something() -> bool:
-            news = bool(self._notices or self._evictions) or self._unsettled
-            return news or self._again_at != armed or workflow.info().is_continue_as_new_suggested()
+            waits = bool(self._notices or self._evictions) or self._unsettled
+            return waits or self._again_at != armed or workflow.info().is_continue_as_new_suggested()
 
         try:
             await workflow.wait_condition(something, timeout=max(_NOW, armed - workflow.now()) if armed else None)
@@ -217,9 +217,9 @@ class SchedulerWorkflow:
                     return f"there is no host {host_id}"
                 ledger.open(host_id)
             case Pause(reason=reason, group=group):
-                groups = {str(host.attributes.get(SCALE_GROUP)) for host in ledger.hosts.values()}
+                groups = {str(host.attributes[SCALE_GROUP]) for host in ledger.hosts.values() if SCALE_GROUP in host.attributes}
                 if group is not None and group not in groups:
-                    return f"no host belongs to scale group {group}; there are: {', '.join(sorted(groups - {'None'})) or 'none'}"
+                    return f"no host belongs to scale group {group}; there are: {', '.join(sorted(groups)) or 'none'}"
                 ledger.pause(reason, group)
             case Resume(group=group):
                 if group is not None and group not in ledger.paused_groups:

@@ -7,7 +7,7 @@ import pytest
 from iris.attempts import Account, AttemptRecord, MemberEnd
 from iris.cli import render
 from iris.client.views import Explanation, JobRow, Submitted
-from iris.forecast import Forecast, Verdict
+from iris.forecast import Fit, Forecast
 from iris.jobs import JobStatus
 from iris.refusals import Refusal, RefusalCode
 from iris.states import JobState, TaskState
@@ -132,7 +132,7 @@ def test_explain_lists_every_attempt_with_its_task_hosts_times_and_who_paid() ->
 
 def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host() -> None:
     """`submit --dry-run --json`; `feasible` is whether hosts that are there could ever run it."""
-    fits = Verdict(group="local-cpu", fits=True, why="fits now", hosts=1, named=("h1",))
+    fits = Fit(group="local-cpu", fits=True, why="fits now", hosts=1, named=("h1",))
     assert render.forecast_json(Forecast(hosts=("h1",), verdicts=(fits,))) == {
         "starts": True,
         "hosts": ["h1"],

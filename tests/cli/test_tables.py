@@ -6,7 +6,7 @@ import pytest
 from iris.attempts import Account, AttemptRecord
 from iris.cli import render
 from iris.client.views import Explanation, JobRow
-from iris.forecast import Forecast, Verdict
+from iris.forecast import Fit, Forecast
 from iris.jobs import Coscheduling, JobStatus
 from iris.refusals import Refusal, RefusalCode
 from iris.states import JobState, TaskState
@@ -129,8 +129,8 @@ def test_a_forecast_says_where_the_job_would_start_and_what_holds_of_the_other_h
     """One row for all hosts of a group of which the same holds; four of them are named."""
     spec = a_spec(replicas=4, coscheduling=Coscheduling(group_by="tpu-name"))
     verdicts = (
-        Verdict(group="tpu", fits=True, why="fits now", hosts=5, named=("a", "b", "c", "d")),
-        Verdict(fits=False, why="has no devices", hosts=1, named=("mine",)),
+        Fit(group="tpu", fits=True, why="fits now", hosts=5, named=("a", "b", "c", "d")),
+        Fit(fits=False, why="has no devices", hosts=1, named=("mine",)),
     )
     found = Forecast(hosts=("a", "b", "c", "d"), verdicts=verdicts)
     assert plain(render.forecast_text(spec, found)) == [
