@@ -49,9 +49,7 @@ def controller() -> None:
 @click.option("--namespace", default="default", show_default=True, help="The namespace there.")
 @click.option("--store", required=True, metavar="URL", help="The object store: file:///…, gs://… or s3://….")
 @click.option("--ui", default="", metavar="URL", help="Where Temporal's Web UI is, for links.")
-@click.option(
-    "--rules", type=RULES, default="{}", metavar="JSON", help="preemption, patience, owed_after, min_run_time."
-)
+@click.option("--rules", type=RULES, default="{}", metavar="JSON", help="preemption, patience, owed_after, min_run_time.")
 def serve(name: str, address: str, namespace: str, store: str, ui: str, rules: Rules) -> None:
     """Serve a cluster's workflows until SIGTERM. Run two of them and either may die."""
     from iris.worker_agents.control_plane import ControlPlaneOptions, serve
