@@ -22,7 +22,7 @@ from iris.waiting import Waiting, owed_a_turn, use_by_band
 
 #: Stronger gangs for which one pass looks for victims, of those that have any where they could go. Each look costs as much as the
 #: victims there are; the next pass goes on.
-MOST_STRONGER = 8
+MOST_STRONGER = 6
 
 
 _WEAKER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}

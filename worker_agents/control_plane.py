@@ -74,9 +74,10 @@ async def serve(options: ControlPlaneOptions) -> None:
     client = await connect(options.address, options.namespace)
     await register_search_attributes(client)
     control, planner = make_workers(client, options.cluster)
+    # Before there are workers: what they would send to the planners would wait for the dead worker, too.
+    await _take_over(client, options.cluster)
     async with control, planner:
         await start_planners(client, options)
-        await _take_over(client, options.cluster)
         scheduler = client.get_workflow_handle(names.scheduler_workflow(options.cluster))
         await scheduler.signal("deliver", Batch(messages=(Configure(rules=options.rules),)))
         logger.info("control plane of cluster %s serves", options.cluster)
@@ -159,9 +160,14 @@ async def _keeps_another_book(client: Client, cluster: str) -> bool:
 async def _take_over(client: Client, cluster: str) -> None:
     """Let the planners go on here at once: their next tasks would wait for the worker that had them last, which may be dead."""
     for workflow_id in (names.scheduler_workflow(cluster), names.autoscaler_workflow(cluster)):
-        await client.workflow_service.reset_sticky_task_queue(
-            ResetStickyTaskQueueRequest(namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id))
-        )
+        execution = WorkflowExecution(workflow_id=workflow_id)
+        try:
+            await client.workflow_service.reset_sticky_task_queue(
+                ResetStickyTaskQueueRequest(namespace=client.namespace, execution=execution)
+            )
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:  # a new cluster has none yet
+                raise
 
 
 async def register_search_attributes(client: Client) -> None:
