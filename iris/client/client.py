@@ -38,6 +38,9 @@ from iris.workflows.messages import Attempts, HostView, JobInput, Snapshot, Snap
 
 #: How long whoever waited for a job's end waits for a control plane to tell it.
 END_PATIENCE = timedelta(seconds=60)
+#: How long a job waits for a control plane that was handed its next step and died: half of the server's default. A step takes
+#: milliseconds, or two seconds when the scheduler is slow to answer (`policies.EXCHANGE_QUICK`).
+TASK_TIMEOUT = timedelta(seconds=5)
 #: Tasks of a job whose stories one explanation tells.
 STORIES = 20
 _EXPLAINED = set(Refusal.model_fields)
@@ -77,6 +80,7 @@ class IrisClient(Asking):
                     id=workflow_id,
                     task_queue=names.control_queue(self.cluster.name),
                     id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                    task_timeout=TASK_TIMEOUT,
                     memo={names.MEMO_COMMAND: details.summary(spec), names.MEMO_TASKS: spec.replicas},
                     search_attributes=keywords(
                         {
