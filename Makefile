@@ -13,7 +13,7 @@ demo: env ## an ephemeral local cluster runs a job of two tasks, shows its logs,
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
 
 test: env ## all tests: pure, time-skipping, end to end
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile
 
 lint: env
 	$(BIN)/ruff check .
