@@ -38,14 +38,14 @@ def a_run(**changes: Any) -> RunTask:
 
 
 def env_of(task: RunTask, host: Host = TPU_HOST) -> dict[str, str]:
-    return attempt_env(task, {"PATH": "/bin", "HOME": "/root"}, "local", host)
+    return attempt_env(task, {"PATH": "/bin", "HOME": "/home/ada"}, "local", host)
 
 
 def test_a_program_knows_its_job_its_attempt_and_its_host() -> None:
     """And what every program of the host gets."""
     assert env_of(a_run()) == {
         "PATH": "/bin",
-        "HOME": "/root",
+        "HOME": "/home/ada",
         "PYTHONUNBUFFERED": "1",
         "IRIS_CLUSTER": "local",
         "IRIS_JOB_ID": "ada/train",
