@@ -71,9 +71,8 @@ def pack_hosts(hosts: Iterable[Host]) -> Table:
         def write(host: Host = host, common: Mapping[str, Any] = common) -> dict[str, Any]:
             return {**host.model_dump(mode="json", include={"resources", "accept_cpu_jobs"}), "attributes": common}
 
-        device = host.resources.device
-        kind = (device.kind, device.variant) if device else None
-        alike = (kind, host.resources.vector, host.accept_cpu_jobs, tuple((name, type(v), v) for name, v in common.items()))
+        resources, typed = host.resources, tuple((name, type(value), value) for name, value in common.items())
+        alike = (resources.kind, resources.vector, host.accept_cpu_jobs, typed)
         rows.append((shared.number(alike, write), host.id, host.slice_id, host.incarnation, host.address, own))
     return {"shared": shared.written, "rows": rows}
 
@@ -119,9 +118,7 @@ def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> T
         def write(placement: Placement = placement, names: Names = names) -> dict[str, Any]:
             return {"names": names, **placement.model_dump(mode="json", include={"user", "resources", "band"})}
 
-        device = placement.resources.device
-        kind = (device.kind, device.variant) if device else None
-        alike = (kind, placement.resources.vector, placement.user, placement.band, names)
+        alike = (placement.resources.kind, placement.resources.vector, placement.user, placement.band, names)
         lives = [((seat.host_id, seat.slice_id, seat.incarnation), seat.group) for seat in placement.seats]
         seats = [[numbers.get(life, life), group] for life, group in lives]
         rows.append((shared.number(alike, write), placement.key, at - before, placement.coordinator, seats))

@@ -6,7 +6,7 @@ That last question has the same answer until the fleet changes, so it is answere
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from iris.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, Constraint, Operator
+from iris.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, Constraint
 from iris.gangs import Request, Shape
 from iris.hosts import Closure, Host
 
@@ -41,9 +41,7 @@ class Fleet:
         self._open = [self.closed(host) is None for host in self.hosts]
         self._alike: dict[object, list[int]] = {}
         for number, host in enumerate(self.hosts):
-            device = host.resources.device
-            kind = (device.kind, device.variant) if device else None
-            self._alike.setdefault((kind, host.resources.vector, host.accept_cpu_jobs), []).append(number)
+            self._alike.setdefault((host.resources.kind, host.resources.vector, host.accept_cpu_jobs), []).append(number)
         self._facts: dict[int, Mapping[str, Attribute]] = {}
         self._candidates: dict[Shape, Candidates] = {}
 
@@ -92,19 +90,21 @@ class Fleet:
 
     def matching(self, request: Request, numbers: Iterable[int]) -> list[int]:
         """Those of the hosts that meet every required constraint and belong to a group, if groups are wanted."""
-        required = [constraint for constraint in request.constraints if not constraint.preferred]
-        if request.group_by is not None:
-            required.append(Constraint(key=request.group_by, op=Operator.EXISTS))
+        required = request.required
         if not required:
             return list(numbers)
         return [n for n in numbers if _meets(self.facts(n), required)]
 
+    def group_of(self, number: int, request: Request) -> str:
+        """The group that the host belongs to; it has the attribute that the request wants its groups to share."""
+        assert request.group_by is not None
+        return str(self.facts(number)[request.group_by])
+
     def grouped(self, request: Request, numbers: Iterable[int]) -> dict[str, list[int]]:
         """The hosts by the attribute that the request wants its groups to share."""
-        assert request.group_by is not None
         groups: dict[str, list[int]] = {}
         for n in numbers:
-            groups.setdefault(str(self.facts(n)[request.group_by]), []).append(n)
+            groups.setdefault(self.group_of(n, request), []).append(n)
         for members in groups.values():
             members.sort(key=self._by_worker)
         return groups
@@ -113,7 +113,7 @@ class Fleet:
         hosts = sorted(n for n in self.matching(request, self.large_enough(request)) if self._open[n])
         groups: dict[str, list[int]] = {}
         if request.group_by is not None:
-            each = request.tasks // request.groups
+            each = request.group_size
             groups = {name: members for name, members in self.grouped(request, hosts).items() if len(members) >= each}
         preferred = [constraint for constraint in request.constraints if constraint.preferred]
         dislikes = {n: sum(not each.holds(self.facts(n)) for each in preferred) for n in hosts} if preferred else {}

@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict
 from iris.constraints import SCALE_GROUP
 from iris.fleet import Fleet, covers
 from iris.gangs import Placement, Request, Shape
-from iris.hosts import Host
 from iris.refusals import Refusal, infeasible
 from iris.resources import AMOUNTS, format_amount
 from iris.rooms import Rooms
@@ -92,18 +91,15 @@ def _why_not(fleet: Fleet, rooms: Rooms, number: int, request: Request) -> str:
         if not covers(rooms.free[number], request.shape.amounts):
             return f"is busy: {_amounts(rooms.free[number], request)}"
         return "is kept for a gang whose turn came first"
-    return _group_too_small(fleet, rooms, host, request)
+    return _group_too_small(fleet, rooms, number, request) if request.group_by is not None else ""
 
 
-def _group_too_small(fleet: Fleet, rooms: Rooms, host: Host, request: Request) -> str:
-    if request.group_by is None:
-        return ""
-    each = request.tasks // request.groups
-    name = str(host.facts[request.group_by])
-    members = fleet.candidates(request).groups.get(name, ())
+def _group_too_small(fleet: Fleet, rooms: Rooms, number: int, request: Request) -> str:
+    each = request.group_size
+    members = fleet.candidates(request).groups.get(fleet.group_of(number, request), ())
     if len(members) < each:
         return f"its group has too few hosts: {each} are needed"
-    free = sum(rooms.takes(number, request.shape) for number in members)
+    free = len(rooms.fitting(members, request.shape))
     return "" if free >= each else f"of its group only {free} of the {each} needed are free"
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from iris import names
-from iris.constraints import Constraint
+from iris.constraints import Constraint, Operator
 from iris.jobs import Band, JobSpec
 from iris.resources import Resources
 from iris.units import GIB
@@ -78,6 +78,19 @@ class Request(BaseModel):
     @property
     def weight(self) -> int:
         return weight(self.resources, self.tasks)
+
+    @property
+    def group_size(self) -> int:
+        """How many hosts each group has to give."""
+        return self.tasks // self.groups
+
+    @property
+    def required(self) -> list[Constraint]:
+        """What a host must meet: what the gang demands, and that the host belongs to a group if groups are wanted."""
+        required = [constraint for constraint in self.constraints if not constraint.preferred]
+        if self.group_by is not None:
+            required.append(Constraint(key=self.group_by, op=Operator.EXISTS))
+        return required
 
 
 def request_for(

@@ -27,7 +27,7 @@ from iris.jobs import Band
 from iris.placement import place
 from iris.preemption import Eviction, evictions
 from iris.refusals import Refusal, RefusalCode, Situation, in_line, infeasible, reason, refuse
-from iris.waiting import Owed, Waiting, owed_a_turn
+from iris.waiting import Waiting, owed_a_turn
 
 #: How many forgotten keys, changed requests, ended incarnations, and closed hosts that are gone, are remembered. A message is
 #: late by seconds; a scheduler forgets fewer than a hundred keys a second.
@@ -92,8 +92,8 @@ class Ledger:
         self._freed = False
         #: The shapes for which nobody could be evicted, since all that wait were looked at.
         self._fruitless: set[Shape] = set()
-        #: Who was owed a turn when it ended.
-        self._owed: Owed = {}
+        #: When the last pass was: who is owed a turn is asked as of then.
+        self._passed_at: datetime | None = None
 
     def state(self) -> LedgerState:
         return LedgerState(
@@ -274,7 +274,7 @@ class Ledger:
         fleet = self.fleet
         done = place(fleet, live, self.waiting, now, self.rules, most, self.evicting, self._passed_over, kept)
         self._kept = done.rooms.kept
-        self._owed = owed_a_turn([*self.live.values(), *done.placed], self.waiting, now - self.rules.owed_after)
+        self._passed_at = now
         for placement in done.placed:
             self.waiting.remove(placement.key)
             self._seat(placement)
@@ -355,7 +355,9 @@ class Ledger:
         return Refusal(code=RefusalCode.UNKNOWN, message=text)
 
     def _situation(self) -> Situation:
-        return Situation.of(self.fleet, self.live.values(), self._kept, self.evicting, self.paused, self._owed)
+        live, at = self.live.values(), self._passed_at
+        owed = owed_a_turn(live, self.waiting, at - self.rules.owed_after) if at else {}
+        return Situation.of(self.fleet, live, self._kept, self.evicting, self.paused, owed)
 
     def _seat(self, placement: Placement) -> None:
         self.live[placement.key] = placement

@@ -142,7 +142,7 @@ class _Ports:
 
 def _placement(request: Request, fleet: Fleet, numbers: list[int], ports: _Ports, now: datetime) -> Placement:
     hosts = [fleet.hosts[number] for number in numbers]
-    each = request.tasks // request.groups
+    each = request.group_size
     coordinator = ""
     if request.tasks > 1:
         address = hosts[0].address or hosts[0].id

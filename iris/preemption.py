@@ -150,14 +150,14 @@ def _victims(soon: Rooms, request: Request, by_host: Mapping[int, list[_Victim]]
         hosts = (number for number in by_host if number in candidates.members)
         options = [option for number in hosts if (option := _on_host(soon, number, request.shape, by_host)) is not None]
         return min(options, key=_cost, default=[])
-    each = request.tasks // request.groups
+    each = request.group_size
     groups = []
     for name, members in candidates.groups.items():
         if any(number in by_host for number in members):
             freed = [option for number in members if (option := _on_host(soon, number, request.shape, by_host)) is not None]
             if len(freed) >= each:
                 groups.append((name, _together(sorted(freed, key=_cost)[:each])))
-        elif sum(soon.takes(number, request.shape) for number in members) >= each:
+        elif len(soon.fitting(members, request.shape)) >= each:
             groups.append((name, []))
     if len(groups) < request.groups:
         return []

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.constraints import TPU_NAME, Constraint, Operator
+from iris.constraints import TPU_NAME
 from iris.fleet import Fleet
 from iris.gangs import Placement, Request, Shape
 from iris.jobs import Band
@@ -213,9 +213,7 @@ def _too_big(fleet: Fleet, request: Request, of_kind: list[int]) -> Refusal:
 
 
 def _constraints(fleet: Fleet, request: Request, large: list[int]) -> Refusal:
-    required = [each for each in request.constraints if not each.preferred]
-    if request.group_by is not None:
-        required.append(Constraint(key=request.group_by, op=Operator.EXISTS))
+    required = request.required
     excluded = {str(each): sum(not each.holds(fleet.facts(n)) for n in large) for each in required}
     excluded = dict(sorted(excluded.items(), key=lambda entry: -entry[1]))
     worst = max(required, key=lambda each: excluded[str(each)])
@@ -232,7 +230,7 @@ def _constraints(fleet: Fleet, request: Request, large: list[int]) -> Refusal:
 
 
 def _no_group(fleet: Fleet, request: Request, could: list[int]) -> Refusal | None:
-    each = request.tasks // request.groups
+    each = request.group_size
     sizes = sorted((len(members) for members in fleet.grouped(request, could).values()), reverse=True)
     enough = sum(size >= each for size in sizes)
     if enough >= request.groups:
@@ -272,9 +270,9 @@ def _busy(fleet: Fleet, rooms: Rooms, request: Request, candidates: list[int]) -
         freest = min(candidates, key=lambda n: shortfall(rooms.free[n], amounts))
         refusal = _short(RefusalCode.BUSY, request, rooms.free[freest], candidates, "the best of {} has {} free")
         return refusal.model_copy(update={"remedy": "it starts when others end, or when a host joins"})
-    each = request.tasks // request.groups
+    each = request.group_size
     groups = fleet.candidates(request).groups
-    free = sorted((sum(rooms.takes(n, request.shape) for n in members) for members in groups.values()), reverse=True)
+    free = sorted((len(rooms.fitting(members, request.shape)) for members in groups.values()), reverse=True)
     there = _groups(len(groups), request)
     if request.groups == 1:
         wanted = f"{each} free host{'' if each == 1 else 's'}"

@@ -66,6 +66,11 @@ class Resources(BaseModel):
         """The numbers in the order of `AMOUNTS`, for whoever compares many. Worked out once; `model_copy` takes them along."""
         return (self.device_count, self.cpu_millis, self.memory_bytes, self.disk_bytes)
 
+    @property
+    def kind(self) -> tuple[str, str] | None:
+        """Kind and variant of the device, for whoever sorts things that are alike; None without one."""
+        return (self.device.kind, self.device.variant) if self.device else None
+
     def amounts(self) -> dict[str, int]:
         """The numbers under their names, in the order in which shortfalls are reported."""
         return dict(zip(AMOUNTS, self.vector, strict=True))

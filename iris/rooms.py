@@ -12,7 +12,7 @@ Where a gang goes:
 import heapq
 from collections.abc import Iterable, Sequence
 
-from iris.fleet import Candidates, Fleet
+from iris.fleet import Candidates, Fleet, covers
 from iris.gangs import Placement, Request, Shape
 
 _Rank = tuple[int, int, float, int]
@@ -65,11 +65,7 @@ class Rooms:
         """As if the placement were gone: for looking ahead."""
         devices, cpu, memory, disk = placement.resources.vector
         for number in seats_of(self.fleet, placement):
-            free = self.free[number]
-            free[0] += devices
-            free[1] += cpu
-            free[2] += memory
-            free[3] += disk
+            self._take(number, (-devices, -cpu, -memory, -disk))
         self._singles.clear()
         self._groups.clear()
 
@@ -88,7 +84,7 @@ class Rooms:
             distances = [(shortfall(free[n], shape.amounts), n) for n in candidates.hosts if n not in self.kept]
             chosen = [min(distances)[1]] if distances else []
         else:
-            each = request.tasks // request.groups
+            each = request.group_size
             groups = []
             for name, members in candidates.groups.items():
                 distances = [(shortfall(free[n], shape.amounts), n) for n in members if n not in self.kept]
@@ -108,22 +104,13 @@ class Rooms:
 
     def takes(self, number: int, shape: Shape) -> bool:
         """Whether one task of the shape fits on the host now."""
-        devices, cpu, memory, disk = shape.amounts
-        free = self.free[number]
-        # Written out: a pass asks this a hundred thousand times. A shortage is no matter to who needs nothing of it.
-        return (
-            (free[0] >= devices or not devices)
-            and (free[1] >= cpu or not cpu)
-            and (free[2] >= memory or not memory)
-            and (free[3] >= disk or not disk)
-            and (not self.kept or self.kept.get(number, shape) == shape)
-        )
+        return covers(self.free[number], shape.amounts) and self.kept.get(number, shape) == shape
 
     def fitting(self, numbers: Iterable[int], shape: Shape) -> list[int]:
         """Those of the hosts on which one task of the shape fits now."""
         devices, cpu, memory, disk = shape.amounts
         found = []
-        for number in numbers:  # `takes`, written out once more: of most hosts on a full cluster the first question is the last
+        for number in numbers:  # `covers`, written out: a pass asks this a hundred thousand times, mostly in vain
             free = self.free[number]
             if (
                 (free[0] >= devices or not devices)
@@ -177,7 +164,7 @@ class Rooms:
 
     def _find_groups(self, request: Request) -> list[int] | None:
         shape = request.shape
-        each = request.tasks // request.groups
+        each = request.group_size
         candidates = self.fleet.candidates(request)
         heap = self._groups.get(shape)
         if heap is None:
@@ -187,7 +174,7 @@ class Rooms:
         else:
             # Losing hosts makes a group a better fit, as long as it has enough: those that lost some are ranked anew.
             lost = {n for n in self._changed[self._followed[shape] :] if n in candidates.members}
-            for name in sorted({str(self.fleet.facts(n)[request.group_by or ""]) for n in lost} & candidates.groups.keys()):
+            for name in sorted({self.fleet.group_of(n, request) for n in lost} & candidates.groups.keys()):
                 if entry := self._group_rank(name, shape, candidates, each):
                     heapq.heappush(heap, entry)
         self._followed[shape] = len(self._changed)

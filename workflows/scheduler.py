@@ -8,8 +8,9 @@ wedges the workflow on which everything waits.
 """
 
 import asyncio
-from collections.abc import Container, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
@@ -38,6 +39,7 @@ from iris.workflows.messages import (
     Demands,
     EvictionNotices,
     HostLost,
+    Keys,
     Message,
     Notices,
     Open,
@@ -63,6 +65,8 @@ MAX_NOTICES = 500
 _NOW = timedelta(0)
 #: Between two passes of which the first had to stop: a workflow task's end.
 BREATH = timedelta(milliseconds=1)
+News = TypeVar("News", Notices, EvictionNotices)
+Notice = TypeVar("Notice", Placement, Eviction)
 GATHERING = Refusal(code=RefusalCode.QUEUED, message="the scheduler was started anew and asks everybody what they have and hold")
 
 
@@ -243,18 +247,32 @@ class SchedulerWorkflow:
         self._describe()
 
     async def _tell(self) -> None:
-        """Signal the owners of what was placed while they waited; whoever is gone has no use for it."""
-        notices = list(self._notices.values())[:MAX_NOTICES]
-        gone = await workflow.execute_activity_method(
-            Couriers.tell_placed,
-            Notices(placements=tuple(notices)),
+        """Signal the owners of what was placed while they waited."""
+        notices = tuple(self._notices.values())[:MAX_NOTICES]
+        gone = await self._tell_owners(Couriers.tell_placed, Notices(placements=notices), f"{len(notices)} placed")
+        self._were_told(self._notices, notices, gone)
+
+    async def _evict(self) -> None:
+        """Signal the owners of what has to make room."""
+        evictions = tuple(self._evictions.values())[:MAX_NOTICES]
+        gone = await self._tell_owners(Couriers.tell_evicted, EvictionNotices(evictions=evictions), f"{len(evictions)} evicted")
+        self._were_told(self._evictions, evictions, gone)
+
+    async def _tell_owners(self, tell: Callable[[Couriers, News], Awaitable[Keys]], news: News, summary: str) -> Keys:
+        """The keys whose owners are gone."""
+        return await workflow.execute_activity_method(
+            tell,
+            news,
             task_queue=names.control_queue(self._cluster),
             start_to_close_timeout=policies.TELL,
             retry_policy=policies.UNTIL_DONE,
-            summary=f"{len(notices)} placed",
+            summary=summary,
         )
-        for notice in notices:
-            self._notices.pop(notice.key, None)
+
+    def _were_told(self, waiting: dict[str, Notice], told: Sequence[Notice], gone: Keys) -> None:
+        """They need not be told again; whoever is gone has no use for it, and holds nothing."""
+        for each in told:
+            waiting.pop(each.key, None)
         self._forget(gone.keys)
 
     async def _call_roll(self) -> None:
@@ -285,21 +303,6 @@ class SchedulerWorkflow:
             if not roll.token:
                 return found
             page = page.model_copy(update={"token": roll.token})
-
-    async def _evict(self) -> None:
-        """Signal the owners of what has to make room."""
-        evictions = list(self._evictions.values())[:MAX_NOTICES]
-        gone = await workflow.execute_activity_method(
-            Couriers.tell_evicted,
-            EvictionNotices(evictions=tuple(evictions)),
-            task_queue=names.control_queue(self._cluster),
-            start_to_close_timeout=policies.TELL,
-            retry_policy=policies.UNTIL_DONE,
-            summary=f"{len(evictions)} evicted",
-        )
-        for eviction in evictions:
-            self._evictions.pop(eviction.key, None)
-        self._forget(gone.keys)
 
     async def _check_jobs(self) -> None:
         """Free what ended workflows still hold, and tell those who wait when the reason has changed.
