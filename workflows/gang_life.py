@@ -229,6 +229,7 @@ class GangLife:
             before = ""
             if answer.refusal is not None and answer.refusal.code is RefusalCode.UNKNOWN:
                 # The book was lost, and this gang is not in the new one yet.
+                request = self._asked = request.model_copy(update={"band": self._band})
                 answer = await exchange(self.gang.cluster, Ask(request=request))
                 self._amended = self._amended or self.gang.wishes.hold is not None
         return answer.placement

@@ -5,10 +5,11 @@ from datetime import timedelta
 
 import pytest
 
+from iris.jobs import Band
 from iris.states import JobState, TaskState
 from iris.worker_agents.control_plane import ControlPlaneOptions, start_planners
 from iris.workflows import policies
-from iris.workflows.messages import SchedulerStart
+from iris.workflows.messages import Demands, SchedulerStart
 from tests.builders import some
 from tests.harness import Cluster, Held, dev_server_cluster
 
@@ -89,3 +90,17 @@ async def test_a_scheduler_of_another_version_is_replaced_by_one_that_calls_the_
     run = (await cluster.scheduler.describe()).run_id
     await start_planners(cluster.client, options)
     assert (await cluster.scheduler.describe()).run_id == run, "its own version is left alone"
+
+
+async def test_a_wish_that_meets_a_book_without_the_gang_is_in_it_afterwards(cluster: Cluster) -> None:
+    """The gang learns from the answer that it is not known, and asks again: in the band that its user wants now."""
+    job = await cluster.submit("waiting", resources=some(cpu=64))
+    await cluster.waits(job)
+    await cluster.scheduler.terminate("by mistake")
+    await cluster.start_scheduler(SchedulerStart(cluster=cluster.name))
+
+    await cluster.users.set_priority(job, Band.PRODUCTION)
+
+    await cluster.until(lambda: _counts(cluster, running=0, waiting=1))
+    (demand,) = (await cluster.scheduler.query("demand", result_type=Demands)).demands
+    assert demand.example.band is Band.PRODUCTION
