@@ -54,6 +54,16 @@ def attempt_key(attempt: str, run_id: str) -> str:
     return f"{attempt}/{short_run(run_id)}"
 
 
+def slice_id(prefix: str, group: str, token: str) -> str:
+    """A slice's id: its machines' name, too. Clouds want lower case, digits and dashes."""
+    return "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in (prefix, group, token))
+
+
+def host_of_slice(slice_id: str, worker: int, hosts: int) -> str:
+    """The host of a slice with this worker id; the only one of a slice has the slice's name."""
+    return slice_id if hosts == 1 else f"{slice_id}-w-{worker}"
+
+
 # -- Temporal ------------------------------------------------------------------------------------------------------------------
 
 

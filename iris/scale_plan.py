@@ -1,0 +1,191 @@
+"""What the autoscaler knows, decides and remembers, as values: the plan itself is made in `iris.scaling`."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.gangs import Request
+from iris.machines import SliceFault
+from iris.slices import SliceState
+
+
+class SliceFacts(BaseModel):
+    """One slice, as the autoscaler knows it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    group: str
+    zone: str
+    state: SliceState
+    requested_at: datetime
+    #: When it took work for the first time; None: it has not yet.
+    ready_at: datetime | None = None
+    #: When it came into its state, and why.
+    changed_at: datetime
+    reason: str = ""
+    #: Why it could not be made or was lost; None: neither.
+    fault: SliceFault | None = None
+
+
+class Demand(BaseModel):
+    """How many gangs of one shape wait."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    #: One of them.
+    example: Request
+
+
+class Wanted(BaseModel):
+    """What the scheduler could not place, and which slices have nothing to do."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Those served first come first.
+    demands: tuple[Demand, ...] = ()
+    #: Slices on whose hosts nothing runs, and since when.
+    idle: dict[str, datetime] = Field(default_factory=dict)
+    #: Slices that cannot do their work any more, and why: one of their hosts is quarantined.
+    broken: dict[str, str] = Field(default_factory=dict)
+    #: When this was asked: a slice that became ready later may be what they wait for.
+    as_of: datetime
+
+
+class Create(BaseModel):
+    """Ask for a slice of this group in this zone."""
+
+    model_config = ConfigDict(frozen=True)
+
+    group: str
+    zone: str
+    reason: str
+
+
+class Drain(BaseModel):
+    """Give a slice back."""
+
+    model_config = ConfigDict(frozen=True)
+
+    slice_id: str
+    reason: str
+    #: Only if it has been idle since then at least, says the scheduler when it is asked; else it is left as it was.
+    idle_since: datetime | None = None
+    #: What runs on it then is stopped. None: it may run as long as it likes. Without meaning when `idle_since` is given.
+    deadline: datetime | None = None
+
+
+class Availability(StrEnum):
+    """Whether slices can be asked of a group; the first that holds."""
+
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"  # the platform said so; demand goes to the next group
+    BACKOFF = "BACKOFF"  # slices failed, or every zone is out of stock; demand goes to the next group
+    REQUESTING = "REQUESTING"  # the platform has not answered the last request yet; demand waits
+    COOLDOWN = "COOLDOWN"  # it has just grown; demand waits
+    AT_MAX = "AT_MAX"  # it may not have more; demand goes to the next group
+    AVAILABLE = "AVAILABLE"
+
+
+class Verdict(BaseModel):
+    """One group after an evaluation: what it has, what is wanted of it, and why nothing more is done."""
+
+    model_config = ConfigDict(frozen=True)
+
+    group: str
+    availability: Availability
+    #: In words, with names and numbers.
+    why: str
+    #: When it may be different; None: that depends on others.
+    until: datetime | None = None
+    #: Slices by state.
+    counts: dict[SliceState, int] = Field(default_factory=dict)
+    #: Slices that the waiting gangs want of it, those on their way included.
+    demand: int = 0
+    #: How many it should have: what is used, wanted and in reserve, within its limits.
+    target: int = 0
+
+
+class Outlook(BaseModel):
+    """What a waiting gang may hope for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Of one of them: its shape stands for all that are alike.
+    example: Request
+    #: "slice X of scale group G is on its way", or why there is none.
+    message: str
+    #: Since when that is so, if it is a slice that was asked for.
+    since: datetime | None = None
+    #: Whether some group could ever serve it.
+    possible: bool = True
+
+
+class Action(BaseModel):
+    """Something that the autoscaler did, or that befell a slice; the last hundred are kept."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: datetime
+    group: str
+    #: "scale_up", "scale_down", "failed", "quota_exceeded", "stock_out", "adopted", …
+    what: str
+    slice_id: str = ""
+    reason: str = ""
+
+
+class StockedOut(BaseModel):
+    """A zone that had none of a kind of machine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    zone: str
+    #: `SliceType`, variant or machine type, and tier: groups that want the same share the news.
+    kind: str
+    until: datetime
+    #: Times in a row.
+    times: int = 1
+
+
+class GroupMemory(BaseModel):
+    """What has befallen a group lately."""
+
+    model_config = ConfigDict(frozen=True)
+
+    quota_until: datetime | None = None
+    quota_reason: str = ""
+    failures: int = 0
+    backoff_until: datetime | None = None
+    backoff_reason: str = ""
+    cooldown_until: datetime | None = None
+    #: When slices of it were last asked for and given back, within the last minute: for the rates.
+    scale_ups: tuple[datetime, ...] = ()
+    scale_downs: tuple[datetime, ...] = ()
+    #: Ends of slices that had been ready, and whether they had lived long enough; within the window.
+    lives: tuple[tuple[datetime, bool], ...] = ()
+
+
+class Memory(BaseModel):
+    """Everything that the autoscaler remembers from one evaluation to the next, beside the slices themselves."""
+
+    model_config = ConfigDict(frozen=True)
+
+    groups: dict[str, GroupMemory] = Field(default_factory=dict)
+    stocked_out: tuple[StockedOut, ...] = ()
+    actions: tuple[Action, ...] = ()
+
+
+class ScalePlan(BaseModel):
+    """What to do now, and why the rest is left."""
+
+    model_config = ConfigDict(frozen=True)
+
+    creates: tuple[Create, ...] = ()
+    drains: tuple[Drain, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    outlooks: tuple[Outlook, ...] = ()
+    #: What to remember: the rates and cooldowns of what is done now are in it.
+    memory: Memory = Memory()
+    #: When to look again if nothing happens before; None: never.
+    next_at: datetime | None = None
