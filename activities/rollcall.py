@@ -13,8 +13,11 @@ from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedErro
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
+from iris.activities.fleet import made_slices
 from iris.roll import Claim, Roll, RollPage
 from iris.slices import SliceState, SliceStatus
+from iris.workflows.fleet_messages import SliceList
+from iris.workflows.messages import ClusterRef
 
 #: So often a workflow that does not answer in time is asked again; then it counts as wedged.
 PATIENT_ATTEMPTS = 3
@@ -25,6 +28,10 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 32
 #: Workflows asked in one activity: its result stays below the 2 MiB of a payload.
 PAGE = 1_000
+
+
+#: In these a slice's hosts are the scheduler's.
+TAKING = (SliceState.READY, SliceState.DRAINING)
 
 
 class RollCall:
@@ -53,12 +60,26 @@ class RollCall:
                 return await self._ask(execution, "claim", Claim)
 
         answers = await asyncio.gather(*(ask(execution) for execution in listed.current_page or ()))
-        slices = [answer for answer in answers if isinstance(answer, SliceStatus) and answer.state is SliceState.READY]
+        slices = [answer for answer in answers if isinstance(answer, SliceStatus) and answer.state in TAKING]
         return Roll(
             hosts=tuple(host for status in slices for host in status.hosts),
             claims=tuple(answer for answer in answers if isinstance(answer, Claim)),
             token=(listed.next_page_token or b"").hex(),
         )
+
+    @activity.defn
+    async def list_slices(self, ref: ClusterRef) -> SliceList:
+        """Where the slices are that were made and have a workflow, as they say themselves."""
+        at_once = asyncio.Semaphore(AT_ONCE)
+
+        async def ask(execution: WorkflowExecution) -> SliceStatus | None:
+            async with at_once:
+                activity.heartbeat()
+                return await self._ask(execution, "status", SliceStatus)
+
+        running = [execution async for execution in self._client.list_workflows(made_slices(ref.cluster), page_size=PAGE)]
+        answers = await asyncio.gather(*(ask(execution) for execution in running))
+        return SliceList(slices=tuple(each.facts for each in answers if each is not None and each.facts is not None))
 
     async def _ask(self, execution: WorkflowExecution, query: str, result: type[T]) -> T | None:
         """Its answer; None from one that has just ended, or that cannot answer at all: a wedged workflow must not hold up all."""

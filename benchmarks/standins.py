@@ -22,7 +22,8 @@ from iris.slices import SliceState
 from iris.states import TaskState
 from iris.worker_agents.probe import describe_host
 from iris.workflows.attributes import keywords
-from iris.workflows.messages import HostReady, RunTask, SliceInput
+from iris.workflows.fleet_messages import HostReady, SliceInput
+from iris.workflows.messages import RunTask
 from iris.workflows.slice import SliceWorkflow
 
 #: Hosts that report through one connection.

@@ -14,6 +14,8 @@ from iris.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.gangs import EPOCH, MICROSECOND, Names, Placement, Request, Seat
 from iris.hosts import Closure, Host
 from iris.placement import Rules
+from iris.scale_groups import ScaleGroup
+from iris.scale_plan import Outlook
 
 Table = dict[str, Any]
 
@@ -42,6 +44,11 @@ class LedgerState(BaseModel):
     #: The placements that have been told to go.
     evicting: list[str] = Field(default_factory=list)
     rules: Rules = Rules()
+    #: When something last ran on each slice.
+    used_at: dict[str, datetime] = Field(default_factory=dict)
+    #: The kinds of slice that can be made, and what those who wait may hope for.
+    groups: list[ScaleGroup] = Field(default_factory=list)
+    outlooks: list[Outlook] = Field(default_factory=list)
 
 
 class _Shared:

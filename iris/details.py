@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from iris.hosts import Host
 from iris.jobs import JobSpec, JobStatus, TaskStatus
+from iris.scale_plan import Action, Verdict
 from iris.slices import SliceStatus
 
 #: A job's details name this many tasks one by one; the others are counted.
@@ -44,10 +45,38 @@ def task_row(task: TaskStatus) -> str:
 
 
 def slice_details(status: SliceStatus) -> str:
-    """The state of a slice and its hosts."""
+    """The state of a slice, its hosts, and how it came to that."""
     lines = [f"**{status.state}** {status.reason}".strip(), ""]
+    if status.facts is not None:
+        lines += [f"A slice of scale group `{status.facts.group}` in {status.facts.zone}, of {status.size} host(s).", ""]
     lines += host_rows(status.hosts)
+    if status.steps:
+        lines += ["", "| when | state | why |", "|---|---|---|"]
+        lines += [f"| {step.at:%Y-%m-%d %H:%M:%S} | {step.state} | {step.reason} |" for step in status.steps]
     return "\n".join(lines)
+
+
+def autoscaler_details(groups: Sequence[Verdict], actions: Sequence[Action], notes: Sequence[str]) -> str:
+    """What each scale group has, what is wanted of it and why nothing more is done; then what was done last."""
+    lines = list(notes) or ["Watches the hosts."]
+    if groups:
+        lines += ["", "| scale group | | slices | wanted | target | why |", "|---|---|---|---|---|---|"]
+        lines += [
+            f"| {each.group} | {each.availability} | {counts(each)} | {each.demand} | {each.target} | {each.why} |"
+            for each in groups[:SHOWN]
+        ]
+    if actions:
+        lines += ["", "| when | scale group | what | slice | why |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {each.at:%Y-%m-%d %H:%M:%S} | {each.group} | {each.what} | {each.slice_id} | {each.reason} |"
+            for each in reversed(actions[-SHOWN:])
+        ]
+    return "\n".join(lines)
+
+
+def counts(verdict: Verdict) -> str:
+    """`2 READY, 1 PROVISIONING`"""
+    return ", ".join(f"{count} {state}" for state, count in verdict.counts.items() if count) or "none"
 
 
 def host_rows(hosts: Sequence[Host]) -> list[str]:

@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict
 from iris.constraints import SCALE_GROUP
 from iris.fleet import Fleet, covers
 from iris.gangs import Placement, Request, Shape
-from iris.refusals import Refusal, infeasible
+from iris.potential import Potential
+from iris.refusals import Refusal
 from iris.resources import AMOUNTS, format_amount
 from iris.rooms import Rooms
 
@@ -51,6 +52,7 @@ def forecast(
     hosts: tuple[str, ...],
     refusal: Refusal | None,
     kept: Mapping[int, Shape],
+    potential: Potential | None = None,
 ) -> Forecast:
     """The forecast of a request of which a pass has decided this: the hosts it gets, or the refusal."""
     rooms = Rooms(fleet, live)
@@ -60,11 +62,18 @@ def forecast(
         why = _why_not(fleet, rooms, number, request)
         group = str(host.attributes.get(SCALE_GROUP, ""))
         counted.setdefault((group, not why, why or "fits now"), []).append(host.id)
-    verdicts = (
+    verdicts = [
         Fit(group=group, fits=fits, why=why, hosts=len(ids), named=tuple(sorted(ids)[:NAMED]))
         for (group, fits, why), ids in sorted(counted.items(), key=lambda entry: (not entry[0][1], entry[0]))
-    )
-    return Forecast(hosts=hosts, refusal=refusal, never=infeasible(fleet, request), verdicts=tuple(verdicts))
+    ]
+    potential = potential or Potential()
+    there = {verdict.group for verdict in verdicts}
+    could = potential.could_make(request)
+    to_be_made = {**dict.fromkeys(could, "has no slice yet; one can be made"), **potential.cannot_make(request)}
+    verdicts += [
+        Fit(group=group, fits=False, why=why, hosts=0, named=()) for group, why in to_be_made.items() if group not in there
+    ]
+    return Forecast(hosts=hosts, refusal=refusal, never=potential.infeasible(fleet, request), verdicts=tuple(verdicts))
 
 
 def _why_not(fleet: Fleet, rooms: Rooms, number: int, request: Request) -> str:

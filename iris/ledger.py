@@ -15,18 +15,22 @@ Every entry may come twice, late, or out of order, because messages are delivere
 import copy
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from iris import compact
 from iris.compact import LedgerState
+from iris.constraints import SCALE_GROUP
 from iris.fleet import Fleet
 from iris.forecast import Forecast, forecast
 from iris.gangs import Placement, Request, Shape
 from iris.hosts import ClosedBy, Closure, Host
+from iris.inquiry import Inquiry
 from iris.jobs import Band
 from iris.placement import place
+from iris.potential import Potential
 from iris.preemption import Eviction, evictions
-from iris.refusals import Refusal, RefusalCode, Situation, in_line, infeasible, reason, refuse
+from iris.refusals import Refusal, Situation
 from iris.waiting import Waiting, owed_a_turn
 
 #: How many forgotten keys, changed requests, ended incarnations, and closed hosts that are gone, are remembered. A message is
@@ -36,11 +40,7 @@ REMEMBERED = 2_000
 STRIKES = 3
 #: When victims are looked for again, if not all that wait could be looked at.
 LOOK_ON = timedelta(seconds=1)
-#: Shapes whose reason is worked out for one answer; the users of the others ask again if they want to know.
-MOST_REASONS = 50
 
-
-_MANY = Refusal(code=RefusalCode.QUEUED, message="many have asked at once; iris explain tells why this one waits")
 _Entry = TypeVar("_Entry", bound=Hashable)
 _Value = TypeVar("_Value")
 
@@ -94,6 +94,11 @@ class Ledger:
         self._fruitless: set[Shape] = set()
         #: When the last pass was: who is owed a turn is asked as of then.
         self._passed_at: datetime | None = None
+        #: When something last ran on each slice, and the slices that something has left since the last pass.
+        self._used_at = dict(state.used_at)
+        self._left: set[str] = set()
+        #: What the autoscaler can make, and means to.
+        self.potential = Potential(state.groups, state.outlooks)
 
     def state(self) -> LedgerState:
         return LedgerState(
@@ -112,6 +117,9 @@ class Ledger:
             paused_groups=self.paused_groups,
             evicting=list(self.evicting),
             rules=self.rules,
+            used_at=self._used_at,
+            groups=list(self.potential.groups),
+            outlooks=list(self.potential.outlooks),
         )
 
     @property
@@ -222,8 +230,37 @@ class Ledger:
             host = self.hosts.get(host_id)
             if host is not None and host.incarnation == incarnation:
                 del self.hosts[host_id]
+                self._used_at.pop(host.slice_id, None)
                 self._fleet = None
         self._drop_orphans(host_id for host_id, _ in lives)
+
+    def retire(self, lives: Iterable[tuple[str, str]], idle_since: datetime | None = None) -> str:
+        """A slice wants to go: its hosts are taken out if nothing runs there; else what does.
+
+        Args:
+            idle_since: only if nothing has run there since then.
+        """
+        lives = list(lives)
+        for host_id, _ in lives:
+            if running := sorted(self.live[key].task for key in self._seated.get(host_id, ())):
+                return f"host {host_id} runs {', '.join(running[:3])}{' …' if len(running) > 3 else ''}"
+            host = self.hosts.get(host_id)
+            if (
+                host is not None
+                and idle_since is not None
+                and (used := self._used_at.get(host.slice_id, idle_since)) > idle_since
+            ):
+                return f"something ran on it until {used:%H:%M:%S} UTC"
+        self.slice_down(lives)
+        for host_id, _ in lives:
+            self.closed.pop(host_id, None)  # such a host does not come back
+        return ""
+
+    def idle(self) -> dict[str, datetime | None]:
+        """The slices of scale groups on which nothing runs, and since when; None: nothing ever has."""
+        busy = {seat.slice_id for placement in self.live.values() for seat in placement.seats}
+        made = {host.slice_id for host in self.hosts.values() if SCALE_GROUP in host.attributes}
+        return {slice_id: self._used_at.get(slice_id) for slice_id in sorted(made - busy)}
 
     # What operators say.
 
@@ -267,6 +304,8 @@ class Ledger:
 
     def settle(self, now: datetime, most: int | None = None) -> Settled:
         """One pass: whoever fits, but at most so many, is moved from the queue to their hosts; then who has to make room."""
+        self._used_at.update(dict.fromkeys(self._left, now))
+        self._left.clear()
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._kept = {}
             return Settled([], [], stopped=False, again_at=None)
@@ -291,47 +330,17 @@ class Ledger:
 
     def explain(self, key: str) -> Refusal:
         """Why the request with this key has no hosts."""
-        request = self.waiting.get(key)
-        return self._not_waiting(key) if request is None else refuse(self._situation(), self.waiting, request)
+        return self.inquiry.explain(key)
 
     def explain_all(self, keys: Iterable[str]) -> list[Refusal]:
-        """The same for several. Of a user's requests that wait for the same, `ahead` is exact for the oldest of these keys, and
-        the least that it can be for the others: to work it out for each would take too long."""
-        keys = list(keys)
-        asked = [request for key in dict.fromkeys(keys) if (request := self.waiting.get(key)) is not None]
-        answers: dict[str, Refusal] = {}
-        if asked:
-            situation = self._situation()
-            reasons: dict[tuple[Shape, Band], Refusal] = {}
-            lines: dict[tuple[Shape, Band, str], list[Request]] = {}
-            for request in sorted(asked, key=lambda each: (each.submitted_at, each.key)):
-                lines.setdefault((request.shape, request.band, request.user), []).append(request)
-            for (shape, band, _), line in lines.items():
-                if len(reasons) == MOST_REASONS and (shape, band) not in reasons:
-                    answers.update((request.key, _MANY) for request in line)
-                    continue
-                if (shape, band) not in reasons:
-                    reasons[shape, band] = reason(situation, line[0])
-                ahead = self.waiting.ahead(line[0], situation.use[band])
-                for place, request in enumerate(line):
-                    answers[request.key] = in_line(reasons[shape, band], request, ahead + place, exactly=place == 0)
-        return [answers[key] if key in answers else self._not_waiting(key) for key in keys]
-
-    def reasons(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:
-        """Why those wait who want this."""
-        situation = self._situation()
-        firsts = {shape: request for shape in shapes if (request := self.waiting.first(shape)) is not None}
-        return {shape: reason(situation, request) for shape, request in firsts.items()}
-
-    def never(self, request: Request) -> Refusal | None:
-        """Why no host there is could ever serve the request; None when some could."""
-        return infeasible(self.fleet, request)
+        """The same for several."""
+        return self.inquiry.explain_all(keys)
 
     def forecast(self, request: Request, now: datetime) -> Forecast:
         """What would become of the request if it were asked now. Nothing is changed."""
         trial = copy.copy(self)  # which shares what asking and a pass do not change
         trial.live, trial.waiting, trial.evicting = dict(self.live), self.waiting.copy(), dict(self.evicting)
-        trial._seated = {}
+        trial._seated, trial._used_at, trial._left = {}, {}, set()
         trial.ask(request)
         trial.settle(now)
         placement = trial.live.get(request.key)
@@ -342,22 +351,20 @@ class Ledger:
             hosts=tuple(seat.host_id for seat in placement.seats) if placement else (),
             refusal=None if placement else trial.explain(request.key),
             kept=self._kept,
+            potential=self.potential,
         )
+
+    @property
+    def inquiry(self) -> Inquiry:
+        """For whoever has questions: the book as it is now."""
+        at = self._passed_at
+        owed = owed_a_turn(self.live.values(), self.waiting, at - self.rules.owed_after) if at else {}
+        situation = partial(Situation.of, self.fleet, self.live.values(), self._kept, self.evicting, self.paused, owed)
+        return Inquiry(self.waiting, self.held, self.live, situation, self.potential)
 
     def demand(self) -> Mapping[Shape, int]:
         """How many gangs wait for what; those that are held want nothing."""
         return self.waiting.demand()
-
-    def _not_waiting(self, key: str) -> Refusal:
-        if key in self.held:
-            return Refusal(code=RefusalCode.HELD, message="its user holds it", remedy="its user lets it go: iris release")
-        text = "it has a host" if key in self.live else "the scheduler does not know of it yet, or no longer"
-        return Refusal(code=RefusalCode.UNKNOWN, message=text)
-
-    def _situation(self) -> Situation:
-        live, at = self.live.values(), self._passed_at
-        owed = owed_a_turn(live, self.waiting, at - self.rules.owed_after) if at else {}
-        return Situation.of(self.fleet, live, self._kept, self.evicting, self.paused, owed)
 
     def _seat(self, placement: Placement) -> None:
         self.live[placement.key] = placement
@@ -369,6 +376,7 @@ class Ledger:
         self._freed = True
         for seat in placement.seats if placement is not None else ():
             self._seated.get(seat.host_id, set()).discard(key)
+            self._left.add(seat.slice_id)
         return placement
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:

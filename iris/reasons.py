@@ -34,7 +34,7 @@ def news(ledger: Ledger, told: Mapping[str, str]) -> tuple[list[News], dict[str,
     # New ones first, then those not looked at for longest: the book of what was told is kept in that order.
     order = [*(text for text in shapes if text not in told), *told][:MAX_SHAPES]
     changed: list[News] = []
-    for shape, refusal in ledger.reasons(shapes[text] for text in order).items():
+    for shape, refusal in ledger.inquiry.reasons(shapes[text] for text in order).items():
         code = RefusalCode.BUSY if refusal.code in _AS_BUSY else refusal.code
         if told.pop(str(shape), None) != code:
             changed.append(News(str(shape), refusal, ledger.waiting.of_shape(shape, MAX_TOLD)))

@@ -7,6 +7,7 @@ kind, large enough, meeting the constraints, open, in a large enough group; is t
 import difflib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ class RefusalCode(StrEnum):
     TOO_BIG = "TOO_BIG"  # more than any host of the right kind has, even when empty
     CONSTRAINTS = "CONSTRAINTS"  # no host that is large enough meets the constraints
     NO_GROUP = "NO_GROUP"  # no group has as many such hosts as the gang needs
+    SCALING = "SCALING"  # no host there is, but a slice that could serve it can be made
     CLOSED = "CLOSED"  # the hosts that could take it are cordoned, drained, quarantined or paused
     PAUSED = "PAUSED"  # the cluster takes nothing new
     HELD = "HELD"  # its user holds it
@@ -65,6 +67,9 @@ class Refusal(BaseModel):
     group_has: int = 0
     #: What would end the wait.
     remedy: str = ""
+    #: What the autoscaler does about it, and since when it does.
+    scaling: str = ""
+    since: datetime | None = None
 
 
 class Situation(NamedTuple):

@@ -113,6 +113,11 @@ class ScaleGroup(BaseModel):
         return {**follows, **self.attributes}
 
 
+def unknown_group(name: str, zone: str) -> ScaleGroup:
+    """In the place of a group that the configuration no longer has: enough to give its slices back."""
+    return ScaleGroup(name=name or "unknown", type=SliceType.LOCAL_VM, zones=(zone,), resources=Resources(), max_slices=0)
+
+
 def region_of(zone: str) -> str:
     """`europe-west4` of `europe-west4-b`."""
     return zone.rpartition("-")[0] or zone

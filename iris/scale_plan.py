@@ -6,27 +6,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.gangs import Request
-from iris.machines import SliceFault
 from iris.slices import SliceState
-
-
-class SliceFacts(BaseModel):
-    """One slice, as the autoscaler knows it."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    group: str
-    zone: str
-    state: SliceState
-    requested_at: datetime
-    #: When it took work for the first time; None: it has not yet.
-    ready_at: datetime | None = None
-    #: When it came into its state, and why.
-    changed_at: datetime
-    reason: str = ""
-    #: Why it could not be made or was lost; None: neither.
-    fault: SliceFault | None = None
 
 
 class Demand(BaseModel):
@@ -50,6 +30,8 @@ class Wanted(BaseModel):
     idle: dict[str, datetime] = Field(default_factory=dict)
     #: Slices that cannot do their work any more, and why: one of their hosts is quarantined.
     broken: dict[str, str] = Field(default_factory=dict)
+    #: Scale groups whose hosts take nothing new now.
+    paused: tuple[str, ...] = ()
     #: When this was asked: a slice that became ready later may be what they wait for.
     as_of: datetime
 
@@ -146,6 +128,8 @@ class StockedOut(BaseModel):
     until: datetime
     #: Times in a row.
     times: int = 1
+    #: When that was last learned: what was asked for before tells the same once more.
+    at: datetime
 
 
 class GroupMemory(BaseModel):
@@ -155,7 +139,9 @@ class GroupMemory(BaseModel):
 
     quota_until: datetime | None = None
     quota_reason: str = ""
+    #: In a row, and when the last was learned: slices asked for before that fail with it, not once more.
     failures: int = 0
+    failed_at: datetime | None = None
     backoff_until: datetime | None = None
     backoff_reason: str = ""
     cooldown_until: datetime | None = None

@@ -1,10 +1,12 @@
 """A slice's life, as a table, and what is known of a slice."""
 
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
 from iris.hosts import Host
+from iris.machines import SliceFault
 from iris.states import step
 
 
@@ -42,6 +44,35 @@ def move_slice(now: SliceState, to: SliceState) -> SliceState:
     return step(SLICE_MOVES, now, to, "a slice")
 
 
+class SliceStep(BaseModel):
+    """A slice came into a state, or something was tried with it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: datetime
+    state: SliceState
+    reason: str = ""
+
+
+class SliceFacts(BaseModel):
+    """One slice, as the autoscaler knows it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    group: str
+    zone: str
+    state: SliceState
+    requested_at: datetime
+    #: When it took work for the first time; None: it has not yet.
+    ready_at: datetime | None = None
+    #: When it came into its state, and why.
+    changed_at: datetime
+    reason: str = ""
+    #: Why it could not be made or was lost; None: neither.
+    fault: SliceFault | None = None
+
+
 class SliceStatus(BaseModel):
     """One slice as it is now."""
 
@@ -51,3 +82,11 @@ class SliceStatus(BaseModel):
     state: SliceState
     reason: str = ""
     hosts: tuple[Host, ...] = ()
+    #: How many hosts make it whole.
+    size: int = 1
+    #: What the autoscaler knows of it; None: it was not made, but joined by itself.
+    facts: SliceFacts | None = None
+    #: Hosts whose agents showed another token than the slice's: they are told to stop.
+    refused: tuple[str, ...] = ()
+    #: What became of it so far, the oldest first.
+    steps: tuple[SliceStep, ...] = ()

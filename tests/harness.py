@@ -54,20 +54,18 @@ from iris.states import TaskState
 from iris.workflows import policies
 from iris.workflows.attributes import keywords
 from iris.workflows.autoscaler import AutoscalerWorkflow
+from iris.workflows.fleet_messages import AutoscalerStart, FleetReport, HostReady, SliceInput
 from iris.workflows.job import JobWorkflow
 from iris.workflows.messages import (
     Amend,
     Answer,
     Ask,
     Attempts,
-    AutoscalerStart,
     Batch,
     ClusterRef,
     Envelope,
     EvictionNotices,
-    FleetReport,
     HostLost,
-    HostReady,
     Keys,
     Message,
     Notices,
@@ -76,7 +74,6 @@ from iris.workflows.messages import (
     Release,
     RunTask,
     SchedulerStart,
-    SliceInput,
     Snapshot,
     SnapshotPage,
     TaskProgress,

@@ -83,7 +83,7 @@ def may_not_import(path: str, module: str) -> str | None:
                 return "asyncssh only in platforms/manual"
         case "activities":
             if iris_ring not in (None, "iris.activities") and not within(
-                module, "iris.platforms.base", "iris.workflows.messages"
+                module, "iris.platforms.base", "iris.workflows.messages", "iris.workflows.fleet_messages"
             ):
                 return "activities know the vocabulary, platforms.base, workflows.messages and the store"
             if within(module, "temporalio.workflow", "temporalio.worker"):

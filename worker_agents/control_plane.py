@@ -7,7 +7,10 @@ shared pool a burst of jobs would starve the very workflow they wait for.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from temporalio.api.common.v1 import WorkflowExecution
@@ -24,14 +27,20 @@ from iris.activities.fleet import Fleet
 from iris.activities.notices import Couriers
 from iris.activities.outbox import Outbox
 from iris.activities.rollcall import RollCall
+from iris.activities.slices import Slices
+from iris.client.configuring import scaling_settings, tell_planners
 from iris.client.connection import connect
 from iris.compact import LedgerState
+from iris.config import ClusterConfig, InvalidConfig, load_config
 from iris.placement import Rules
+from iris.platforms.base import Platform
+from iris.platforms.factory import create_platform
 from iris.worker_agents.process import rest_memory, stop_event
 from iris.workflows.attributes import keywords
 from iris.workflows.autoscaler import AutoscalerWorkflow
+from iris.workflows.fleet_messages import AutoscalerStart
 from iris.workflows.job import JobWorkflow
-from iris.workflows.messages import AutoscalerStart, Batch, Configure, SchedulerStart
+from iris.workflows.messages import Batch, Configure, SchedulerStart
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.slice import SliceWorkflow
 from iris.workflows.task import TaskWorkflow
@@ -61,6 +70,31 @@ class ControlPlaneOptions(BaseModel):
     ui: str = ""
     #: The scheduler's; they take the place of those that it has.
     rules: Rules = Rules()
+    #: The file that says what the cluster consists of; None: of machines that people bring.
+    config: Path | None = None
+    #: Where the machines of a local cluster are asked for.
+    machines: Path | None = None
+
+
+class ConfigFile:
+    """A configuration that may be written anew at any time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written = self._path.stat().st_mtime_ns
+        self.config = load_config(path)
+
+    def changed(self) -> bool:
+        """Whether there is another one now; one that cannot be used is as good as none."""
+        try:
+            written = self._path.stat().st_mtime_ns
+            if written == self._written:
+                return False
+            self._written, self.config = written, load_config(self._path)
+        except (OSError, InvalidConfig) as error:
+            logger.warning("the configuration stays as it was: %s", error)
+            return False
+        return True
 
 
 async def serve(options: ControlPlaneOptions) -> None:
@@ -73,26 +107,41 @@ async def serve(options: ControlPlaneOptions) -> None:
     rest_memory()
     client = await connect(options.address, options.namespace)
     await register_search_attributes(client)
-    control, planner = make_workers(client, options.cluster)
+    file = ConfigFile(options.config) if options.config is not None else None
+    platform = create_platform(file.config, options.machines) if file is not None else None
+    control, planner = make_workers(client, options.cluster, platform)
     # Before there are workers: what they would send to the planners would wait for the dead worker, too.
     await _take_over(client, options.cluster)
     async with control, planner:
-        await start_planners(client, options)
-        scheduler = client.get_workflow_handle(names.scheduler_workflow(options.cluster))
-        await scheduler.signal("deliver", Batch(messages=(Configure(rules=options.rules),)))
+        await start_planners(client, options, file.config if file is not None else None)
+        await _configure(client, options, file)
         logger.info("control plane of cluster %s serves", options.cluster)
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), LOOK_EVERY.total_seconds())
             try:
-                await start_planners(client, options)
+                if file is not None and file.changed():
+                    await _configure(client, options, file)
+                await start_planners(client, options, file.config if file is not None else None)
             except RPCError as error:
                 logger.warning("could not see whether the planners run: %s", error)
 
 
-def make_workers(client: Client, cluster: str) -> tuple[Worker, Worker]:
+async def _configure(client: Client, options: ControlPlaneOptions, file: ConfigFile | None) -> None:
+    if file is not None:
+        await tell_planners(client, options.cluster, file.config, options.rules)
+        return
+    scheduler = client.get_workflow_handle(names.scheduler_workflow(options.cluster))
+    await scheduler.signal("deliver", Batch(messages=(Configure(rules=options.rules),)))
+
+
+def make_workers(client: Client, cluster: str, platform: Platform | None = None) -> tuple[Worker, Worker]:
     """The control and the planner worker of a cluster."""
-    outbox, couriers, fleet, roll = Outbox(client, cluster), Couriers(client), Fleet(client), RollCall(client)
+    outbox, couriers, fleet, roll = Outbox(client, cluster), Couriers(client), Fleet(client, platform), RollCall(client)
+    on_machines: list[Callable[..., Any]] = []
+    if platform is not None:
+        slices = Slices(platform)
+        on_machines = [slices.create_slice, slices.describe_slice, slices.delete_slice]
     control = Worker(
         client,
         task_queue=names.control_queue(cluster),
@@ -104,7 +153,10 @@ def make_workers(client: Client, cluster: str) -> tuple[Worker, Worker]:
             couriers.tell_reasons,
             couriers.check_jobs,
             fleet.observe_fleet,
+            fleet.ask_wanted,
             roll.call_roll,
+            roll.list_slices,
+            *on_machines,
         ],
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
@@ -118,7 +170,7 @@ def make_workers(client: Client, cluster: str) -> tuple[Worker, Worker]:
     return control, planner
 
 
-async def start_planners(client: Client, options: ControlPlaneOptions) -> None:
+async def start_planners(client: Client, options: ControlPlaneOptions, config: ClusterConfig | None = None) -> None:
     """The cluster's two long-lived workflows, unless they run already.
 
     A scheduler of another version, which keeps its book in another way and may have decided in another way, is ended: its history
@@ -126,9 +178,11 @@ async def start_planners(client: Client, options: ControlPlaneOptions) -> None:
     """
     cluster = options.cluster
     other = await _keeps_another_book(client, cluster)
+    settings = scaling_settings(config, cluster) if config is not None else None
+    kinds = settings.groups if settings is not None else ()
     await client.start_workflow(
         SchedulerWorkflow.run,
-        SchedulerStart(cluster=cluster, ledger=LedgerState(rules=options.rules), call_roll=True),
+        SchedulerStart(cluster=cluster, ledger=LedgerState(rules=options.rules, groups=list(kinds)), call_roll=True),
         id=names.scheduler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
         id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING if other else WorkflowIDConflictPolicy.USE_EXISTING,
@@ -138,12 +192,12 @@ async def start_planners(client: Client, options: ControlPlaneOptions) -> None:
     )
     await client.start_workflow(
         AutoscalerWorkflow.run,
-        AutoscalerStart(cluster=cluster),
+        AutoscalerStart(cluster=cluster, settings=settings, gather=True),
         id=names.autoscaler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_AUTOSCALER}),
-        static_summary=f"watches the hosts of cluster {cluster}",
+        static_summary=f"how many slices cluster {cluster} has, and whether its hosts live",
     )
 
 

@@ -11,6 +11,7 @@ import fcntl
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -35,7 +36,8 @@ from iris.store import Store
 from iris.worker_agents.probe import describe_host, probe
 from iris.worker_agents.process import rest_memory, stop_event
 from iris.workflows.attributes import keywords
-from iris.workflows.messages import HostLost, HostReady, SliceInput
+from iris.workflows.fleet_messages import HostReady, SliceInput
+from iris.workflows.messages import HostLost
 from iris.workflows.slice import SliceWorkflow
 
 logger = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ CHECK_EVERY = timedelta(seconds=20)
 #: Before the first of them, by which its report should have been read.
 CHECK_FIRST = timedelta(seconds=5)
 RPC_TIMEOUT = timedelta(seconds=10)
+#: How long a machine waits for somebody to look after its slice again, whose workflow was terminated.
+ADOPTION_PATIENCE = timedelta(minutes=10)
 #: Between two tries while the service is away.
 RETRY_EVERY = timedelta(seconds=2)
 #: Attempts that are being started at once; how many run is the scheduler's business.
@@ -64,6 +68,8 @@ class AgentOptions(BaseModel):
     host_id: str
     #: None: the host is a slice by itself.
     slice_id: str | None = None
+    #: Of the slice's request, on a machine that was made for it. None: the machine was brought, and makes the slice itself.
+    token: str | None = None
     #: How many hosts the slice has.
     slice_size: int = 1
     #: Where other hosts reach this one; None: the agent finds out.
@@ -83,7 +89,7 @@ async def serve(options: AgentOptions) -> None:
     """Be this host until SIGTERM or SIGINT.
 
     Raises:
-        Rejected: another agent is this host already.
+        Rejected: another agent is this host already, or nobody wants it (any more).
         Unreachable: the cluster does not answer when the agent starts; later it tries again until it does.
     """
     attempts = options.directory / "attempts"
@@ -129,11 +135,14 @@ class _Incarnation:
         self._client = client
         self._cluster = options.cluster
         self._slice_size = options.slice_size
+        self._token = options.token
         self._host = host
         self._stop = stop
         self._tasks = Tasks(client, store, options.cluster, host, options.directory, (*FAULTS, *options.faults))
         #: The slice must know this incarnation by now; before, its report may still lie in the slice's inbox.
         self._expected = False
+        #: When the slice's workflow was first seen to have been terminated, by this process's clock.
+        self._orphaned_since: float | None = None
 
     async def live(self) -> None:
         left = self._tasks.kill_leftovers()
@@ -164,11 +173,17 @@ class _Incarnation:
                 await self._report()
                 return
             except RPCError as error:
+                if self._token is not None and error.status is RPCStatusCode.NOT_FOUND:
+                    raise Rejected(f"nobody wants slice {self._host.slice_id}, for which this machine was made") from None
                 logger.warning("host %s could not report, trying again: %s", self._host.id, error)
                 await _pause(self._stop, RETRY_EVERY)
 
     async def _report(self) -> None:
-        """Tell the slice that this host is ready, and start its workflow if there is none."""
+        """Tell the slice that this host is ready; a machine that was brought starts its slice's workflow if there is none."""
+        if self._token is not None:
+            ready = HostReady(host=self._host, token=self._token)
+            await self._slice().signal("host_ready", ready, rpc_timeout=RPC_TIMEOUT)
+            return
         alone = self._slice_size == 1
         await self._client.start_workflow(
             SliceWorkflow.run,
@@ -203,16 +218,41 @@ class _Incarnation:
         return ""
 
     async def _given_up(self) -> str:
+        """Why the cluster has given this incarnation up; empty: it has not, or does not answer.
+
+        Raises:
+            Rejected: this agent is to stop.
+        """
         try:
             described = await self._slice().describe(rpc_timeout=RPC_TIMEOUT)
             if described.status is not WorkflowExecutionStatus.RUNNING:
-                return "its slice has ended"
+                return self._ended(described.status)
+            self._orphaned_since = None
             status = await self._slice().query("status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT)
+            if self._token is not None and all(host.id != self._host.id for host in status.hosts):
+                return await self._report_again(status)
         except RPCError as error:
-            return "its slice is unknown" if error.status is RPCStatusCode.NOT_FOUND else ""
+            return self._ended(None) if error.status is RPCStatusCode.NOT_FOUND else ""
         except WorkflowQueryFailedError:
             return ""
         return self._replaced(status)
+
+    def _ended(self, how: WorkflowExecutionStatus | None) -> str:
+        """What the end of its slice means: a machine that was brought begins anew; one that was made is not wanted any more."""
+        if self._token is None:
+            return "its slice is unknown" if how is None else "its slice has ended"
+        now = time.monotonic()
+        self._orphaned_since = self._orphaned_since or now
+        if how is WorkflowExecutionStatus.TERMINATED and now - self._orphaned_since < ADOPTION_PATIENCE.total_seconds():
+            return ""  # somebody did that by hand: the autoscaler finds the machines, and what runs here runs on
+        raise Rejected(f"slice {self._host.slice_id}, for which this machine was made, has ended")
+
+    async def _report_again(self, status: SliceStatus) -> str:
+        """Its slice does not know this host: the report was lost, or the slice's workflow is another one by now."""
+        if self._host.id in status.refused:
+            raise Rejected(f"slice {self._host.slice_id} does not take this machine for one of its own")
+        await self._report()
+        return ""
 
     def _replaced(self, status: SliceStatus) -> str:
         """Why this incarnation is over, by what its slice says; empty: it is not.

@@ -1,12 +1,12 @@
-"""A cluster on one machine: a Temporal dev server, a control plane and agents, as children of one supervisor.
+"""A cluster on one machine: a Temporal dev server, a control plane and a machine room, as children and part of one supervisor.
 
 The supervisor restarts a child that dies. It holds a lock on the cluster's directory, so that there is one of it; and it writes
-down its children's process numbers, so that the next one can clear away what a `kill -9` of the supervisor left behind.
+down its children's process numbers, so that the next one can clear away what a `kill -9` of the supervisor left behind. Which
+machines there are is not its business: the autoscaler asks the local platform for slices, and the machine room runs their agents.
 """
 
 import asyncio
 import contextlib
-import ctypes
 import fcntl
 import logging
 import os
@@ -15,21 +15,24 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 from google.protobuf.duration_pb2 import Duration
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 
 from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record, write_record
 from iris.client.connection import connect
+from iris.config import dump_config, groups, load_config, local_config
 from iris.errors import IrisError, Rejected, Unreachable
 from iris.placement import Rules
-from iris.platforms.local import LocalHost, agent_command, local_hosts
+from iris.platforms.local_rooms import agent_command
+from iris.worker_agents.children import Child, Restarts
+from iris.worker_agents.machine_room import MachineRoom
 from iris.worker_agents.process import stop_event
 
 logger = logging.getLogger(__name__)
@@ -37,10 +40,9 @@ logger = logging.getLogger(__name__)
 START_TIMEOUT = timedelta(seconds=30)
 #: Beyond that, for each host: an agent needs a second and a half of CPU to start, and a laptop has few.
 START_PER_HOST = timedelta(seconds=3)
-#: Before a child that died is started again.
-RESTART_DELAY = timedelta(seconds=1)
-#: An agent gives its programs their grace (30 s by default) before it ends.
-AGENT_STOP = timedelta(seconds=45)
+RESTARTS = Restarts()
+#: In a cluster's directory: what it consists of.
+CONFIG = "config.yaml"
 STOP = timedelta(seconds=10)
 #: How long finished jobs can be looked at. The dev server's default is a day.
 RETENTION = timedelta(days=30)
@@ -62,10 +64,16 @@ class LocalClusterOptions(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str = "local"
-    hosts: tuple[LocalHost, ...] = local_hosts("local", 1)
+    #: The configuration, as YAML.
+    config: str = Field(default_factory=lambda: dump_config(local_config("local")))
     #: In memory: nothing is left when it stops.
     ephemeral: bool = False
     rules: Rules = Rules()
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts it begins with: those that its groups have at the least."""
+        return sum(group.min_slices * group.hosts for group in groups(load_config(self.config)))
 
 
 async def supervise(options: LocalClusterOptions) -> None:
@@ -98,47 +106,6 @@ def clear_leftovers(name: str) -> None:
                 os.kill(process.pid, signal.SIGKILL)
 
 
-class _Child:
-    """One process, with a log of its own, started again whenever it dies."""
-
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
-        self.name = name
-        self.log = log
-        self._command = command
-        self.process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> asyncio.subprocess.Process:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
-            )
-        return self.process
-
-    async def stop(self, patience: timedelta) -> None:
-        if self.process is None or self.process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            self.process.terminate()
-        try:
-            await asyncio.wait_for(self.process.wait(), patience.total_seconds())
-        except TimeoutError:
-            logger.warning("%s did not stop within %s and is killed", self.name, patience)
-            with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
-            await self.process.wait()
-
-    def last_lines(self, count: int = 15) -> str:
-        with contextlib.suppress(OSError):
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
-        return ""
-
-
 class _LocalCluster:
     """The children and the record of a running cluster."""
 
@@ -156,48 +123,51 @@ class _LocalCluster:
             ephemeral=options.ephemeral,
         )
         logs = directory / "logs"
-        self._server = _Child("temporal", _server_command(port, ui_port, directory, options.ephemeral), logs / "temporal.log")
-        self._control = _Child("controller", self._controller_command(), logs / "controller.log")
-        self._agents = [
-            _Child(host.id, agent_command(host, options.name, directory / "hosts" / host.id), logs / f"{host.id}.log")
-            for host in options.hosts
-        ]
+        self._server = Child("temporal", _server_command(port, ui_port, directory, options.ephemeral), logs / "temporal.log")
+        self._control = Child("controller", self._controller_command(), logs / "controller.log")
+        self._room = MachineRoom(
+            machines_dir(directory), lambda request, host: agent_command(request, host, directory / "hosts" / host.id), logs
+        )
+        self._room_closes = asyncio.Event()
+        self._room_open: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Start everything in order, then keep it running until the stop."""
+        (self._dir / CONFIG).write_text(self._options.config)
         await self._server.start()
         client = await self._connect()
         await _keep_history(client)
-        await self._control.start()
-        self._write()
-        for agent in self._agents:
-            await agent.start()
-        self._write()
+        self._room_open = asyncio.create_task(self._room.run(self._room_closes))
+        keepers = [
+            asyncio.create_task(self._control.keep(self._stop, RESTARTS, lambda _: self._write())),
+            asyncio.create_task(self._keep_server()),
+        ]
         logger.info("cluster %s: %s, Web UI %s", self._options.name, self._record.address, self._record.ui)
-        keepers = [asyncio.create_task(self._keep(child)) for child in (self._server, self._control, *self._agents)]
         await self._stop.wait()
-        for keeper in keepers:
-            keeper.cancel()
-        await asyncio.gather(*keepers, return_exceptions=True)
+        await asyncio.gather(*keepers)
 
     async def stop(self) -> None:
         """Agents first, so that they can say how their programs ended; the server last."""
-        await asyncio.gather(*(agent.stop(AGENT_STOP) for agent in self._agents))
+        self._room_closes.set()
+        if self._room_open is not None:
+            await self._room_open
         await self._control.stop(STOP)
         await self._server.stop(STOP)
 
-    async def _keep(self, child: _Child) -> None:
-        while True:
-            assert child.process is not None
-            status = await child.process.wait()
-            if child is self._server and self._options.ephemeral:
-                logger.error("the Temporal server of an ephemeral cluster ended (%s), and everything with it", status)
-                self._stop.set()
-                return
-            logger.warning("%s ended with status %s and is started again", child.name, status)
-            await asyncio.sleep(RESTART_DELAY.total_seconds())
-            await child.start()
-            self._write()
+    async def _keep_server(self) -> None:
+        """The one that runs, and then those that come after it."""
+        assert self._server.process is not None
+        ended = asyncio.ensure_future(self._server.process.wait())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if self._stop.is_set():
+            return
+        if self._options.ephemeral:
+            logger.error("the Temporal server of an ephemeral cluster ended (%s), and everything with it", ended.result())
+            self._stop.set()
+            return
+        logger.warning("temporal ended with status %s and is started again", ended.result())
+        await self._server.keep(self._stop, RESTARTS, lambda _: self._write())
 
     async def _connect(self) -> Client:
         deadline = time.monotonic() + START_TIMEOUT.total_seconds()
@@ -216,13 +186,19 @@ class _LocalCluster:
         record = self._record
         command = [sys.executable, "-m", "iris.cli.main", "controller", "serve", "--name", record.name]
         command += ["--address", record.address, "--store", record.store, "--ui", record.ui]
+        command += ["--config", str(self._dir / CONFIG), "--machines", str(machines_dir(self._dir))]
         return [*command, "--rules", self._options.rules.model_dump_json()]
 
     def _write(self) -> None:
-        running = [child.process.pid for child in (self._server, self._control, *self._agents) if child.process is not None]
+        running = [child.process.pid for child in (self._server, self._control) if child.process is not None]
         processes = tuple(ref for pid in running if (ref := ProcessRef.of(pid)) is not None)
         self._record = self._record.model_copy(update={"processes": processes})
         write_record(self._record)
+
+
+def machines_dir(directory: Path) -> Path:
+    """Where a cluster's local platform and its machine room meet."""
+    return directory / "machines"
 
 
 def temporal_binary() -> str:
@@ -280,12 +256,6 @@ def _bound(port: int) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _die_with_parent() -> None:
-    """Between fork and exec: the kernel sends SIGTERM when the supervisor is gone. Elsewhere than on Linux the record helps."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, linux/prctl.h
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord, cluster_dir, read_record
 from iris.errors import IrisError, Rejected
-from iris.worker_agents.local_cluster import AGENT_STOP, START_PER_HOST, START_TIMEOUT, STOP, LocalClusterOptions, clear_leftovers
+from iris.worker_agents.local_cluster import START_PER_HOST, START_TIMEOUT, STOP, LocalClusterOptions, clear_leftovers
+from iris.worker_agents.machine_room import AGENT_STOP
 
 #: A supervisor stops its parts in turn: agents, control plane, server.
 STOP_TIMEOUT = AGENT_STOP + 2 * STOP
@@ -59,7 +60,7 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
     Raises:
         IrisError: they do not within 30 s and 3 s for each host, or the supervisor has ended.
     """
-    patience = START_TIMEOUT + START_PER_HOST * len(options.hosts)
+    patience = START_TIMEOUT + START_PER_HOST * options.hosts
     deadline = time.monotonic() + patience.total_seconds()
     client: IrisClient | None = None
     while time.monotonic() < deadline and running():
@@ -67,7 +68,7 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
         if record is not None and record.alive():
             with contextlib.suppress(IrisError):
                 client = client or await IrisClient.connect(options.name)
-                if len(await client.hosts()) >= len(options.hosts):
+                if len(await client.hosts()) >= options.hosts:
                     return record
         await asyncio.sleep(POLL)
     logs = cluster_dir(options.name) / "logs"

@@ -1,17 +1,44 @@
-"""The autoscaler: one workflow per cluster that watches the fleet.
+"""The autoscaler: one workflow per cluster that watches the fleet and decides how many slices each scale group has.
 
-It looks at regular times (`observe_fleet`), judges (`iris.liveness`), and tells the slices concerned. A quiet fleet of any size
-costs the same few events. Deciding how many slices there should be joins it with the scale groups.
+It does nothing itself. Looks at the fleet find out what has changed, and the slices concerned are told (`_watch`). Whenever
+something has changed, or is due, it asks the scheduler what is wanted, plans (`iris.scaling`), and starts a slice's workflow or
+tells one to go (`_evaluate`). Both go on side by side: a cloud that is slow to list its machines holds up no decision.
 """
 
-from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+import asyncio
+import contextlib
+from collections import deque
+from datetime import datetime, timedelta
 
-from iris import names
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+
+from iris import availability, details, names, scaling
 from iris.activities.fleet import Fleet
+from iris.activities.rollcall import RollCall
 from iris.liveness import LOOK_AGAIN, LOOK_EVERY, Silent, judge
+from iris.machines import MachineState, SliceObservation, SliceRequest
+from iris.scale_groups import ScaleGroup, unknown_group
+from iris.scale_plan import Action, Create, Drain, Outlook, ScalePlan, Verdict, Wanted
+from iris.slices import SliceFacts, SliceState
 from iris.workflows import policies
-from iris.workflows.messages import AutoscalerStart, Batch, ClusterRef, HostLost
+from iris.workflows.attributes import keywords
+from iris.workflows.fleet_messages import (
+    AutoscalerStart,
+    AutoscalerStatus,
+    CloseDown,
+    CloudState,
+    FleetReport,
+    Look,
+    PauseScaling,
+    ScalingSettings,
+    SliceInput,
+    Unowned,
+)
+from iris.workflows.messages import Batch, ClusterRef, HostLost, Message, Outlooks
+from iris.workflows.slice import LIVE, SliceWorkflow
+
+_NOW = timedelta(0)
 
 
 @workflow.defn
@@ -20,34 +47,361 @@ class AutoscalerWorkflow:
     def __init__(self, start: AutoscalerStart) -> None:
         self._cluster = start.cluster
         self._suspects = list(start.suspects)
+        self._settings = start.settings
+        self._slices: dict[str, SliceFacts] = {facts.id: facts for facts in start.slices}
+        self._memory = start.memory
+        self._unowned: dict[str, Unowned] = {each.observation.slice_id: each for each in start.unowned}
+        self._outlooks: tuple[Outlook, ...] = start.outlooks
+        self._paused, self._closing = start.paused, start.closing
+        self._close_at: datetime | None = None
+        #: What slices have said and has not been learned from.
+        self._news: deque[SliceFacts] = deque()
+        #: Slices that were told to go and have not answered.
+        self._told_to_go: set[str] = set()
+        self._changed = True
+        self._verdicts: tuple[Verdict, ...] = ()
+        self._evaluated_at: datetime | None = None
+        self._next_at: datetime | None = None
+        #: The number of the last report of the fleet, and how many looks there were since the last census.
+        self._heard = self._looks = 0
+        self._unreachable: dict[str, str] = {}
+        self._watching: asyncio.Task[None] | None = None
 
     @workflow.run
     async def run(self, start: AutoscalerStart) -> None:
+        if start.gather:
+            await self._gather()
+        self._watching = asyncio.create_task(self._watch())
+        while not self._ends():
+            await self._wait()
+            if self._settings is not None and not self._ends():
+                await self._evaluate(self._settings)
+        if self._watching.done():
+            self._watching.result()
+        self._watching.cancel()
+        self._learn()
+        workflow.continue_as_new(
+            AutoscalerStart(
+                cluster=self._cluster,
+                suspects=tuple(self._suspects),
+                settings=self._settings,
+                slices=tuple(self._slices.values()),
+                memory=self._memory,
+                unowned=tuple(self._unowned.values()),
+                outlooks=self._outlooks,
+                paused=self._paused,
+                closing=self._closing,
+            )
+        )
+
+    def _ends(self) -> bool:
+        """Whether this run does: the watch ends by itself, between two looks; with groups to decide on that may be too late."""
+        assert self._watching is not None
+        suggested = workflow.info().is_continue_as_new_suggested()
+        return self._watching.done() or (suggested and self._settings is not None)
+
+    async def _wait(self) -> None:
+        """Until something has changed or is due, but not too soon after the last evaluation."""
+        due = self._next_at
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: (self._changed and self._settings is not None) or self._ends(),
+                timeout=max(_NOW, due - workflow.now()) if due else None,
+            )
+        if self._evaluated_at is not None and self._settings is not None:
+            gap = min(policies.EVALUATE_EVERY, self._settings.evaluation_interval)
+            if (rest := self._evaluated_at + gap - workflow.now()) > _NOW:
+                await workflow.sleep(rest)
+
+    # Signals and queries. Handlers only record and wake.
+
+    @workflow.signal(description="More waits for hosts than before; how much is asked")
+    def demand(self) -> None:
+        self._changed = True
+
+    @workflow.signal(description="A slice came into another state, or was not given back")
+    def slice_changed(self, facts: SliceFacts) -> None:
+        self._news.append(facts)
+        self._changed = True
+
+    @workflow.signal(description="The cluster's configuration")
+    def configure(self, settings: ScalingSettings) -> None:
+        self._settings = settings
+        self._closing = self._close_at = None
+        self._changed = True
+
+    @workflow.signal(description="Neither ask for slices nor give any back")
+    def pause(self, pause: PauseScaling) -> None:
+        self._paused = pause.reason
+        self._changed = True
+
+    @workflow.signal(description="Ask for slices and give them back again")
+    def resume(self) -> None:
+        self._paused = None
+        self._changed = True
+
+    @workflow.signal(description="Give all slices back: the cluster is being stopped")
+    def close_down(self, close: CloseDown) -> None:
+        self._closing, self._close_at = close.reason, close.deadline
+        self._changed = True
+
+    @workflow.query(description="Scale groups, slices, what was done last and why")
+    def status(self) -> AutoscalerStatus:
+        return AutoscalerStatus(
+            groups=self._verdicts,
+            slices=tuple(self._slices.values()),
+            actions=self._memory.actions,
+            outlooks=self._outlooks,
+            evaluated_at=self._evaluated_at,
+            next_at=self._next_at,
+            paused=self._paused,
+            closing=self._closing,
+            unreachable=self._unreachable,
+            unowned=tuple(each.observation for each in self._unowned.values()),
+            settings=self._settings,
+        )
+
+    # Deciding.
+
+    async def _evaluate(self, settings: ScalingSettings) -> None:
+        self._changed = False
+        asked_at = workflow.now()
+        answer = await workflow.execute_activity_method(
+            Fleet.ask_wanted,
+            ClusterRef(cluster=self._cluster),
+            task_queue=names.control_queue(self._cluster),
+            start_to_close_timeout=policies.ASK,
+            retry_policy=policies.UNTIL_DONE,
+        )
+        self._learn()
+        # What became ready before the scheduler was asked, it has counted in.
+        plan = self._plan(settings, answer.model_copy(update={"as_of": asked_at}))
+        self._memory, self._verdicts, self._next_at = plan.memory, plan.verdicts, plan.next_at
+        self._evaluated_at = workflow.now()
+        await asyncio.gather(
+            *(self._create(settings, create) for create in plan.creates), *(self._drain(drain) for drain in plan.drains)
+        )
+        await self._tell_outlooks(plan.outlooks)
+        self._describe()
+
+    def _plan(self, settings: ScalingSettings, wanted: Wanted) -> ScalePlan:
+        now = workflow.now()
+        slices = [facts for facts in self._slices.values() if facts.id not in self._told_to_go]
+        groups = [_as_far_as_it_goes(group, wanted, slices) for group in settings.groups]
+        plan = scaling.plan(groups, tuple(self._slices.values()), wanted, self._memory, now)
+        if self._closing is not None:
+            going = [facts for facts in slices if facts.state not in (SliceState.DELETING, SliceState.FAILED)]
+            drains = tuple(Drain(slice_id=facts.id, reason=self._closing, deadline=self._close_at or now) for facts in going)
+            return plan.model_copy(update={"creates": (), "drains": drains, "memory": self._memory, "next_at": None})
+        if self._paused is not None:
+            return plan.model_copy(update={"creates": (), "drains": (), "memory": self._memory, "next_at": None})
+        return plan.model_copy(update={"drains": tuple(each for each in plan.drains if each.slice_id not in self._told_to_go)})
+
+    def _learn(self) -> None:
+        """What slices have said since the last evaluation."""
+        while self._news:
+            facts = self._news.popleft()
+            before = self._slices.get(facts.id)
+            group = next((each for each in self._groups() if each.name == facts.group), None)
+            self._memory = availability.learn(self._memory, group, facts, before, workflow.now())
+            self._told_to_go.discard(facts.id)
+            if facts.state is SliceState.DELETED:
+                self._slices.pop(facts.id, None)
+            else:
+                self._slices[facts.id] = facts
+
+    def _groups(self) -> tuple[ScaleGroup, ...]:
+        return self._settings.groups if self._settings is not None else ()
+
+    # Acting.
+
+    async def _create(self, settings: ScalingSettings, create: Create) -> None:
+        group = next(each for each in settings.groups if each.name == create.group)
+        slice_id = names.slice_id(settings.prefix, group.name, workflow.uuid4().hex[:8])
+        await self._start_slice(group, slice_id, create.zone, token=workflow.uuid4().hex, reason=create.reason)
+
+    async def _start_slice(
+        self, group: ScaleGroup, slice_id: str, zone: str, *, token: str, reason: str, adopted: bool = False
+    ) -> bool:
+        """Whether it was started: a slice that has a workflow already looks after itself."""
+        now = workflow.now()
+        facts = SliceFacts(
+            id=slice_id,
+            group=group.name,
+            zone=zone,
+            state=SliceState.REQUESTED,
+            requested_at=now,
+            changed_at=now,
+            reason=reason,
+        )
+        request = SliceRequest(slice_id=slice_id, cluster=self._cluster, zone=zone, token=token, group=group)
+        known, self._slices[slice_id] = self._slices.get(slice_id), facts
+        try:
+            await workflow.start_child_workflow(
+                SliceWorkflow.run,
+                SliceInput(cluster=self._cluster, id=slice_id, size=group.hosts, request=request, facts=facts, adopted=adopted),
+                id=names.slice_workflow(self._cluster, slice_id),
+                task_queue=names.control_queue(self._cluster),
+                # It outlives this run, and whatever becomes of the autoscaler.
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                search_attributes=keywords(
+                    {
+                        names.SA_CLUSTER: self._cluster,
+                        names.SA_KIND: names.KIND_SLICE,
+                        names.SA_STATE: SliceState.REQUESTED,
+                        names.SA_GROUP: group.name,
+                    }
+                ),
+                static_summary=f"slice of scale group {group.name} in {zone}: {reason}",
+            )
+        except WorkflowAlreadyStartedError:
+            if known is None:
+                del self._slices[slice_id]
+            else:
+                self._slices[slice_id] = known
+            return False
+        return True
+
+    async def _drain(self, drain: Drain) -> None:
+        self._told_to_go.add(drain.slice_id)
+        await self._tell_slice(drain.slice_id, "drain", drain)
+
+    async def _tell_slice(self, slice_id: str, signal: str, *news: object) -> bool:
+        """Whether its workflow was there to be told. One that is not was terminated; its machines are found by the next looks."""
+        concerned = workflow.get_external_workflow_handle(names.slice_workflow(self._cluster, slice_id))
+        try:
+            await concerned.signal(signal, args=news)
+        except ApplicationError:
+            if self._slices.pop(slice_id, None) is not None:
+                self._note("", "workflow_gone", slice_id, "its workflow was ended by somebody")
+            return False
+        return True
+
+    async def _tell_outlooks(self, outlooks: tuple[Outlook, ...]) -> None:
+        """Let those who wait know what they may hope for, when it has changed."""
+        if outlooks == self._outlooks:
+            return
+        self._outlooks = outlooks
+        if not await self._tell_scheduler(Outlooks(outlooks=outlooks)):
+            self._outlooks = ()
+
+    async def _tell_scheduler(self, message: Message) -> bool:
+        """Whether there was one to be told."""
+        scheduler = workflow.get_external_workflow_handle(names.scheduler_workflow(self._cluster))
+        try:
+            await scheduler.signal("deliver", Batch(messages=(message,)))
+        except ApplicationError:
+            return False
+        return True
+
+    # Watching.
+
+    async def _watch(self) -> None:
+        """Look at hosts and machines at regular times, and tell the slices concerned."""
         while not workflow.info().is_continue_as_new_suggested():
+            self._looks += 1
             report = await workflow.execute_activity_method(
                 Fleet.observe_fleet,
-                ClusterRef(cluster=self._cluster),
+                Look(
+                    cluster=self._cluster,
+                    heard=self._heard,
+                    machines=self._settings is not None,
+                    census=self._settings is not None and self._looks % policies.CENSUS_EVERY == 0,
+                ),
                 task_queue=names.control_queue(self._cluster),
                 start_to_close_timeout=policies.OBSERVE,
                 retry_policy=policies.UNTIL_DONE,
             )
             self._suspects, lost = judge(self._suspects, report.silent)
             for host in lost:
-                await self._tell_slice(host)
+                await self._tell_lost(host)
+            await self._heed(report)
             self._describe()
-            await workflow.sleep(LOOK_AGAIN if self._suspects else LOOK_EVERY)
-        workflow.continue_as_new(AutoscalerStart(cluster=self._cluster, suspects=tuple(self._suspects)))
+            every = LOOK_EVERY if self._settings is None else self._settings.observe_interval
+            await workflow.sleep(min(every, LOOK_AGAIN) if self._suspects else every)
 
-    async def _tell_slice(self, host: Silent) -> None:
-        concerned = workflow.get_external_workflow_handle(names.slice_workflow(self._cluster, host.slice_id))
+    async def _tell_lost(self, host: Silent) -> None:
         news = HostLost(host_id=host.host_id, incarnation=host.incarnation, reason=host.reason)
-        try:
-            await concerned.signal("host_lost", news)
-        except ApplicationError:
-            # The slice's workflow is gone, terminated perhaps, and told nobody of its hosts.
-            scheduler = workflow.get_external_workflow_handle(names.scheduler_workflow(self._cluster))
-            await scheduler.signal("deliver", Batch(messages=(news,)))
+        if not await self._tell_slice(host.slice_id, "host_lost", news):
+            await self._tell_scheduler(news)  # which the slice cannot have done
+
+    async def _heed(self, report: FleetReport) -> None:
+        """What the platform's list says, for the slices that it is about."""
+        self._heard, self._unreachable = report.number, report.unreachable
+        live = {facts.id: facts for facts in self._slices.values() if facts.state in LIVE}
+        news: dict[str, SliceObservation | None] = {
+            each.slice_id: each for each in report.changed if each.slice_id in live and _is_news(each, live[each.slice_id].state)
+        }
+        gone = (each for each in report.absent if each in live and live[each].zone not in report.unreachable)
+        news.update(dict.fromkeys(gone))
+        await asyncio.gather(
+            *(self._tell_slice(slice_id, "cloud_state", CloudState(observation=each)) for slice_id, each in news.items())
+        )
+        await self._look_after(report)
+        if report.owned is not None:
+            settled = workflow.now() - policies.LIST_LAG
+            lost = [each.id for each in self._slices.values() if each.id not in report.owned and each.changed_at < settled]
+            await asyncio.gather(*(self._tell_slice(slice_id, "report") for slice_id in lost))
+
+    async def _look_after(self, report: FleetReport) -> None:
+        """Machines that nobody looks after, look after look, get a workflow: it waits for their agents, or gives them back."""
+        before = self._unowned
+        self._unowned = {
+            each.slice_id: Unowned(observation=each, looks=before[each.slice_id].looks + 1 if each.slice_id in before else 1)
+            for each in report.unowned
+        }
+        for slice_id, each in list(self._unowned.items()):
+            if each.looks > policies.ORPHAN_LOOKS:
+                await self._adopt(each.observation)
+                del self._unowned[slice_id]
+
+    async def _adopt(self, found: SliceObservation) -> None:
+        group = next((each for each in self._groups() if each.name == found.group), None)
+        known = group is not None and bool(found.token)
+        if group is None:
+            group = unknown_group(found.group, found.zone)
+        reason = "found without a workflow" + ("" if known else ", and of no use: it cannot be told from a stranger's")
+        if await self._start_slice(group, found.slice_id, found.zone, token=found.token, reason=reason, adopted=True):
+            self._note(found.group, "adopted", found.slice_id, reason)
+            if not known:
+                await self._drain(Drain(slice_id=found.slice_id, reason=reason, deadline=workflow.now()))
+
+    async def _gather(self) -> None:
+        """Ask the slices there are where they are: the autoscaler before this one may have been terminated."""
+        found = await workflow.execute_activity_method(
+            RollCall.list_slices,
+            ClusterRef(cluster=self._cluster),
+            task_queue=names.control_queue(self._cluster),
+            start_to_close_timeout=policies.CALL_ROLL,
+            heartbeat_timeout=policies.OBSERVE,
+            retry_policy=policies.UNTIL_DONE,
+        )
+        self._slices = {**{facts.id: facts for facts in found.slices}, **self._slices}
+
+    # Showing.
+
+    def _note(self, group: str, what: str, slice_id: str, reason: str) -> None:
+        action = Action(at=workflow.now(), group=group, what=what, slice_id=slice_id, reason=reason)
+        self._memory = availability.record(self._memory, action)
 
     def _describe(self) -> None:
-        suspects = "\n".join(f"- {host.reason}; looked at again" for host in self._suspects)
-        workflow.set_current_details(f"Watches the hosts.\n\n{suspects or 'All of them report.'}")
+        notes = [f"Host `{host.host_id}`: {host.reason}; looked at again" for host in self._suspects]
+        notes += [f"**Paused**: {self._paused}"] if self._paused is not None else []
+        notes += [f"**Closing down**: {self._closing}"] if self._closing is not None else []
+        notes += [f"Zone {zone} could not be listed: {reason}" for zone, reason in self._unreachable.items()]
+        workflow.set_current_details(details.autoscaler_details(self._verdicts, self._memory.actions, notes))
+
+
+def _is_news(seen: SliceObservation, state: SliceState) -> bool:
+    """Whether a slice in this state does not know it yet."""
+    if seen.state is MachineState.ACTIVE:
+        return state is SliceState.PROVISIONING
+    return seen.state is not MachineState.CREATING
+
+
+def _as_far_as_it_goes(group: ScaleGroup, wanted: Wanted, slices: list[SliceFacts]) -> ScaleGroup:
+    """A group of which the scheduler takes no hosts just now: it may keep what it has, and no more."""
+    if group.name not in wanted.paused:
+        return group
+    has = sum(facts.group == group.name for facts in slices)
+    return group.model_copy(update={"max_slices": min(group.max_slices, has), "min_slices": 0, "buffer_slices": 0})

@@ -14,11 +14,11 @@ from iris.compact import LedgerState
 from iris.gangs import Placement, Request
 from iris.hosts import Closure, Host
 from iris.jobs import Band, JobSpec, TaskStatus
-from iris.liveness import Silent
 from iris.placement import Rules
 from iris.preemption import Eviction
 from iris.refusals import Refusal
-from iris.slices import SliceState
+from iris.scale_groups import ScaleGroup
+from iris.scale_plan import Outlook
 from iris.states import TaskState
 from iris.wishes import Wishes
 
@@ -126,14 +126,50 @@ class Resume(Wire):
 
 
 class Configure(Wire):
-    """The rules of this cluster's scheduler."""
+    """The rules of this cluster's scheduler, and the kinds of slice that can be made."""
 
     kind: Literal["configure"] = "configure"
-    rules: Rules
+    #: None: as they are.
+    rules: Rules | None = None
+    groups: tuple[ScaleGroup, ...] | None = None
+
+
+class Retire(Wire):
+    """A slice wants to go. When nothing runs on its hosts they are taken out; else the answer's problem says what does."""
+
+    kind: Literal["retire"] = "retire"
+    #: (host, incarnation).
+    lives: tuple[tuple[str, str], ...]
+    #: Only if nothing has run there since then.
+    idle_since: datetime | None = None
+    #: While something runs there: take nothing new …
+    closure: Closure | None = None
+    #: … and stop what runs.
+    evict: bool = False
+
+
+class Outlooks(Wire):
+    """What those who wait may hope for from the autoscaler, all of it."""
+
+    kind: Literal["outlooks"] = "outlooks"
+    outlooks: tuple[Outlook, ...]
 
 
 Message = Annotated[
-    Ask | Release | Vacate | Amend | SliceUp | SliceDown | HostLost | Close | Open | Pause | Resume | Configure,
+    Ask
+    | Release
+    | Vacate
+    | Amend
+    | SliceUp
+    | SliceDown
+    | HostLost
+    | Close
+    | Open
+    | Pause
+    | Resume
+    | Configure
+    | Retire
+    | Outlooks,
     Field(discriminator="kind"),
 ]
 
@@ -197,14 +233,6 @@ class HostView(Wire):
     closed: str = ""
 
 
-class Demand(Wire):
-    """How many gangs of one shape wait."""
-
-    count: int
-    #: One of them.
-    example: Request
-
-
 class Snapshot(Wire):
     """A page of hosts, and how much waits and runs."""
 
@@ -218,12 +246,6 @@ class Snapshot(Wire):
     paused: str | None = None
     paused_groups: dict[str, str] = Field(default_factory=dict)
     rules: Rules = Rules()
-
-
-class Demands(Wire):
-    """What the hosts there are cannot serve now."""
-
-    demands: tuple[Demand, ...]
 
 
 class Owner(Wire):
@@ -349,38 +371,3 @@ class RunTask(Wire):
     logs: str
     #: None: it runs by itself.
     rank: Rank | None = None
-
-
-# -- to slices and the autoscaler ----------------------------------------------------------------------------------------------
-
-
-class HostReady(Wire):
-    """An agent is ready to take work."""
-
-    host: Host
-
-
-class SliceInput(Wire):
-    """All that a run of a slice hands to the next."""
-
-    cluster: str
-    id: str
-    #: How many hosts make it whole.
-    size: int = 1
-    state: SliceState = SliceState.REQUESTED
-    hosts: tuple[Host, ...] = ()
-    #: What came while the previous run was ending.
-    reports: tuple[HostReady | HostLost, ...] = ()
-
-
-class AutoscalerStart(Wire):
-    """All that a run of the autoscaler hands to the next."""
-
-    cluster: str
-    suspects: tuple[Silent, ...] = ()
-
-
-class FleetReport(Wire):
-    """What is not as it should be; nothing when all is well, so that a quiet fleet of any size costs the same history."""
-
-    silent: tuple[Silent, ...] = ()

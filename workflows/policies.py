@@ -26,6 +26,24 @@ NO_TIMEOUT = timedelta(days=3650)
 
 #: One call to the platform or the server's list of workers.
 OBSERVE = timedelta(seconds=20)
+#: One call to a platform. Some answer slowly; what was done meanwhile is found by the next call, which has the same name.
+PLATFORM_CALL = timedelta(seconds=60)
+#: Between two questions whether machines are gone: doubled each time, up to the most.
+DELETE_LOOK = timedelta(seconds=1)
+MOST_DELETE_LOOK = timedelta(seconds=30)
+#: Between two questions whether a draining slice is free: doubled each time, up to the most.
+DRAIN_LOOK = timedelta(seconds=5)
+MOST_DRAIN_LOOK = timedelta(minutes=2)
+#: After its deadline what runs on a draining slice has its grace, and then so long to be accounted for, before it goes anyway.
+EVICTION_PATIENCE = timedelta(minutes=2)
+#: Asking the scheduler what is wanted.
+ASK = timedelta(seconds=10)
+#: The shortest time between two evaluations; what comes in between is evaluated together.
+EVALUATE_EVERY = timedelta(seconds=1)
+#: Looks between two censuses of the slices that have a workflow.
+CENSUS_EVERY = 40
+#: Machines without a workflow are left alone for so many looks: one that was just started is not in the lists yet.
+ORPHAN_LOOKS = 2
 #: Telling owners of their placements: one signal each, a few milliseconds apiece.
 TELL = timedelta(seconds=60)
 #: Asking a thousand workflows what they hold; those that nobody remembers have to be replayed first.

@@ -8,61 +8,55 @@ wedges the workflow on which everything waits.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Container, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from iris import names
 from iris.activities.notices import Couriers
 from iris.activities.rollcall import RollCall
-from iris.constraints import SCALE_GROUP
 from iris.forecast import Forecast
-from iris.gangs import Placement, Request
+from iris.gangs import Placement, Request, Shape
 from iris.ledger import Ledger
 from iris.preemption import Eviction
 from iris.reasons import news
 from iris.refusals import Refusal, RefusalCode
 from iris.roll import Gathering, RollPage
+from iris.scale_plan import Wanted
 from iris.workflows import policies
+from iris.workflows.entries import enter
 from iris.workflows.messages import (
     Amend,
     Answer,
     Answers,
     Ask,
     Batch,
-    Close,
     ClusterRef,
-    Configure,
-    Demands,
     EvictionNotices,
-    HostLost,
     Keys,
     Message,
     Notices,
-    Open,
     Owners,
-    Pause,
     Reason,
     Reasons,
     Release,
-    Resume,
     SchedulerStart,
-    SliceDown,
-    SliceUp,
     Snapshot,
     SnapshotPage,
-    Vacate,
 )
-from iris.workflows.views import demands_of, owners_of, snapshot_of
+from iris.workflows.views import owners_of, snapshot_of, wanted_of
 
 #: Placed by one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
 MAX_PLACEMENTS = 1_000
 #: Signals sent by one activity: a second's work, and a payload of some hundred kilobytes.
 MAX_NOTICES = 500
 _NOW = timedelta(0)
+#: Between two signals to the autoscaler that more waits.
+WAKE_EVERY = timedelta(seconds=1)
 #: Between two passes of which the first had to stop: a workflow task's end.
 BREATH = timedelta(milliseconds=1)
 News = TypeVar("News", Notices, EvictionNotices)
@@ -86,13 +80,18 @@ class SchedulerWorkflow:
         self._again_at: datetime | None = None
         #: The book is being put together: nothing is placed before it is whole.
         self._gathering = Gathering(self._ledger) if start.call_roll else None
+        #: What waited when the autoscaler was last woken, and whether there is more since.
+        self._known_demand: dict[Shape, int] = {}
+        self._demand_grew = False
         self._describe()
 
     @workflow.run
     async def run(self, start: SchedulerStart) -> None:
         if self._gathering is not None:
             await self._call_roll()
-        checks = asyncio.create_task(self._check_jobs())
+        beside = [asyncio.create_task(self._check_jobs())]
+        if workflow.patched("demand"):
+            beside.append(asyncio.create_task(self._tell_demand()))
         while not workflow.info().is_continue_as_new_suggested():
             if self._notices:
                 await self._tell()
@@ -104,7 +103,8 @@ class SchedulerWorkflow:
                     await workflow.sleep(BREATH)
             else:
                 await self._wait()
-        checks.cancel()
+        for task in beside:
+            task.cancel()
         # No await between here and the end: whatever has been handled is in the book, and the book goes along.
         workflow.continue_as_new(
             SchedulerStart(
@@ -174,11 +174,13 @@ class SchedulerWorkflow:
 
     @workflow.query(description="Why no host there is could ever serve this request, if none could")
     def never(self, request: Request) -> Answer:
-        return Answer(refusal=self._ledger.never(request) if self._gathering is None else None)
+        return Answer(refusal=self._ledger.inquiry.never(request) if self._gathering is None else None)
 
-    @workflow.query(description="What the hosts there are cannot serve now, by shape")
-    def demand(self) -> Demands:
-        return demands_of(self._ledger)
+    @workflow.query(description="For the autoscaler: what could not be placed, by shape, and which slices have nothing to do")
+    def wanted(self) -> Wanted:
+        if self._gathering is not None or self._unsettled:
+            raise RuntimeError("the scheduler is still placing what fits")
+        return wanted_of(self._ledger, workflow.now())
 
     @workflow.query(description="Who waits for or holds something, a page at a time")
     def owners(self, page: SnapshotPage) -> Owners:
@@ -186,56 +188,14 @@ class SchedulerWorkflow:
 
     def _enter(self, message: Message) -> str:
         """Write it into the book; what is wrong with it, if it cannot be."""
-        ledger = self._ledger
-        match message:
-            case Ask(request=request):
-                ledger.ask(request)
-            case Release(key=key, spoilt_by=spoilt_by, ran=ran, over=over):
-                ledger.forget(key, spoilt_by, ran=ran)
-                ledger.slice_down(over)
-                self._notices.pop(key, None)
-                self._evictions.pop(key, None)
-            case Vacate(key=key, host_id=host_id, incarnation=incarnation):
-                ledger.vacate(key, host_id, incarnation)
-            case Amend(key=key, band=band, held=held, said_at=said_at):
-                ledger.amend(key, band, held=held, said_at=said_at)
-            case SliceUp(hosts=hosts):
-                ledger.hosts_up(hosts)
-                self._heard(host.id for host in hosts)
-            case SliceDown(lives=lives):
-                ledger.slice_down(lives)
-                self._heard(host_id for host_id, _ in lives)
-            case HostLost(host_id=host_id, incarnation=incarnation):
-                ledger.host_lost(host_id, incarnation)
-                self._heard([host_id])
-            case Close(host_id=host_id, closure=closure, evict=evict):
-                if host_id not in ledger.hosts and self._gathering is None:
-                    return f"there is no host {host_id}"
-                ledger.close(host_id, closure)
-                if evict:
-                    self._evictions.update(
-                        (each.key, each) for each in ledger.evict(host_id, f"evicted: host {host_id} is {closure}")
-                    )
-            case Open(host_id=host_id):
-                if host_id not in ledger.hosts and host_id not in ledger.closed:
-                    return f"there is no host {host_id}"
-                ledger.open(host_id)
-            case Pause(reason=reason, group=group):
-                groups = {str(host.attributes[SCALE_GROUP]) for host in ledger.hosts.values() if SCALE_GROUP in host.attributes}
-                if group is not None and group not in groups:
-                    return f"no host belongs to scale group {group}; there are: {', '.join(sorted(groups)) or 'none'}"
-                ledger.pause(reason, group)
-            case Resume(group=group):
-                if group is not None and group not in ledger.paused_groups:
-                    return f"scale group {group} is not paused"
-                ledger.resume(group)
-            case Configure(rules=rules):
-                ledger.rules = rules
-        return ""
-
-    def _heard(self, host_ids: Iterable[str]) -> None:
+        entered = enter(self._ledger, message, whole=self._gathering is None)
+        self._evictions.update((each.key, each) for each in entered.evicted)
+        if isinstance(message, Release):
+            self._notices.pop(message.key, None)
+            self._evictions.pop(message.key, None)
         if self._gathering is not None:
-            self._gathering.heard(host_ids)
+            self._gathering.heard(entered.hosts)
+        return entered.problem
 
     def _settle(self, told_by_answer: Container[str] = ()) -> None:
         if self._gathering is not None:
@@ -244,6 +204,8 @@ class SchedulerWorkflow:
         self._unsettled, self._again_at = settled.stopped, settled.again_at
         self._notices.update((placement.key, placement) for placement in settled.placed if placement.key not in told_by_answer)
         self._evictions.update((eviction.key, eviction) for eviction in settled.evicted)
+        if not settled.stopped:
+            self._watch_demand()
         self._describe()
 
     async def _tell(self) -> None:
@@ -303,6 +265,24 @@ class SchedulerWorkflow:
             if not roll.token:
                 return found
             page = page.model_copy(update={"token": roll.token})
+
+    async def _tell_demand(self) -> None:
+        """Wake the autoscaler when more waits than it knows of. It asks what; how often it is woken is bounded."""
+        autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(self._cluster))
+        while True:
+            await workflow.wait_condition(lambda: self._demand_grew)
+            self._known_demand, self._demand_grew = dict(self._ledger.demand()), False
+            with contextlib.suppress(ApplicationError):  # there is none; a new one asks at once
+                await autoscaler.signal("demand")
+            await workflow.sleep(WAKE_EVERY)
+
+    def _watch_demand(self) -> None:
+        """Whether more waits for something than when the autoscaler was last woken; what has gone since no longer counts."""
+        if self._ledger.paused is not None:
+            return
+        demand, known = self._ledger.demand(), self._known_demand
+        self._demand_grew = self._demand_grew or any(count > known.get(shape, 0) for shape, count in demand.items())
+        self._known_demand = {shape: min(count, demand[shape]) for shape, count in known.items() if shape in demand}
 
     async def _check_jobs(self) -> None:
         """Free what ended workflows still hold, and tell those who wait when the reason has changed.

@@ -1,23 +1,47 @@
-"""One slice, from its first host's report to its end.
+"""One slice, from the intent to have it to its confirmed end.
 
-Until platforms make slices, a slice is one machine that somebody brought: its agent starts this workflow when it reports. The
-slice is the one that tells the scheduler which hosts there are, and it speaks in order: a host is taken out before it comes back.
+A slice that the autoscaler wants is *made*: its machines are asked for, waited for, and given back until the platform says that
+nothing is left, whatever happens in between, a cancellation included. A slice that people brought *joined*: its agents start this
+workflow themselves, and there is nothing to give back. Both tell the scheduler which hosts there are, and in order: a host is
+taken out before it comes back.
 """
 
 import asyncio
+import contextlib
 from collections import deque
+from datetime import datetime, timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
-from iris import details
-from iris.hosts import Host
-from iris.slices import SliceState, SliceStatus, move_slice
+from iris import details, names
+from iris.activities.slices import Slices
+from iris.hosts import ClosedBy, Closure, Host
+from iris.machines import CreateOutcome, DeleteResult, MachineState, SliceFault, SliceObservation, SliceRequest
+from iris.scale_plan import Drain
+from iris.slices import SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
+from iris.units import format_duration
+from iris.workflows import policies
 from iris.workflows.attributes import show_state
 from iris.workflows.exchange import exchange, uninterrupted
-from iris.workflows.messages import HostLost, HostReady, SliceDown, SliceInput, SliceUp
+from iris.workflows.fleet_messages import CloudState, HostReady, SliceInput, SliceRef
+from iris.workflows.messages import HostLost, Retire, SliceDown, SliceUp
 
-#: While it is in one of these, its hosts' news count.
-LIVE = (SliceState.BOOTSTRAPPING, SliceState.READY)
+News = HostReady | HostLost | CloudState | Drain
+
+#: While it is in one of these, news of it counts.
+LIVE = (SliceState.PROVISIONING, SliceState.BOOTSTRAPPING, SliceState.READY, SliceState.DRAINING)
+#: While it is in one of these, its machines are on their way.
+COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
+#: Steps that are kept to be shown.
+MOST_STEPS = 30
+#: What it means for a slice when the platform says this of its machines, and in which words if the platform has none.
+_LOSSES = {
+    MachineState.PREEMPTED: (SliceFault.PREEMPTED, "the platform has taken its machines back"),
+    MachineState.FAILED: (SliceFault.PLATFORM, "the platform says that its machines are broken"),
+    MachineState.DELETING: (SliceFault.VANISHED, "somebody else has its machines deleted"),
+}
+_NOW = timedelta(0)
 
 
 @workflow.defn
@@ -26,34 +50,95 @@ class SliceWorkflow:
     def __init__(self, start: SliceInput) -> None:
         self._start = start
         self._state = start.state
-        self._reason = ""
+        self._reason = start.facts.reason if start.facts else ""
+        self._fault = start.facts.fault if start.facts else None
         self._hosts: dict[str, Host] = {host.id: host for host in start.hosts}
-        self._inbox: deque[HostReady | HostLost] = deque(start.reports)
+        self._inbox: deque[News] = deque(start.reports)
+        self._requested_at = start.facts.requested_at if start.facts else workflow.now()
+        self._changed_at = start.facts.changed_at if start.facts else workflow.now()
+        self._ready_at = start.facts.ready_at if start.facts else None
+        self._steps: deque[SliceStep] = deque(start.steps, maxlen=MOST_STEPS)
+        self._drain = start.drain
+        #: When a draining slice is looked at again, and how long after that.
+        self._look_at: datetime | None = workflow.now()
+        self._look_every = policies.DRAIN_LOOK
+        #: The autoscaler wants to know where the slice is, though nothing has changed.
+        self._asked = False
+        self._refused: set[str] = set()
+        #: The request to the platform.
+        self._asking: workflow.ActivityHandle[CreateOutcome] | None = None
 
     @workflow.run
     async def run(self, start: SliceInput) -> SliceStatus:
         try:
-            return await self._live(start)
+            await self._live()
+            await self._give_back()
         except asyncio.CancelledError:
-            # Somebody's Cancel in the Web UI: its hosts are taken out, and their agents begin anew.
-            await uninterrupted(exchange(self._start.cluster, self._down()))
+            # Somebody's Cancel in the Web UI: its hosts are taken out, and its machines given back before this ends.
+            await uninterrupted(self._cancelled())
             raise
-
-    async def _live(self, start: SliceInput) -> SliceStatus:
-        if self._state is SliceState.REQUESTED:
-            self._move(SliceState.BOOTSTRAPPING, f"waits for {start.size} host(s) to report")
-        while self._state in LIVE:
-            await workflow.wait_condition(lambda: bool(self._inbox) or workflow.info().is_continue_as_new_suggested())
-            while self._inbox and self._state in LIVE:
-                await self._handle(self._inbox.popleft())
-            if workflow.info().is_continue_as_new_suggested() and not self._inbox:
-                workflow.continue_as_new(
-                    start.model_copy(update={"state": self._state, "hosts": tuple(self._hosts.values()), "reports": ()})
-                )
-        if any(isinstance(event, HostReady) for event in self._inbox):
+        if start.request is None and any(isinstance(event, HostReady) for event in self._inbox):
             # An agent has come back while its former life was being taken out: that is a new slice of the same name.
             workflow.continue_as_new(SliceInput(cluster=start.cluster, id=start.id, size=start.size, reports=tuple(self._inbox)))
         return self.status()
+
+    async def _live(self) -> None:
+        if self._state is SliceState.REQUESTED:
+            await self._come()
+        while self._state in LIVE:
+            await self._wait()
+            while self._inbox and self._state in LIVE:
+                await self._handle(self._inbox.popleft())
+            due = self._due()
+            if due is not None and workflow.now() >= due:
+                await self._in_time()
+            if self._asked:
+                self._asked = False
+                await self._tell()
+            if workflow.info().is_continue_as_new_suggested() and not self._inbox and self._state in LIVE:
+                self._continue()
+
+    async def _come(self) -> None:
+        """From the wish to machines, or at least to a platform that has understood."""
+        if self._start.request is None:
+            self._move(SliceState.BOOTSTRAPPING, f"waits for {self._start.size} host(s) to report")
+        elif self._start.adopted:
+            await self._move_and_tell(SliceState.PROVISIONING, "found without anybody who looks after it, and adopted")
+        else:
+            await self._ask_for(self._start.request)
+
+    async def _ask_for(self, request: SliceRequest) -> None:
+        asking = self._asking = workflow.start_activity_method(
+            Slices.create_slice,
+            request,
+            start_to_close_timeout=policies.PLATFORM_CALL,
+            retry_policy=policies.UNTIL_DONE,
+            # A call that is under way ends first: what it makes must not come after what deletes it.
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        await workflow.wait_condition(lambda: asking.done() or any(isinstance(event, Drain) for event in self._inbox))
+        if not asking.done():
+            await self._move_and_tell(SliceState.DELETING, "not wanted any more before the platform had answered")
+            return
+        outcome = await asking
+        if outcome.fault is not None:
+            await self._fail(outcome.fault, outcome.reason)
+            return
+        await self._move_and_tell(SliceState.PROVISIONING, f"the platform makes its machines in {request.zone}")
+        if outcome.observation is not None:
+            await self._machines(outcome.observation)
+
+    async def _wait(self) -> None:
+        """Until there is news, or something is due."""
+        due = self._due()
+
+        def news() -> bool:
+            return bool(self._inbox) or self._asked or workflow.info().is_continue_as_new_suggested()
+
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(news, timeout=max(_NOW, due - workflow.now()) if due else None)
+
+    # Signals and queries. Handlers only record and wake.
 
     @workflow.signal(description="An agent is ready to take work")
     def host_ready(self, ready: HostReady) -> None:
@@ -63,45 +148,262 @@ class SliceWorkflow:
     def host_lost(self, lost: HostLost) -> None:
         self._inbox.append(lost)
 
+    @workflow.signal(description="The platform sees its machines otherwise than before")
+    def cloud_state(self, seen: CloudState) -> None:
+        self._inbox.append(seen)
+
+    @workflow.signal(description="It is to be given back: when it is idle, when what runs there has ended, or at a deadline")
+    def drain(self, drain: Drain) -> None:
+        self._inbox.append(drain)
+
+    @workflow.signal(description="The autoscaler wants to know where the slice is")
+    def report(self) -> None:
+        self._asked = True
+
     @workflow.query(description="The slice and its hosts as they are now")
     def status(self) -> SliceStatus:
-        return SliceStatus(id=self._start.id, state=self._state, reason=self._reason, hosts=tuple(self._hosts.values()))
+        return SliceStatus(
+            id=self._start.id,
+            state=self._state,
+            reason=self._reason,
+            hosts=tuple(self._hosts.values()),
+            size=self._start.size,
+            facts=self._facts(),
+            refused=tuple(sorted(self._refused)),
+            steps=tuple(self._steps),
+        )
 
-    async def _handle(self, event: HostReady | HostLost) -> None:
-        if isinstance(event, HostReady):
-            await self._host_ready(event.host)
-        else:
-            await self._host_lost(event)
+    # News.
+
+    async def _handle(self, event: News) -> None:
+        match event:
+            case HostReady(host=host, token=token):
+                if self._start.request is None or token == self._start.request.token:
+                    await self._host_ready(host)
+                else:
+                    self._refused.add(host.id)
+            case HostLost():
+                await self._host_lost(event)
+            case CloudState(observation=observation):
+                await self._machines(observation if observation is not None else await self._described())
+            case Drain():
+                await self._drained(event)
 
     async def _host_ready(self, host: Host) -> None:
+        if self._state is SliceState.PROVISIONING:
+            await self._move_and_tell(SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents")
         self._hosts[host.id] = host
         if len(self._hosts) < self._start.size:
             return
         await exchange(self._start.cluster, SliceUp(hosts=tuple(self._hosts.values())))
         if self._state is SliceState.BOOTSTRAPPING:
-            self._move(SliceState.READY, "every host takes work")
+            self._ready_at = workflow.now()
+            await self._move_and_tell(SliceState.READY, "every host takes work")
         self._describe()
 
     async def _host_lost(self, lost: HostLost) -> None:
         """One host gone is the slice gone: the survivors of a TPU slice cannot compute without it."""
         known = self._hosts.get(lost.host_id)
-        if known is None or known.incarnation != lost.incarnation:
-            return  # news of an earlier life of the host
-        self._move(SliceState.FAILED, lost.reason)
-        await exchange(self._start.cluster, self._down())
-        self._move(SliceState.DELETING, lost.reason)
-        # Nothing to give back for a machine that somebody brought.
-        self._move(SliceState.DELETED, lost.reason)
+        if known is not None and known.incarnation == lost.incarnation:  # else news of an earlier life of the host
+            await self._fail(SliceFault.HOST_LOST, lost.reason)
 
-    def _down(self) -> SliceDown:
-        return SliceDown(lives=tuple((host.id, host.incarnation) for host in self._hosts.values()))
+    async def _machines(self, seen: SliceObservation | None) -> None:
+        """What the platform says of them."""
+        match seen and seen.state:
+            case None:
+                await self._fail(SliceFault.VANISHED, "the platform no longer knows its machines")
+            case MachineState.ACTIVE if self._state is SliceState.PROVISIONING:
+                await self._move_and_tell(SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents")
+            case MachineState.PREEMPTED | MachineState.FAILED | MachineState.DELETING as state:
+                fault, words = _LOSSES[state]
+                await self._fail(fault, (seen and seen.reason) or words)
+
+    async def _drained(self, drain: Drain) -> None:
+        if self._state in COMING:
+            await self._move_and_tell(SliceState.DELETING, drain.reason)
+        elif drain.idle_since is not None:
+            if self._state is SliceState.READY:
+                await self._retire_if_idle(drain)
+        else:
+            deadlines = [each.deadline for each in (self._drain, drain) if each is not None and each.deadline is not None]
+            self._drain = drain.model_copy(update={"deadline": min(deadlines, default=None)})
+            if self._state is SliceState.READY:
+                self._move(SliceState.DRAINING, drain.reason)
+                await self._tell()
+            self._look_at, self._look_every = workflow.now(), policies.DRAIN_LOOK
+
+    async def _retire_if_idle(self, drain: Drain) -> None:
+        """The scheduler has the last word: whatever it gave to the slice meanwhile runs there."""
+        answer = await exchange(self._start.cluster, Retire(lives=self._lives(), idle_since=drain.idle_since))
+        if answer.problem:
+            self._note(f"not given back ({drain.reason}): {answer.problem}")
+            await self._tell()
+        else:
+            await self._move_and_tell(SliceState.DELETING, drain.reason)
+
+    # Time.
+
+    def _due(self) -> datetime | None:
+        """When something has to be done if nothing is heard; None: one can wait for ever."""
+        if self._start.request is None:
+            return None
+        pace = self._start.request.group.pace
+        match self._state:
+            case SliceState.PROVISIONING:
+                return self._changed_at + pace.boot_timeout
+            case SliceState.BOOTSTRAPPING:
+                return self._changed_at + pace.init_timeout
+            case SliceState.DRAINING:
+                return self._look_at
+        return None
+
+    async def _in_time(self) -> None:
+        assert self._start.request is not None
+        pace = self._start.request.group.pace
+        match self._state:
+            case SliceState.DRAINING:
+                await self._look()
+            case SliceState.BOOTSTRAPPING:
+                told = f"{len(self._hosts)} of {self._start.size} agents have reported"
+                await self._fail(SliceFault.INIT_TIMEOUT, f"{told} within {format_duration(pace.init_timeout)}")
+            case SliceState.PROVISIONING:
+                # Slow is not failed: the platform may have made them while nobody looked.
+                await self._machines(await self._described())
+                if self._state is SliceState.PROVISIONING:
+                    told = f"the platform has not made its machines within {format_duration(pace.boot_timeout)}"
+                    await self._fail(SliceFault.BOOT_TIMEOUT, told)
+
+    async def _look(self) -> None:
+        """Whether a draining slice is free by now; at its deadline what runs there is stopped."""
+        assert self._drain is not None
+        now, deadline = workflow.now(), self._drain.deadline
+        overdue = deadline is not None and now >= deadline
+        closure = Closure(by=ClosedBy.DRAIN, reason=self._drain.reason)
+        answer = await exchange(self._start.cluster, Retire(lives=self._lives(), closure=closure, evict=overdue))
+        if not answer.problem or (deadline is not None and now >= deadline + policies.EVICTION_PATIENCE):
+            told = f"{self._drain.reason}; {answer.problem}" if answer.problem else self._drain.reason
+            await self._move_and_tell(SliceState.DELETING, told)
+            return
+        self._reason = f"{self._drain.reason}; {answer.problem}"
+        self._describe()
+        if overdue:
+            self._look_every = policies.DRAIN_LOOK
+        self._look_at = workflow.now() + self._look_every
+        if deadline is not None and not overdue:
+            self._look_at = min(self._look_at, deadline)
+        self._look_every = min(2 * self._look_every, policies.MOST_DRAIN_LOOK)
+
+    # The end.
+
+    async def _fail(self, fault: SliceFault, reason: str) -> None:
+        self._fault = fault
+        await self._move_and_tell(SliceState.FAILED, reason)
+
+    async def _cancelled(self) -> None:
+        if self._state is SliceState.DELETED:
+            return
+        self._note("cancelled")
+        await self._give_back()
+
+    async def _give_back(self) -> None:
+        """Its hosts are taken out; what was asked for is deleted until the platform says that nothing is left."""
+        if self._asking is not None and not self._asking.done():
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._hosts:
+            await exchange(self._start.cluster, SliceDown(lives=self._lives()))
+        if self._state is not SliceState.DELETING:
+            await self._move_and_tell(SliceState.DELETING, self._reason)
+        if self._start.request is not None:
+            await self._delete(SliceRef(slice_id=self._start.id, zone=self._start.request.zone))
+        await self._move_and_tell(SliceState.DELETED, self._reason)
+
+    async def _delete(self, ref: SliceRef) -> None:
+        pause = policies.DELETE_LOOK
+        while True:
+            result = await workflow.execute_activity_method(
+                Slices.delete_slice,
+                ref,
+                start_to_close_timeout=policies.PLATFORM_CALL,
+                retry_policy=policies.UNTIL_DONE,
+            )
+            if result is DeleteResult.GONE:
+                return
+            if workflow.info().is_continue_as_new_suggested():
+                self._continue()
+            await workflow.sleep(pause)
+            pause = min(2 * pause, policies.MOST_DELETE_LOOK)
+
+    # Telling.
+
+    async def _described(self) -> SliceObservation | None:
+        assert self._start.request is not None
+        machines = await workflow.execute_activity_method(
+            Slices.describe_slice,
+            SliceRef(slice_id=self._start.id, zone=self._start.request.zone),
+            start_to_close_timeout=policies.PLATFORM_CALL,
+            retry_policy=policies.UNTIL_DONE,
+        )
+        return machines.observation
+
+    def _lives(self) -> tuple[tuple[str, str], ...]:
+        return tuple((host.id, host.incarnation) for host in self._hosts.values())
+
+    def _facts(self) -> SliceFacts | None:
+        request = self._start.request
+        if request is None:
+            return None
+        return SliceFacts(
+            id=self._start.id,
+            group=request.group.name,
+            zone=request.zone,
+            state=self._state,
+            requested_at=self._requested_at,
+            ready_at=self._ready_at,
+            changed_at=self._changed_at,
+            reason=self._reason,
+            fault=self._fault,
+        )
+
+    async def _tell(self) -> None:
+        """Let the autoscaler know; one that is not there asks when it comes."""
+        if (facts := self._facts()) is None:
+            return
+        autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(self._start.cluster))
+        try:
+            await autoscaler.signal("slice_changed", facts)
+        except ApplicationError:
+            workflow.logger.info("no autoscaler to tell that slice %s is %s", self._start.id, self._state)
+
+    async def _move_and_tell(self, state: SliceState, reason: str) -> None:
+        self._move(state, reason)
+        await self._tell()
 
     def _move(self, state: SliceState, reason: str) -> None:
         self._state = move_slice(self._state, state)
-        self._reason = reason
-        if state in (SliceState.READY, SliceState.DELETED):
+        self._reason, self._changed_at = reason, workflow.now()
+        self._steps.append(SliceStep(at=self._changed_at, state=state, reason=reason))
+        if self._start.request is not None or state in (SliceState.READY, SliceState.DELETED):
             show_state(state)
+        self._describe()
+
+    def _note(self, what: str) -> None:
+        self._steps.append(SliceStep(at=workflow.now(), state=self._state, reason=what))
         self._describe()
 
     def _describe(self) -> None:
         workflow.set_current_details(details.slice_details(self.status()))
+
+    def _continue(self) -> None:
+        workflow.continue_as_new(
+            self._start.model_copy(
+                update={
+                    "state": self._state,
+                    "hosts": tuple(self._hosts.values()),
+                    "reports": tuple(self._inbox),
+                    "facts": self._facts(),
+                    "drain": self._drain,
+                    "steps": tuple(self._steps),
+                }
+            )
+        )

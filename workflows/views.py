@@ -1,10 +1,16 @@
 """What the scheduler shows of its book."""
 
+from datetime import datetime
+
 from iris import names
-from iris.gangs import Placement
-from iris.hosts import headroom
+from iris.gangs import EPOCH, Placement
+from iris.hosts import ClosedBy, headroom
 from iris.ledger import Ledger
-from iris.workflows.messages import Demand, Demands, HostView, Owner, Owners, Snapshot, SnapshotPage
+from iris.scale_plan import Demand, Wanted
+from iris.workflows.messages import HostView, Owner, Owners, Snapshot, SnapshotPage
+
+#: Shapes that the autoscaler is told of; those who wait for others are served when these are.
+MOST_SHAPES = 200
 
 
 def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
@@ -33,12 +39,26 @@ def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
     )
 
 
-def demands_of(ledger: Ledger) -> Demands:
-    """How many gangs wait for what."""
+def wanted_of(ledger: Ledger, now: datetime) -> Wanted:
+    """What could not be placed, in the order in which it is served, and which slices have nothing to do or cannot do it."""
+    firsts = {shape: ledger.waiting.first(shape) for shape in ledger.demand()} if ledger.paused is None else {}
+    examples = sorted(
+        (example for example in firsts.values() if example is not None),
+        key=lambda each: (each.band.rank, each.submitted_at, each.key),
+    )
     counts = ledger.demand()
-    firsts = {shape: ledger.waiting.first(shape) for shape in counts}
-    return Demands(
-        demands=tuple(Demand(count=counts[shape], example=example) for shape, example in firsts.items() if example is not None)
+    hosts = ledger.hosts
+    quarantined = [(id, each) for id, each in ledger.closed.items() if each.by is ClosedBy.QUARANTINE and id in hosts]
+    return Wanted(
+        demands=tuple(Demand(count=counts[each.shape], example=each) for each in examples[:MOST_SHAPES]),
+        idle={slice_id: since or EPOCH for slice_id, since in ledger.idle().items()},
+        broken={
+            hosts[host_id].slice_id: f"host {host_id} is {closure}"
+            for host_id, closure in quarantined
+            if host_id in hosts
+        },
+        paused=tuple(ledger.paused_groups),
+        as_of=now,
     )
 
 

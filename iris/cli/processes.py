@@ -50,13 +50,24 @@ def controller() -> None:
 @click.option("--store", required=True, metavar="URL", help="The object store: file:///…, gs://… or s3://….")
 @click.option("--ui", default="", metavar="URL", help="Where Temporal's Web UI is, for links.")
 @click.option("--rules", type=RULES, default="{}", metavar="JSON", help="preemption, patience, owed_after, min_run_time.")
-def serve(name: str, address: str, namespace: str, store: str, ui: str, rules: Rules) -> None:
+@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="What the cluster consists of.")
+@click.option("--machines", type=click.Path(path_type=Path), hidden=True)
+def serve(
+    name: str, address: str, namespace: str, store: str, ui: str, rules: Rules, config: Path | None, machines: Path | None
+) -> None:
     """Serve a cluster's workflows until SIGTERM. Run two of them and either may die."""
     from iris.worker_agents.control_plane import ControlPlaneOptions, serve
 
     _log_to_stderr()
     options = ControlPlaneOptions(
-        cluster=check_name("name", name), address=address, namespace=namespace, store=store, ui=ui, rules=rules
+        cluster=check_name("name", name),
+        address=address,
+        namespace=namespace,
+        store=store,
+        ui=ui,
+        rules=rules,
+        config=config,
+        machines=machines,
     )
     asyncio.run(serve(options))
 
@@ -65,6 +76,7 @@ def serve(name: str, address: str, namespace: str, store: str, ui: str, rules: R
 @click.option("--join", is_flag=True, help="Join the cluster: as a slice of one host, or as one host of --slice.")
 @click.option("--host-id", help="The host's id; else the machine's name.")
 @click.option("--slice", "slice_id", metavar="ID", help="The slice that the host belongs to; else it is one by itself.")
+@click.option("--token", help="What a machine that was made for --slice shows to it; such a machine does not --join.")
 @click.option("--slice-size", type=click.IntRange(min=1), help="How many hosts make the slice whole.  [default: 1]")
 @click.option("--address", help="Where other hosts reach this one; else what this machine's routes say.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where tasks have their files.")
@@ -88,6 +100,7 @@ def agent(
     join: bool,
     host_id: str | None,
     slice_id: str | None,
+    token: str | None,
     slice_size: int | None,
     address: str | None,
     directory: Path | None,
@@ -104,8 +117,10 @@ def agent(
     \b
     iris --cluster 10.0.0.5:7233 agent --join
     """
-    if not join:
-        raise click.UsageError("say --join: an agent without a slice that somebody requested makes one of itself")
+    if join == (token is not None):
+        raise click.UsageError("say --join on a machine that you bring, or --slice and --token on one that was made for a slice")
+    if token is not None and slice_id is None:
+        raise click.UsageError("--token is that of a slice: say with --slice of which")
     if slice_size is not None and slice_id is None:
         raise click.UsageError("--slice-size says how many hosts the slice has: say with --slice which")
     from iris.worker_agents.host import AgentOptions, serve
@@ -124,6 +139,7 @@ def agent(
             host_id=name,
             slice_id=slice_id and check_name("slice", slice_id),
             slice_size=slice_size or 1,
+            token=token,
             host_address=address,
             directory=directory or state_dir() / "hosts" / cluster.name / name,
             cpu_millis=cpu,

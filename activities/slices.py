@@ -1,0 +1,32 @@
+"""A slice's machines: asking a platform for them, looking at them, giving them back."""
+
+from temporalio import activity
+
+from iris.machines import CreateOutcome, DeleteResult, SliceRequest
+from iris.platforms.base import Platform, Refused
+from iris.workflows.fleet_messages import Machines, SliceRef
+
+
+class Slices:
+    """Activities that act on a platform. Each may be repeated: the slice's id is its machines' name."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+
+    @activity.defn
+    async def create_slice(self, request: SliceRequest) -> CreateOutcome:
+        """Ask for the slice. A refusal is an outcome; after no answer, or too many calls, Temporal asks again."""
+        try:
+            return CreateOutcome(observation=await self._platform.create_slice(request))
+        except Refused as error:
+            return CreateOutcome(fault=error.fault, reason=str(error))
+
+    @activity.defn
+    async def describe_slice(self, ref: SliceRef) -> Machines:
+        """What the platform says of it now."""
+        return Machines(observation=await self._platform.describe_slice(ref.slice_id, ref.zone))
+
+    @activity.defn
+    async def delete_slice(self, ref: SliceRef) -> DeleteResult:
+        """Give it back; GOING has to be asked again until it is GONE."""
+        return await self._platform.delete_slice(ref.slice_id, ref.zone)

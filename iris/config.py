@@ -1,0 +1,169 @@
+"""The configuration of a cluster: read from YAML, checked, completed, written back.
+
+    text ──load_config──▶ ClusterConfig, complete ──groups──▶ scale groups
+                                │        ▲
+                                │        └── make_local_config: the same cluster on this machine
+                                └──dump_config──▶ text
+
+Everything that others need of it can be imported from here.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import ValidationError
+
+from iris.config_defaults import apply_defaults, meaningless_keys, origins_of
+from iris.config_errors import InvalidConfig, Where, dotted, section_at, shape_problems
+from iris.config_groups import groups
+from iris.config_local import local_config, make_local_config
+from iris.config_models import ClusterConfig, ScaleGroupConfig
+from iris.config_rules import problems_of
+
+__all__ = [
+    "ClusterConfig",
+    "InvalidConfig",
+    "ScaleGroupConfig",
+    "apply_defaults",
+    "check_config",
+    "config_values",
+    "dump_config",
+    "groups",
+    "load_config",
+    "local_config",
+    "make_local_config",
+    "origins",
+]
+
+
+def load_config(source: str | Path) -> ClusterConfig:
+    """The configuration in a text, or in the file at a path, with its defaults applied.
+
+    Raises:
+        InvalidConfig: it cannot be used, for these reasons.
+        OSError: the file cannot be read.
+    """
+    name, text = "the configuration", source
+    if isinstance(source, Path):
+        name = str(source)
+        try:
+            text = source.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise InvalidConfig(["it is not text in UTF-8"], name) from None
+    found: dict[Where, str] = {}
+    tree = _without_nulls(_parse(str(text), name), (), found)
+    try:
+        config = ClusterConfig.model_validate(tree)
+    except ValidationError as error:
+        found = {**shape_problems(error), **found}
+        raise InvalidConfig([*found.values(), *_further_problems(tree, found)], name) from None
+    problems = [*found.values(), *problems_of(config := apply_defaults(config))]
+    if problems:
+        raise InvalidConfig(problems, name)
+    return config
+
+
+def check_config(config: ClusterConfig) -> ClusterConfig:
+    """The configuration itself, whose defaults have been applied.
+
+    Raises:
+        InvalidConfig: it cannot be used, for these reasons.
+    """
+    if problems := problems_of(config):
+        raise InvalidConfig(problems)
+    return config
+
+
+def dump_config(config: ClusterConfig, *, complete: bool = False) -> str:
+    """The configuration as YAML, which loads to an equal one."""
+    return str(yaml.safe_dump(config_values(config, complete=complete), sort_keys=False, allow_unicode=True, width=120))
+
+
+def config_values(config: ClusterConfig, *, complete: bool = False) -> dict[str, Any]:
+    """The configuration as YAML and JSON have it.
+
+    Args:
+        complete: with the defaults that were applied, too; else only with what was written.
+    """
+    values = config.model_dump(mode="json", exclude_unset=not complete, exclude_none=True)
+    for name, group in config.scale_groups.items():
+        for key in meaningless_keys(group):
+            values["scale_groups"][name].pop(key, None)
+    return values
+
+
+def origins(source: str | ClusterConfig) -> dict[str, str]:
+    """Where each value of a configuration, or of the one in a text, came from, by its path.
+
+    Raises:
+        InvalidConfig: the text is no usable configuration.
+    """
+    return origins_of(load_config(source) if isinstance(source, str) else source)
+
+
+def _parse(text: str, name: str) -> dict[Any, Any]:
+    try:
+        tree = yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        told = ", ".join(part for part in (error.context, error.problem) if part)
+        raise InvalidConfig([f"{where}{told}"], name) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidConfig([f"it is not YAML: {' '.join(str(error).split())}"], name) from None
+    if tree is None:
+        raise InvalidConfig(["it is empty; begin with a platform, such as platform: {local: {}}"], name)
+    if not isinstance(tree, dict):
+        raise InvalidConfig([f"it is a {type(tree).__name__}, not a mapping; begin with platform:"], name)
+    return tree
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML as it is safe to load, where a key that stands twice is an error rather than the end of the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[str, int] = {}
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    problem = f"the key {key.value!r} stands here for the second time; the first is in line {seen[key.value]}"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen[key.value] = line
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+def _without_nulls(tree: Any, path: Where, found: dict[Where, str]) -> Any:
+    """The tree with empty sections where a section has nothing below it (`local:`), without other keys that have no value."""
+    if not isinstance(tree, Mapping):
+        return tree
+    kept = {}
+    for key, value in tree.items():
+        here = (*path, key)
+        if value is None and not _may_be_empty(here):
+            found[here] = f"{dotted(here)}: has no value; give it one or leave the key out"
+        else:
+            kept[key] = {} if value is None else _without_nulls(value, here, found)
+    return kept
+
+
+def _may_be_empty(path: Where) -> bool:
+    return path == ("scale_groups",) or section_at(path) is not None
+
+
+def _further_problems(tree: Any, found: Mapping[Where, str]) -> Iterator[str]:
+    """What would be wrong with the rest once the found problems are gone: groups that have none are judged by themselves, unless
+    something is wrong with the platform or the controller, by which they would be judged."""
+    if any(len(path) == 0 or path[0] in ("platform", "controller", "name") for path in found):
+        return
+    rest = {key: dict(value) if key == "scale_groups" and isinstance(value, Mapping) else value for key, value in tree.items()}
+    for path in found:
+        if path[0] == "scale_groups" and len(path) > 1:
+            rest["scale_groups"].pop(path[1], None)
+        else:
+            rest.pop(path[0], None)
+    left_out = {str(path[1]) for path in found if path[0] == "scale_groups" and len(path) > 1}
+    yield from problems_of(apply_defaults(ClusterConfig.model_validate(rest)), sorted(left_out))

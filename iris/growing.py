@@ -1,0 +1,149 @@
+"""What is asked of one scale group, given back, and held up, in one decision of the autoscaler."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+
+from iris import availability
+from iris.availability import Stock, kind_of, most_per_minute, next_token, within_minute
+from iris.holdings import Holding, Shrinking
+from iris.packing import Able, Berth, Pool, Supply
+from iris.scale_groups import ScaleGroup
+from iris.scale_plan import Create, Drain, GroupMemory, Memory
+
+
+class Scale:
+    """One group during the decision: what it offers to those that wait, and then what is done about it."""
+
+    def __init__(self, group: ScaleGroup, holding: Holding, memory: Memory, stock: Stock, now: datetime) -> None:
+        self.group = group
+        self.holding = holding
+        self.now = now
+        self.remembered = memory.groups.get(group.name, GroupMemory())
+        kind = kind_of(group)
+        self.stocked_out = {zone: out for zone in group.zones if (out := stock.get((zone, kind))) is not None}
+        self.standing = availability.standing(group, self.remembered, stock, holding.requested, holding.total, now)
+        self.most_per_minute = most_per_minute(group, self.remembered, now)
+        self.coming = holding.berths(holding.coming)
+        self.idle = holding.berths(holding.idle)
+        room = group.max_slices - holding.total + len(holding.leaving)
+        self.supply = Supply(
+            group,
+            idle=_by_zone(self.idle),
+            coming=_by_zone(self.coming),
+            room=0 if self.standing.turns_away else max(0, room),
+            zones=frozenset(zone for zone in group.zones if zone not in self.stocked_out),
+        )
+        self.creates: list[Create] = []
+        self.shrinking = Shrinking()
+        #: New slices that are wanted and not asked for now.
+        self.lacking = 0
+        #: When the rate allows the next, if it is the rate that holds them up.
+        self.token_at: datetime | None = None
+        #: What the new ones are for: "waiting gangs", "min_slices 1", "buffer_slices 1".
+        self.asked_for: Counter[str] = Counter()
+
+    def decide(self) -> None:
+        """Ask for what is wanted and allowed, and give back what has nothing to do; those that wait have been packed."""
+        group, wanted = self.group, self.supply.wanted
+        free = max(0, group.max_slices - self.holding.total)
+        tokens = max(0, self.most_per_minute - len(within_minute(self.remembered.scale_ups, self.now)))
+        allowed = 0 if self.standing.turns_away else min(free, tokens)
+        for berth in wanted[: 0 if self.standing.holds_up else allowed]:
+            berth.asked = True
+            self._ask(berth.zone, _for_whom(berth), "waiting gangs")
+        waiting = len(wanted) - len(self.creates)
+        least = max(0, group.min_slices - self.holding.alive - len(self.creates))
+        # The reserve comes after those that wait: or else they would use it up, and it would grow around what holds them up.
+        reserve = 0 if waiting else max(0, group.buffer_slices - self.spare - least)
+        zone = next((zone for zone in group.zones if zone in self.supply.zones), group.zones[0])
+        more = min(least + reserve, allowed - len(self.creates))
+        for number in range(more):
+            why = f"min_slices {group.min_slices}" if number < least else f"buffer_slices {group.buffer_slices}"
+            self._ask(zone, why, why)
+        self.lacking = waiting + least + reserve - more
+        if self.lacking and tokens < free and not (self.standing.turns_away or self.standing.holds_up):
+            ups = (*self.remembered.scale_ups, *(self.now for _ in self.creates))
+            self.token_at = next_token(ups, self.most_per_minute, self.now)
+        claimed = (berth.facts.id for berth in self.idle if berth.gangs and berth.facts is not None)
+        self.shrinking = self.holding.shrink(claimed, bool(wanted or self.creates), self.remembered, self.now)
+
+    @property
+    def drains(self) -> tuple[Drain, ...]:
+        return (*self.holding.drains, *self.shrinking.drains)
+
+    @property
+    def spare(self) -> int:
+        """Slices, there or on their way, that nobody wants now."""
+        return sum(not berth.gangs for berth in (*self.idle, *self.coming))
+
+    @property
+    def demand(self) -> int:
+        """Slices that those who wait want, those on their way included."""
+        return len(self.supply.wanted) + sum(berth.gangs > 0 for berth in self.coming)
+
+    @property
+    def target(self) -> int:
+        """How many slices it should have."""
+        used = len(self.holding.busy) + sum(berth.gangs > 0 for berth in self.idle)
+        return min(max(used + self.demand + self.group.buffer_slices, self.group.min_slices), self.group.max_slices)
+
+    @property
+    def room_at(self) -> datetime | None:
+        """When it is believed no longer that what is being given back makes room in a moment."""
+        return min((each.changed_at + self.group.pace.requesting_timeout for each in self.holding.leaving), default=None)
+
+    def why_not(self, able: Able) -> str:
+        """Why it has no room for those that it could serve."""
+        if self.standing.turns_away:
+            return self.standing.why
+        out = [self.stocked_out[zone] for zone in able.zones if zone in self.stocked_out]
+        if len(out) == len(able.zones):
+            return availability.stocked_out_in_words(max(out, key=lambda each: each.times))
+        return f"at max_slices {self.group.max_slices}"
+
+    def why_later(self) -> str:
+        """Why what is wanted is not asked for now."""
+        if self.standing.turns_away or self.standing.holds_up:
+            return self.standing.why
+        if self.token_at is not None:
+            return f"scale_ups_per_minute allows {self.most_per_minute}, the next {availability.clock(self.token_at)}"
+        return f"at max_slices {self.group.max_slices} until a slice that is being given back is gone"
+
+    def waits_until(self) -> Iterable[datetime]:
+        """The moments at which what is wanted of it could become possible by itself."""
+        times = (self.standing.until, self.token_at, self.room_at, *(out.until for out in self.stocked_out.values()))
+        return (time for time in times if time is not None)
+
+    def remember(self) -> GroupMemory:
+        """What to remember of it, this decision included."""
+        now, before = self.now, self.remembered
+        update: dict[str, object] = {
+            "scale_ups": (*within_minute(before.scale_ups, now), *(now for _ in self.creates)),
+            "scale_downs": (*within_minute(before.scale_downs, now), *(now for _ in self.shrinking.drains)),
+            "lives": tuple(life for life in before.lives if now - life[0] < availability.CHURN_WINDOW),
+        }
+        if self.creates:
+            update["cooldown_until"] = now + self.group.pace.scale_up_delay
+        for time, reason in (("quota_until", "quota_reason"), ("backoff_until", "backoff_reason"), ("cooldown_until", "")):
+            until = update.get(time, getattr(before, time))
+            if isinstance(until, datetime) and until <= now:
+                update |= {time: None} | ({reason: ""} if reason else {})
+        return before.model_copy(update=update)
+
+    def _ask(self, zone: str, reason: str, purpose: str) -> None:
+        self.creates.append(Create(group=self.group.name, zone=zone, reason=reason))
+        self.asked_for[purpose] += 1
+
+
+def _for_whom(berth: Berth) -> str:
+    assert berth.first is not None
+    others = berth.gangs - 1
+    return f"for {berth.first.task}" + (f" and {others} more" if others else "")
+
+
+def _by_zone(berths: Iterable[Berth]) -> Pool:
+    pool: Pool = {}
+    for berth in berths:
+        pool.setdefault(berth.zone, []).append(berth)
+    return pool

@@ -1,0 +1,327 @@
+"""How many slices, and of which groups, the waiting gangs want.
+
+Gangs of a band are packed largest first, by shape: what the slices on their way will offer is used before new ones are asked
+for, groups come in the order of their priority numbers, and what a group may not have goes to the next one that can serve it.
+
+1. A gang over whole slices gets slices of exactly its number of hosts, all in one group.
+2. A gang of one shares a host with others, as far as everything that they want is there. Hosts that are alike, and have the same
+   left, are counted, not looked at one by one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from iris.constraints import TPU_NAME, TPU_WORKER_ID, Attribute, Constraint
+from iris.fleet import covers
+from iris.gangs import Request, Shape
+from iris.hosts import Host
+from iris.scale_groups import ScaleGroup
+from iris.scale_plan import Demand
+from iris.slices import SliceFacts
+
+_Amounts = tuple[int, int, int, int]
+#: As good as any number: tasks that want nothing on one host.
+_ENDLESS = 10**9
+
+
+class Able(NamedTuple):
+    """A group that could serve a request if nothing stood in the way."""
+
+    group: ScaleGroup
+    #: Where, the preferred first.
+    zones: tuple[str, ...]
+    #: What each part of the gang has to share: the zones by its values, in the same order. One for a gang of one or over slices.
+    places: tuple[tuple[str, ...], ...]
+    #: Whole slices for each part; 0: its task shares a host with others.
+    slices: int
+
+
+class Catalog:
+    """What every group could serve, whatever stands in its way now."""
+
+    def __init__(self, groups: Iterable[ScaleGroup]) -> None:
+        self.groups = sorted(groups, key=lambda group: (group.priority, group.name))
+        self._hosts: dict[tuple[str, str, int], Host] = {}
+        self._of_kind: dict[tuple[str | None, str], list[ScaleGroup]] = {}
+        self._zones: dict[tuple[str, tuple[str, ...], str | None], tuple[tuple[str, ...], int]] = {}
+
+    def able(self, request: Request) -> list[Able]:
+        """The groups that could serve it, those to be asked first first."""
+        found = [each for group in self.large_enough(request) if (each := self._able(group, request)) is not None]
+        if any(constraint.preferred for constraint in request.constraints):
+            found.sort(key=lambda each: (each.group.priority, self._meeting(each.group, request)[1], each.group.name))
+        return found
+
+    def of_kind(self, request: Request) -> list[ScaleGroup]:
+        """Those with hosts of the right kind."""
+        kind = (request.shape.device, request.shape.variants)
+        if kind not in self._of_kind:
+            self._of_kind[kind] = [g for g in self.groups if self.host(g, g.zones[0]).may_run(request.resources)]
+        return self._of_kind[kind]
+
+    def large_enough(self, request: Request) -> list[ScaleGroup]:
+        """Those of them whose empty hosts have all that one task wants."""
+        return [group for group in self.of_kind(request) if covers(group.resources.vector, request.shape.amounts)]
+
+    def zones(self, group: ScaleGroup, request: Request) -> tuple[str, ...]:
+        """Those of the group's zones in which its hosts meet all that is required, those that are liked best first."""
+        return self._meeting(group, request)[0]
+
+    def host(self, group: ScaleGroup, zone: str, worker: int = 0) -> Host:
+        """A host of a slice that does not exist yet."""
+        key = (group.name, zone, worker)
+        if key not in self._hosts:
+            self._hosts[key] = Host(
+                id="",
+                slice_id="",
+                incarnation="",
+                resources=group.resources,
+                attributes=group.host_attributes("", zone, worker),
+                accept_cpu_jobs=group.accept_cpu_jobs,
+            )
+        return self._hosts[key]
+
+    def _able(self, group: ScaleGroup, request: Request) -> Able | None:
+        zones = self.zones(group, request)
+        if not zones or not group.max_slices:
+            return None
+        if request.group_by is None:
+            return Able(group, zones, (zones,), 0)
+        if request.group_by == TPU_NAME:
+            if group.hosts != request.group_size or group.max_slices < request.groups:
+                return None
+            return Able(group, zones, (zones,), request.groups)
+        slices = -(-request.group_size // group.hosts)
+        places: dict[Attribute, tuple[str, ...]] = {}
+        for zone in zones:
+            value = self.host(group, zone).facts[request.group_by]
+            places[value] = (*places.get(value, ()), zone)
+        if len(places) < request.groups or group.max_slices < slices * request.groups:
+            return None
+        return Able(group, zones, tuple(places.values()), slices)
+
+    def _meeting(self, group: ScaleGroup, request: Request) -> tuple[tuple[str, ...], int]:
+        """The zones, and how many preferred constraints the best of them fails."""
+        key = (group.name, request.shape.constraints, request.group_by)
+        if key not in self._zones:
+            required = request.required
+            preferred = [constraint for constraint in request.constraints if constraint.preferred]
+            zones = [zone for zone in group.zones if self._meets(group, zone, required, request.group_by is not None)]
+            dislikes = {zone: sum(not each.holds(self.host(group, zone).facts) for each in preferred) for zone in zones}
+            zones.sort(key=dislikes.__getitem__)
+            self._zones[key] = (tuple(zones), dislikes[zones[0]] if zones else 0)
+        return self._zones[key]
+
+    def _meets(self, group: ScaleGroup, zone: str, required: Sequence[Constraint], all_hosts: bool) -> bool:
+        if not required:
+            return True
+        one_of_them = any(constraint.key == TPU_WORKER_ID for constraint in required)
+        workers = range(group.hosts if one_of_them else 1)
+        meet = (all(each.holds(self.host(group, zone, worker).facts) for each in required) for worker in workers)
+        return all(meet) if all_hosts else any(meet)
+
+
+@dataclass(slots=True, eq=False)
+class Berth:
+    """A slice that gangs may count on: one that is there, on its way, or to be asked for."""
+
+    group: ScaleGroup
+    zone: str
+    #: None: it has yet to be asked for.
+    facts: SliceFacts | None = None
+    #: One of those that are to go there, and how many.
+    first: Request | None = None
+    gangs: int = 0
+    #: Whether it is asked for now.
+    asked: bool = False
+
+    #: Whether the scheduler has it, with nothing to do.
+    idle: bool = False
+
+    def take(self, request: Request, gangs: int) -> None:
+        self.first = self.first or request
+        self.gangs += gangs
+
+
+#: Slices by zone.
+Pool = dict[str, list[Berth]]
+
+
+@dataclass(slots=True, eq=False)
+class Supply:
+    """What a group has to offer to those that wait."""
+
+    group: ScaleGroup
+    #: Slices with nothing to do: the scheduler had no use for them, but a gang that lacks others beside them has.
+    idle: Pool = field(default_factory=dict)
+    #: Slices on their way of which nobody wants anything yet, the first to come first.
+    coming: Pool = field(default_factory=dict)
+    #: How many new ones may be asked for, at once or when what holds them up has passed, and where.
+    room: int = 0
+    zones: frozenset[str] = frozenset()
+    #: Those that are wanted.
+    wanted: list[Berth] = field(default_factory=list)
+
+    def ask(self, zone: str, slices: int) -> list[Berth]:
+        """New slices."""
+        asked = [Berth(self.group, zone) for _ in range(slices)]
+        self.wanted += asked
+        self.room -= slices
+        return asked
+
+
+@dataclass(slots=True)
+class Fate:
+    """What becomes of the gangs of one shape."""
+
+    demand: Demand
+    able: list[Able]
+    #: The slices that gangs are to go to, and how many of them.
+    served: list[tuple[tuple[Berth, ...], int]] = field(default_factory=list)
+    #: Those for which no group has room.
+    left: int = 0
+
+    def since(self) -> datetime | None:
+        """When the first of the slices that they wait for was asked for."""
+        facts = [each.facts for berths, _ in self.served for each in berths if each.facts is not None and not each.idle]
+        return min((each.requested_at for each in facts), default=None)
+
+
+def pack(catalog: Catalog, supplies: dict[str, Supply], demands: Sequence[Demand]) -> list[Fate]:
+    """The fates of those that wait, in their order; what they want of each group is left in its supply."""
+    fates = [Fate(demand, catalog.able(demand.example), left=demand.count) for demand in demands]
+    hosts = _OpenHosts()
+    for fate in sorted(fates, key=lambda each: (each.demand.example.band.rank, -each.demand.example.weight)):
+        if fate.able and fate.able[0].slices:
+            _pack_gangs(fate, supplies)
+        elif fate.able:
+            _pack_singles(fate, supplies, hosts)
+    return fates
+
+
+def _pack_gangs(fate: Fate, supplies: dict[str, Supply]) -> None:
+    """Gangs over whole slices: first those that are all on their way, then those that need new ones."""
+    request = fate.demand.example
+    for new in (False, True):
+        for able in fate.able:
+            while fate.left and (berths := _whole_slices(supplies[able.group.name], able, request, new)):
+                for berth in berths:
+                    berth.take(request, 1)
+                fate.served.append((tuple(berths), 1))
+                fate.left -= 1
+
+
+def _whole_slices(supply: Supply, able: Able, request: Request, new: bool) -> list[Berth]:
+    """Slices of the group for all of one gang; none when it lacks any."""
+    parts = 1 if request.group_by == TPU_NAME else request.groups
+    chosen: list[tuple[int, list[Berth], str]] = []
+    for zones in able.places:
+        # With all of its slices idle the scheduler would have placed it, so something keeps it from those.
+        have = _first(supply.idle, zones, min(able.slices, parts * able.slices - 1))
+        have += _first(supply.coming, zones, able.slices - len(have))
+        lacking = able.slices - len(have)
+        zone = next((zone for zone in zones if zone in supply.zones), "")
+        if not lacking or (new and zone):
+            chosen.append((lacking, have, zone))
+    chosen = sorted(chosen, key=lambda entry: entry[0])[:parts]
+    if len(chosen) < parts or sum(lacking for lacking, _, _ in chosen) > supply.room:
+        return []
+    found = []
+    for lacking, have, zone in chosen:
+        for berth in have:
+            (supply.idle if berth.idle else supply.coming)[berth.zone].remove(berth)
+        found += have + supply.ask(zone, lacking)
+    return found
+
+
+def _first(pool: Pool, zones: Iterable[str], most: int) -> list[Berth]:
+    found: list[Berth] = []
+    for zone in zones:
+        found += pool.get(zone, [])[: most - len(found)]
+    return found
+
+
+class _OpenHosts:
+    """The hosts of slices on which gangs of one have been put, by what is left on them."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[tuple[str, str], dict[_Amounts, list[Berth]]] = {}
+
+    def fill(self, fate: Fate, able: Able, shape: Shape) -> None:
+        """Put as many of those that wait as fit on what is left of the group's slices."""
+        for zone in able.zones:
+            by_room = self._hosts.get((able.group.name, zone))
+            for room in list(by_room or ()):
+                each = _fitting(room, shape.amounts)
+                if not fate.left:
+                    return
+                if each and by_room:
+                    berths = by_room.pop(room)
+                    used = min(len(berths), -(-fate.left // each))
+                    if berths[used:]:
+                        by_room[room] = berths[used:]
+                    self._put(by_room, berths[:used], room, each, fate)
+
+    def open(self, fate: Fate, berths: list[Berth], shape: Shape) -> None:
+        """Put as many of those that wait as fit on slices that are empty."""
+        for berth in berths:
+            room = berth.group.resources.vector
+            each = _fitting(room, shape.amounts)
+            by_room = self._hosts.setdefault((berth.group.name, berth.zone), {})
+            used = min(berth.group.hosts, -(-fate.left // each))
+            self._put(by_room, [berth] * used, room, each, fate)
+            if used < berth.group.hosts:
+                by_room.setdefault(room, []).extend([berth] * (berth.group.hosts - used))
+
+    @staticmethod
+    def _put(by_room: dict[_Amounts, list[Berth]], berths: list[Berth], room: _Amounts, each: int, fate: Fate) -> None:
+        """So many on each of these hosts, which have this room; on the last one what is left of them."""
+        request = fate.demand.example
+        full, rest = divmod(min(fate.left, each * len(berths)), each)
+        for some, count in ((berths[:full], each), (berths[full:], rest)):
+            if some:
+                by_room.setdefault(_less(room, request.shape.amounts, count), []).extend(some)
+                fate.served += [((berth,), count) for berth in some]
+                fate.left -= count * len(some)
+            for berth in some:
+                berth.take(request, count)
+
+
+def _pack_singles(fate: Fate, supplies: dict[str, Supply], hosts: _OpenHosts) -> None:
+    """Gangs of one: on what is left of slices that are wanted anyway, on others that are on their way, on new ones."""
+    shape = fate.demand.example.shape
+    for able in fate.able:
+        coming = supplies[able.group.name].coming
+        hosts.fill(fate, able, shape)
+        empty = _first(coming, able.zones, _slices_for(fate, able, shape))
+        for berth in empty:
+            coming[berth.zone].remove(berth)
+        hosts.open(fate, empty, shape)
+        if not fate.left:
+            return
+    for able in fate.able:
+        supply = supplies[able.group.name]
+        zone = next((zone for zone in able.zones if zone in supply.zones), None)
+        if zone is not None and fate.left:
+            hosts.open(fate, supply.ask(zone, min(supply.room, _slices_for(fate, able, shape))), shape)
+
+
+def _slices_for(fate: Fate, able: Able, shape: Shape) -> int:
+    """How many empty slices of the group would take all that are left."""
+    return -(-fate.left // (_fitting(able.group.resources.vector, shape.amounts) * able.group.hosts))
+
+
+def _fitting(room: _Amounts, wanted: _Amounts) -> int:
+    """How many tasks fit on a host with this room."""
+    return max(0, min((there // each for there, each in zip(room, wanted, strict=True) if each), default=_ENDLESS))
+
+
+def _less(room: _Amounts, wanted: _Amounts, times: int) -> _Amounts:
+    return (
+        room[0] - times * wanted[0],
+        room[1] - times * wanted[1],
+        room[2] - times * wanted[2],
+        room[3] - times * wanted[3],
+    )

@@ -1,0 +1,137 @@
+"""What the tests of platforms share: requests for slices, and each platform with the world behind it, under one handle."""
+
+import asyncio
+import contextlib
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from iris.machines import SliceRequest
+from iris.platforms.base import Platform
+from iris.platforms.fake import Account, FakePlatform
+from iris.platforms.fake_cloud import FOR_EVER, SettableClock
+from iris.platforms.local_rooms import LocalPlatform
+from iris.scale_groups import ScaleGroup, SliceType
+from iris.worker_agents.children import Restarts
+from iris.worker_agents.machine_room import Command, MachineRoom
+from tests.builders import NOON, some
+
+#: A machine with two slow cores that does other things too.
+PATIENCE = 30.0
+#: Crash loops are to be seen within a test.
+HASTY = Restarts(delay=timedelta(milliseconds=20), max_delay=timedelta(milliseconds=100))
+
+
+def a_group(name: str = "v5e-16", hosts: int = 2, **changes: Any) -> ScaleGroup:
+    """A group of simulated TPU slices with two hosts each."""
+    settings = {
+        "type": SliceType.LOCAL_VM,
+        "zones": ("west4-a", "west4-b"),
+        "resources": some(cpu=8, memory=32, disk=100, device="tpu:v5litepod-16:4"),
+        "accelerator_variant": "v5litepod-16",
+        "max_slices": 10,
+    }
+    return ScaleGroup(name=name, hosts=hosts, **settings | changes)
+
+
+def wanted(slice_id: str = "dev-v5e-16-abc", group: ScaleGroup | None = None, **changes: Any) -> SliceRequest:
+    """A request for a slice in the group's first zone."""
+    group = group or a_group()
+    settings = {"cluster": "dev", "zone": group.zones[0], "token": f"token of {slice_id}"} | changes
+    return SliceRequest(slice_id=slice_id, group=group, **settings)
+
+
+async def until(holds: Callable[[], Any], between: Callable[[], Any] | None = None) -> Any:
+    """What the condition says as soon as it is true; it may be a coroutine function.
+
+    Raises:
+        AssertionError: it does not come to hold. The location in the test says which.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        answer = holds()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s; last seen: {answer!r}"
+        if between is not None:
+            between()
+        await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def a_room(directory: Path, command: Command, logs: Path, **settings: Any) -> AsyncIterator[None]:
+    """A machine room for as long as the block lasts."""
+    stop = asyncio.Event()
+    room = asyncio.create_task(MachineRoom(directory, command, logs, **{"restarts": HASTY} | settings).run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await room
+
+
+class World(Protocol):
+    """A platform's other side."""
+
+    def platform(self, cluster: str = "dev") -> Platform:
+        """Another object for the same platform, as a control plane makes one that has just started."""
+
+    async def power_on(self) -> None:
+        """From now on machines come up and go; before, nothing moves but what calls do themselves."""
+
+    async def power_off(self) -> None:
+        """The end of the test."""
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        """Time passes until the condition holds."""
+
+
+class FakeWorld:
+    """A cloud that takes some seconds for everything."""
+
+    def __init__(self) -> None:
+        self._clock = SettableClock(NOON)
+        self._fake = FakePlatform(self._clock, "dev")
+        self._fake.boot_delay = FOR_EVER
+        self._fake.delete_delay = timedelta(seconds=3)
+
+    def platform(self, cluster: str = "dev") -> Platform:
+        return Account(self._fake, cluster)
+
+    async def power_on(self) -> None:
+        self._fake.boot_delay = timedelta(seconds=2)
+        for machines in self._fake.machines.values():
+            machines.active_at = self._clock.now + self._fake.boot_delay
+
+    async def power_off(self) -> None:
+        self._fake.check()
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        return await until(holds, lambda: self._clock.pass_by(timedelta(seconds=1)))
+
+
+class LocalWorld:
+    """Directories, and a room for each cluster; an agent is a process that sleeps."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._rooms = contextlib.AsyncExitStack()
+
+    def platform(self, cluster: str = "dev") -> Platform:
+        return LocalPlatform(self._root / cluster)
+
+    async def power_on(self) -> None:
+        for cluster in ("dev", "other"):
+            room = a_room(self._root / cluster, lambda request, host: ["sleep", "1000"], self._root / f"logs-{cluster}")
+            await self._rooms.enter_async_context(room)
+
+    async def power_off(self) -> None:
+        await self._rooms.aclose()
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        return await until(holds)
