@@ -121,14 +121,19 @@ def standing(
     requested: Iterable[SliceFacts],
     total: int,
     now: datetime,
+    *,
+    paused: bool = False,
 ) -> Standing:
     """The first thing that holds, in the order of `Availability`.
 
     Args:
         requested: its slices of which the platform has not said anything yet.
         total: its slices, whatever their state.
+        paused: an operator lets its hosts take nothing new.
     """
     pace = group.pace
+    if paused:
+        return Standing(Availability.BACKOFF, "paused: its hosts take nothing new")
     if (until := remembered.quota_until) is not None and until > now:
         return Standing(Availability.QUOTA_EXCEEDED, _because(f"quota used up, asked again {clock(until)}", remembered), until)
     if (until := remembered.backoff_until) is not None and until > now:
@@ -247,7 +252,7 @@ def _backed_off(remembered: GroupMemory, group: ScaleGroup, facts: SliceFacts, f
 
 
 def _doubled(first: timedelta, times: int, most: timedelta) -> timedelta:
-    return min(first * 2 ** min(times - 1, 32), most)
+    return min(first * (1 << min(times - 1, 20)), most)
 
 
 def _because(text: str, remembered: GroupMemory) -> str:

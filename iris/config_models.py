@@ -216,10 +216,12 @@ class Controller(Section):
 class GroupResources(Section):
     """What each machine of a group offers; what is unset follows from the accelerator or the machine type."""
 
-    cpu: Cores = Field(LOCAL_CORES, description="Cores; of a gce_vm unset: those of its machine type.")
-    memory: Size = Field(LOCAL_MEMORY, description="Memory; of a gce_vm unset: that of its machine type.")
+    cpu: Cores = Field(LOCAL_CORES, description="Cores; with a TPU variant or a machine type unset: what that has.")
+    memory: Size = Field(LOCAL_MEMORY, description="Memory; with a TPU variant or a machine type unset: what that has.")
     disk: Size = Field(LOCAL_DISK, description="Disk; of a tpu_vm or gce_vm unset: 50g.")
-    device: DeviceText = Field("cpu", description="Accelerators, as KIND:VARIANT:COUNT; cpu: none.")
+    device: DeviceText = Field(
+        "cpu", description="Accelerators, as KIND:VARIANT:COUNT; cpu: none; unset: as accelerator_variant says."
+    )
 
 
 class GroupShape(Section):
@@ -232,14 +234,16 @@ class GroupShape(Section):
     accelerator_variant: str = Field(
         "", description="A TPU slice such as v5litepod-16, or GPUs such as H100x8; empty: no accelerators."
     )
-    topology: str = Field("", description="How a TPU slice's chips are wired, such as 4x4.")
-    runtime_version: str = Field("", description="Software image of a TPU VM.")
+    topology: str = Field("", description="How a TPU slice's chips are wired, such as 4x4; unset: as is usual for the variant.")
+    runtime_version: str = Field("", description="Software image of a tpu_vm; unset: the usual one of the variant.")
     machine_type: str = Field("", description="Of a gce_vm, such as n2-standard-8; unset: the smallest n2 with its resources.")
     resources: GroupResources = Field(GroupResources(), description="What each machine offers.")
     min_slices: Count = Field(0, description="So many slices there are even when nobody wants them.")
     max_slices: Count = Field(1, description="Never more slices than this; of a manual_vm unset: one for each of its hosts.")
     buffer_slices: Count = Field(0, description="So many slices more than are wanted now.")
-    zones: tuple[str, ...] = Field((), description="Where slices may be, best first.")
+    zones: tuple[str, ...] = Field(
+        (), description="Where slices may be, best first; unset, in a cloud: the default zones, else one zone without meaning."
+    )
     preemptible: Flag = Field(False, description="Whether the platform may take slices back at any time; cheaper.")
     priority: Whole = Field(100, description="Groups with a lower number are asked first.")
     accept_cpu_jobs: Flag = Field(False, description="Whether hosts with accelerators also take tasks that want none.")

@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, Strict, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    Strict,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
 
 from iris.errors import InvalidValue
 from iris.resources import parse_device
@@ -23,6 +34,16 @@ class Section(BaseModel):
     """A part of the configuration: nothing in it changes, and what it does not know it refuses."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The schema with its defaults as people would write them: `10s`, not `PT10S`."""
+        made = handler.resolve_ref_schema(handler(schema))
+        defaults = cls.model_construct().model_dump(mode="json")
+        for name, field in made["properties"].items():
+            if name in defaults:
+                field["default"] = defaults[name]
+        return made
 
 
 def read_duration(value: object) -> timedelta:
@@ -125,7 +146,7 @@ def _read_address(value: str) -> str:
 
 _DURATION_SCHEMA = {
     "anyOf": [
-        {"type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]+)?(ms|s|m|h|d)?)+\s*$"},
+        {"type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+)\s*$"},
         {"type": "number", "minimum": 0, "description": "seconds"},
         {
             "type": "object",

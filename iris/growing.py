@@ -15,22 +15,24 @@ from iris.scale_plan import Create, Drain, GroupMemory, Memory
 class Scale:
     """One group during the decision: what it offers to those that wait, and then what is done about it."""
 
-    def __init__(self, group: ScaleGroup, holding: Holding, memory: Memory, stock: Stock, now: datetime) -> None:
+    def __init__(
+        self, group: ScaleGroup, holding: Holding, memory: Memory, stock: Stock, now: datetime, *, paused: bool = False
+    ) -> None:
         self.group = group
         self.holding = holding
         self.now = now
         self.remembered = memory.groups.get(group.name, GroupMemory())
         kind = kind_of(group)
         self.stocked_out = {zone: out for zone in group.zones if (out := stock.get((zone, kind))) is not None}
-        self.standing = availability.standing(group, self.remembered, stock, holding.requested, holding.total, now)
+        self.standing = availability.standing(group, self.remembered, stock, holding.requested, holding.total, now, paused=paused)
         self.most_per_minute = most_per_minute(group, self.remembered, now)
         self.coming = holding.berths(holding.coming)
         self.idle = holding.berths(holding.idle)
         room = group.max_slices - holding.total + len(holding.leaving)
         self.supply = Supply(
             group,
-            idle=_by_zone(self.idle),
-            coming=_by_zone(self.coming),
+            idle={} if paused else _by_zone(self.idle),
+            coming={} if paused else _by_zone(self.coming),
             room=0 if self.standing.turns_away else max(0, room),
             zones=frozenset(zone for zone in group.zones if zone not in self.stocked_out),
         )

@@ -55,8 +55,12 @@ def attempt_key(attempt: str, run_id: str) -> str:
 
 
 def slice_id(prefix: str, group: str, token: str) -> str:
-    """A slice's id: its machines' name, too. Clouds want lower case, digits and dashes."""
-    return "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in (prefix, group, token))
+    """A slice's id: its machines' name, too. Clouds want lower case, digits and dashes.
+
+    Args:
+        prefix: what sets this cluster's machines apart where there are others; may be empty.
+    """
+    return "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in (prefix, group, token) if part)
 
 
 def host_of_slice(slice_id: str, worker: int, hosts: int) -> str:

@@ -164,6 +164,10 @@ class Supply:
     #: Those that are wanted.
     wanted: list[Berth] = field(default_factory=list)
 
+    def count(self, zones: Iterable[str]) -> int:
+        """How many are on their way there for nobody."""
+        return sum(len(self.coming.get(zone, ())) for zone in zones)
+
     def ask(self, zone: str, slices: int) -> list[Berth]:
         """New slices."""
         asked = [Berth(self.group, zone) for _ in range(slices)]
@@ -206,34 +210,44 @@ def _pack_gangs(fate: Fate, supplies: dict[str, Supply]) -> None:
     request = fate.demand.example
     for new in (False, True):
         for able in fate.able:
-            while fate.left and (berths := _whole_slices(supplies[able.group.name], able, request, new)):
-                for berth in berths:
-                    berth.take(request, 1)
-                fate.served.append((tuple(berths), 1))
-                fate.left -= 1
+            supply = supplies[able.group.name]
+            while fate.left and (gangs := _whole_slices(supply, able, request, fate.left, new)):
+                for berths in gangs:
+                    for berth in berths:
+                        berth.take(request, 1)
+                    fate.served.append((berths, 1))
+                fate.left -= len(gangs)
 
 
-def _whole_slices(supply: Supply, able: Able, request: Request, new: bool) -> list[Berth]:
-    """Slices of the group for all of one gang; none when it lacks any."""
+def _whole_slices(supply: Supply, able: Able, request: Request, most: int, new: bool) -> list[tuple[Berth, ...]]:
+    """Slices of the group for at most so many gangs, for each all that it wants; nothing when not even one is served."""
     parts = 1 if request.group_by == TPU_NAME else request.groups
+    if parts > 1 or any(supply.idle.get(zone) for zone in able.zones):
+        most = 1
+    elif len(able.places) == 1:
+        most = min(most, (supply.count(able.zones) + (supply.room if new else 0)) // able.slices)
+    else:
+        most = 1
+    wanted = most * able.slices
     chosen: list[tuple[int, list[Berth], str]] = []
     for zones in able.places:
         # With all of its slices idle the scheduler would have placed it, so something keeps it from those.
-        have = _first(supply.idle, zones, min(able.slices, parts * able.slices - 1))
-        have += _first(supply.coming, zones, able.slices - len(have))
-        lacking = able.slices - len(have)
+        have = _first(supply.idle, zones, min(wanted, parts * wanted - 1))
+        have += _first(supply.coming, zones, wanted - len(have))
+        lacking = wanted - len(have)
         zone = next((zone for zone in zones if zone in supply.zones), "")
         if not lacking or (new and zone):
             chosen.append((lacking, have, zone))
     chosen = sorted(chosen, key=lambda entry: entry[0])[:parts]
-    if len(chosen) < parts or sum(lacking for lacking, _, _ in chosen) > supply.room:
+    if not wanted or len(chosen) < parts or sum(lacking for lacking, _, _ in chosen) > supply.room:
         return []
     found = []
     for lacking, have, zone in chosen:
         for berth in have:
             (supply.idle if berth.idle else supply.coming)[berth.zone].remove(berth)
         found += have + supply.ask(zone, lacking)
-    return found
+    each = parts * able.slices
+    return [tuple(found[start : start + each]) for start in range(0, len(found), each)]
 
 
 def _first(pool: Pool, zones: Iterable[str], most: int) -> list[Berth]:
@@ -315,7 +329,11 @@ def _slices_for(fate: Fate, able: Able, shape: Shape) -> int:
 
 def _fitting(room: _Amounts, wanted: _Amounts) -> int:
     """How many tasks fit on a host with this room."""
-    return max(0, min((there // each for there, each in zip(room, wanted, strict=True) if each), default=_ENDLESS))
+    most = _ENDLESS
+    for there, each in zip(room, wanted, strict=True):
+        if each and there < each * most:
+            most = there // each
+    return max(0, most)
 
 
 def _less(room: _Amounts, wanted: _Amounts, times: int) -> _Amounts:

@@ -3,6 +3,7 @@
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from iris.availability import churn, stocked_out_in_words
 from iris.constraints import TPU_NAME
@@ -20,6 +21,28 @@ from iris.slices import SliceState
 LONGEST = 200
 
 _LEAVING = (SliceState.DRAINING, SliceState.DELETING, SliceState.FAILED)
+
+
+class Tally(NamedTuple):
+    """What the gangs of one shape wait for: how many for slices of each group that are on their way, …"""
+
+    coming: Counter[str]
+    #: … for new ones that are asked for now, or later; and which slices those are.
+    asked: Counter[str]
+    later: Counter[str]
+    new: dict[tuple[str, bool], set[int]]
+
+    @classmethod
+    def of(cls, fate: Fate) -> "Tally":
+        tally = cls(Counter(), Counter(), Counter(), {})
+        for berths, gangs in fate.served:
+            group, all_asked, some_new = berths[0].group.name, True, False
+            for berth in berths:
+                if berth.facts is None:
+                    some_new, all_asked = True, all_asked and berth.asked
+                    tally.new.setdefault((group, berth.asked), set()).add(id(berth))
+            (tally.coming if not some_new else tally.asked if all_asked else tally.later)[group] += gangs
+        return tally
 
 
 def verdict(scale: Scale, gangs: int) -> Verdict:
@@ -46,22 +69,20 @@ def unknown_group(holding: Holding) -> Verdict:
     return Verdict(group=holding.name, availability=Availability.AT_MAX, why=why, counts=dict(holding.counts))
 
 
-def outlook(catalog: Catalog, fate: Fate, scales: Mapping[str, Scale]) -> Outlook:
+def outlook(catalog: Catalog, fate: Fate, tally: Tally, scales: Mapping[str, Scale]) -> Outlook:
     """What the gangs of one shape may hope for."""
     request, count = fate.demand.example, fate.demand.count
     if not fate.able:
         return Outlook(example=request, message=_short(impossible(catalog, request)), possible=False)
-    coming, asked, later = _sorted(fate)
     parts = []
-    if coming:
-        parts.append((sum(coming.values()), _on_the_way(fate)))
-    for group, gangs in asked.items():
-        parts.append((gangs, f"scale group {group} asks for {_new(fate, group, True)} now"))
-    for group, gangs in later.items():
-        parts.append((gangs, f"scale group {group} will ask for {_new(fate, group, False)}: {scales[group].why_later()}"))
+    if tally.coming:
+        parts.append((sum(tally.coming.values()), _on_the_way(fate)))
+    for group, gangs in tally.asked.items():
+        parts.append((gangs, f"scale group {group} asks for {_new(tally, group, True)} now"))
+    for group, gangs in tally.later.items():
+        parts.append((gangs, f"scale group {group} will ask for {_new(tally, group, False)}: {scales[group].why_later()}"))
     if fate.left:
-        reasons = "; ".join(f"{able.group.name} {scales[able.group.name].why_not(able)}" for able in fate.able)
-        parts.append((fate.left, f"every scale group that has {_what(request)} is blocked: {reasons}"))
+        parts.append((fate.left, _blocked(fate, scales)))
     message = parts[0][1] if len(parts) == 1 else "; ".join(f"{gangs} of {count}: {text}" for gangs, text in parts)
     return Outlook(example=request, message=_short(message), since=fate.since())
 
@@ -93,28 +114,8 @@ def impossible(catalog: Catalog, request: Request) -> str:
     return f"needs {request.groups} x {_hosts(request.group_size)} {shared}; no scale group may have so many"
 
 
-def gangs_coming(fates: Iterable[Fate]) -> Counter[str]:
-    """How many gangs wait for slices on their way, by group."""
-    coming: Counter[str] = Counter()
-    for fate in fates:
-        coming.update(_sorted(fate)[0])
-    return coming
-
-
-def _sorted(fate: Fate) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """How many gangs wait for slices on their way, for slices that are asked for now, and for later ones, by group."""
-    coming: Counter[str] = Counter()
-    asked: Counter[str] = Counter()
-    later: Counter[str] = Counter()
-    for berths, gangs in fate.served:
-        new = [berth for berth in berths if berth.facts is None]
-        which = coming if not new else asked if all(berth.asked for berth in new) else later
-        which[berths[0].group.name] += gangs
-    return coming, asked, later
-
-
 def _phrases(scale: Scale, gangs: int) -> Iterable[str]:
-    group, holding, now = scale.group, scale.holding, scale.now
+    holding, now = scale.holding, scale.now
     if scale.standing.why:
         yield scale.standing.why
     if not scale.standing.turns_away:
@@ -127,7 +128,8 @@ def _phrases(scale: Scale, gangs: int) -> Iterable[str]:
         yield f"asks for {_slices(len(scale.creates))}: {purposes}"
     if scale.lacking:
         why = "" if scale.standing.why else f": {scale.why_later()}"
-        yield f"{_slices(scale.lacking)} more {'is' if scale.lacking == 1 else 'are'} wanted{why}"
+        more = "1 more slice is" if scale.lacking == 1 else f"{scale.lacking} more slices are"
+        yield f"{more} wanted{why}"
     if used := [berth for berth in scale.coming if berth.gangs]:
         yield f"{_slices(len(used))} on {_their(len(used))} way for {_gangs(gangs)}"
     if spare := len(scale.coming) - len(used):
@@ -159,14 +161,18 @@ def _on_the_way(fate: Fate) -> str:
     return f"slice {first.id} {of} and {others} more are on their way ({first.state} in {first.zone})"
 
 
-def _new(fate: Fate, group: str, asked: bool) -> str:
-    berths = {
-        id(berth)
-        for some, _ in fate.served
-        for berth in some
-        if berth.facts is None and berth.group.name == group and berth.asked is asked
-    }
-    return "a slice" if len(berths) == 1 else _slices(len(berths))
+def _blocked(fate: Fate, scales: Mapping[str, Scale]) -> str:
+    text = f"every scale group that has {_what(fate.demand.example)} is blocked:"
+    for number, able in enumerate(fate.able):
+        if len(text) > LONGEST:
+            break
+        text += f"{';' if number else ''} {able.group.name} {scales[able.group.name].why_not(able)}"
+    return text
+
+
+def _new(tally: Tally, group: str, asked: bool) -> str:
+    count = len(tally.new.get((group, asked), ()))
+    return "a slice" if count == 1 else _slices(count)
 
 
 def _no_device(catalog: Catalog, request: Request) -> str:

@@ -10,7 +10,7 @@
 No clock, no dice: the same facts give the same plan, which is what lets this run inside a workflow.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
@@ -36,7 +36,14 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
         if each.state is not SliceState.DELETED:
             by_group[each.group].append(each)
     scales = {
-        group.name: Scale(group, Holding(group.name, group, by_group.pop(group.name, []), wanted, now), memory, stock, now)
+        group.name: Scale(
+            group,
+            Holding(group.name, group, by_group.pop(group.name, []), wanted, now),
+            memory,
+            stock,
+            now,
+            paused=group.name in wanted.paused,
+        )
         for group in catalog.groups
     }
     gone = [Holding(name, None, by_group[name], wanted, now) for name in sorted(by_group)]
@@ -46,8 +53,10 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
         scale.decide()
 
     creates = tuple(create for scale in scales.values() for create in scale.creates)
-    drains = tuple(drain for each in (*scales.values(), *gone) for drain in each.drains)
-    coming = prospects.gangs_coming(fates)
+    drains = (*(d for scale in scales.values() for d in scale.drains), *(d for holding in gone for d in holding.drains))
+    tallies = [prospects.Tally.of(fate) for fate in fates]
+    coming: Counter[str] = sum((tally.coming for tally in tallies), Counter())
+    waiting = [fate for fate, tally in zip(fates, tallies, strict=True) if fate.left or tally.later]
     return ScalePlan(
         creates=creates,
         drains=drains,
@@ -55,9 +64,9 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
             *(prospects.verdict(scale, coming[name]) for name, scale in scales.items()),
             *map(prospects.unknown_group, gone),
         ),
-        outlooks=tuple(prospects.outlook(catalog, fate, scales) for fate in fates),
+        outlooks=tuple(prospects.outlook(catalog, fate, tally, scales) for fate, tally in zip(fates, tallies, strict=True)),
         memory=_remember(memory, scales, {each.id: each.group for each in slices}, creates, drains, now),
-        next_at=min((time for time in _moments(scales, gone, fates, now) if time > now), default=None),
+        next_at=min((time for time in _moments(scales, gone, waiting, now) if time > now), default=None),
     )
 
 
@@ -81,7 +90,7 @@ def _remember(
     return availability.record(remembered, *ups, *downs)
 
 
-def _moments(scales: dict[str, Scale], gone: list[Holding], fates: list[Fate], now: datetime) -> Iterator[datetime]:
+def _moments(scales: dict[str, Scale], gone: list[Holding], waiting: Iterable[Fate], now: datetime) -> Iterator[datetime]:
     """When something could be otherwise by itself."""
     for scale in scales.values():
         if scale.lacking:
@@ -94,7 +103,5 @@ def _moments(scales: dict[str, Scale], gone: list[Holding], fates: list[Fate], n
     for each in (*(scale.holding for scale in scales.values()), *gone):
         if any(drain.idle_since is not None for drain in each.drains):
             yield now + (each.group.pace if each.group else Pace()).scale_down_delay
-    for fate in fates:
-        if fate.left or any(berth.facts is None and not berth.asked for berths, _ in fate.served for berth in berths):
-            for able in fate.able:
-                yield from scales[able.group.name].waits_until()
+    for name in {able.group.name for fate in waiting for able in fate.able}:
+        yield from scales[name].waits_until()

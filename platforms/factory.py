@@ -19,5 +19,4 @@ def create_platform(config: ClusterConfig, machines: Path | None = None) -> Plat
     """
     if config.platform.local is not None and machines is not None:
         return LocalPlatform(machines)
-    kind = next(name for name in type(config.platform).model_fields if getattr(config.platform, name) is not None)
-    raise InvalidValue("platform", kind, "cannot be served by this version", "run the same cluster on this machine with --local")
+    raise InvalidValue("platform", config.platform.kind, "cannot be served by this version", "run the same cluster on this machine with --local")

@@ -27,6 +27,8 @@ from iris.platforms.base import BadConfig, Unavailable
 
 #: Every host of a local cluster is at the same address.
 LOCAL_ADDRESS = "127.0.0.1"
+#: Each is a process of some 100 MB.
+MAX_LOCAL_HOSTS = 500
 
 REQUEST = "request.json"
 MACHINES = "machines.json"

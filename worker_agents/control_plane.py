@@ -178,7 +178,7 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
     """
     cluster = options.cluster
     other = await _keeps_another_book(client, cluster)
-    settings = scaling_settings(config, cluster) if config is not None else None
+    settings = scaling_settings(config) if config is not None else None
     kinds = settings.groups if settings is not None else ()
     await client.start_workflow(
         SchedulerWorkflow.run,

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -20,22 +21,16 @@ from iris.cli.common import (
     print_json,
     with_client,
 )
+from iris.cli.config import config
 from iris.client import scheduling
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord, cluster_dir, read_record, running_clusters
+from iris.config import ClusterConfig, dump_config, groups, load_config, local_config, make_local_config
 from iris.constraints import parse_attribute
 from iris.errors import IrisError, NotFound
 from iris.names import check_name
 from iris.placement import Rules
-from iris.platforms.local import (
-    LOCAL_CPU_MILLIS,
-    LOCAL_DISK,
-    LOCAL_MEMORY,
-    MAX_LOCAL_HOSTS,
-    LocalHost,
-    local_hosts,
-    local_slices,
-)
+from iris.platforms.local_rooms import MAX_LOCAL_HOSTS
 from iris.resources import Device
 from iris.workflows.messages import Snapshot, SnapshotPage
 
@@ -48,17 +43,26 @@ def cluster() -> None:
     """Start, stop, pause and look at clusters."""
 
 
+cluster.add_command(config)
+
+
 @cluster.command()
 @click.option("--local", is_flag=True, help="On this machine: a Temporal dev server, a control plane and hosts.")
 @click.option("-d", "--detach", is_flag=True, help="In the background.")
-@click.option("--name", default="local", show_default=True, help="The cluster's name; several can run side by side.")
-@click.option("--hosts", type=click.IntRange(min=0, max=MAX_LOCAL_HOSTS), default=1, show_default=True, help="How many hosts.")
+@click.option("--name", help="The cluster's name; several can run side by side.  [default: the configuration's, or local]")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="What the cluster consists of; with --local its groups are simulated.",
+)
+@click.option("--hosts", type=click.IntRange(min=0, max=MAX_LOCAL_HOSTS), help="How many hosts.  [default: 1]")
 @click.option("--tpu", type=TPU, help="Simulate a TPU slice too, such as v5litepod-16: a host for each of its machines.")
 @click.option("--slices", type=click.IntRange(min=1), help="How many such slices.  [default: 1]")
 @click.option("--ephemeral", is_flag=True, help="Keep nothing: it forgets all when it stops.")
 @click.option("--cpu", type=CPU, help="Cores each host claims to have.  [default: 1000; of a slice: as real ones have]")
 @click.option("--memory", type=MEMORY, help="Memory each host claims to have.  [default: 1000g; of a slice: as real ones have]")
-@click.option("--disk", type=DISK, default=LOCAL_DISK, help="Disk each host claims to have.  [default: 1000g]")
+@click.option("--disk", type=DISK, help="Disk each host claims to have.  [default: 1000g]")
 @click.option("--device", type=DEVICE, help="KIND:VARIANT:COUNT each host outside slices claims to have.")
 @click.option(
     "--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="What else is true of each host outside slices."
@@ -67,12 +71,13 @@ def cluster() -> None:
 @click.option("--patience", type=DURATION, help="How long a job is overtaken by smaller ones.  [default: 10m]")
 @click.option("--min-run-time", type=DURATION, help="How long a job has run before it may be evicted.  [default: 2m]")
 @click.option("--options", "given", type=click.File(), hidden=True)
-def start(local: bool, detach: bool, name: str, given: TextIO | None, **asked: Any) -> None:
+def start(local: bool, detach: bool, given: TextIO | None, **asked: Any) -> None:
     """Start a cluster; without -d it runs until Ctrl-C.
 
     \b
     iris cluster start --local -d                              one host
     iris cluster start --local --tpu v5litepod-16 --slices 2   one host, and two simulated TPU slices
+    iris cluster start --local --config cluster.yaml           what the file says, simulated
     """
     if not local:
         raise click.UsageError("say --local: clusters elsewhere are not started from here yet")
@@ -82,10 +87,10 @@ def start(local: bool, detach: bool, name: str, given: TextIO | None, **asked: A
     if given is not None:
         options = LocalClusterOptions.model_validate_json(given.read())
     else:
-        name = check_name("name", name)
+        meant = _local_config(asked)
         given_times = {key: asked[key] for key in ("patience", "min_run_time") if asked[key] is not None}
         rules = Rules(preemption=asked["preemption"], **given_times)
-        options = LocalClusterOptions(name=name, hosts=_machines(name, asked), ephemeral=asked["ephemeral"], rules=rules)
+        options = LocalClusterOptions(name=meant.name, config=dump_config(meant), ephemeral=asked["ephemeral"], rules=rules)
     if detach:
         _say_ready(start_detached(options))
         return
@@ -106,27 +111,43 @@ def start(local: bool, detach: bool, name: str, given: TextIO | None, **asked: A
     asyncio.run(run())
 
 
-def _machines(name: str, asked: dict[str, Any]) -> tuple[LocalHost, ...]:
-    """The hosts that were asked for: those by themselves, then those of slices."""
+#: What the options say that a configuration file says better.
+_MACHINES = ("hosts", "tpu", "slices", "cpu", "memory", "disk", "device", "attribute")
+
+
+def _local_config(asked: dict[str, Any]) -> ClusterConfig:
+    """The configuration of the local cluster that was asked for: a file's, or one made of the options."""
+    name = None if asked["name"] is None else check_name("name", asked["name"])
+    if asked["file"] is not None:
+        beside = [f"--{option}" for option in _MACHINES if asked[option]]
+        if beside:
+            raise click.UsageError(f"{', '.join(beside)}: the machines are in the file of --config; change it there")
+        meant = make_local_config(load_config(asked["file"]), name)
+    else:
+        meant = _simple_config(name or "local", asked)
+    total = sum(group.min_slices * group.hosts for group in groups(meant))
+    if total > MAX_LOCAL_HOSTS:
+        raise click.UsageError(f"that begins with {total:,} hosts; {MAX_LOCAL_HOSTS} is the most for one machine")
+    return meant
+
+
+def _simple_config(name: str, asked: dict[str, Any]) -> ClusterConfig:
     kind, slices = asked["tpu"], asked["slices"] or 1
     if kind is None and asked["slices"] is not None:
         raise click.UsageError("--slices says how many: say with --tpu of what kind")
-    total = asked["hosts"] + (slices * kind.hosts if kind else 0)
-    if total > MAX_LOCAL_HOSTS:
-        raise click.UsageError(f"that makes {total:,} hosts; {MAX_LOCAL_HOSTS} is the most for one machine")
-    machines = local_hosts(
+    hosts = 1 if asked["hosts"] is None else asked["hosts"]
+    return local_config(
         name,
-        asked["hosts"],
-        cpu_millis=LOCAL_CPU_MILLIS if asked["cpu"] is None else asked["cpu"],
-        memory_bytes=LOCAL_MEMORY if asked["memory"] is None else asked["memory"],
+        hosts,
+        min_hosts=hosts,
+        tpu=kind,
+        slices=slices,
+        cpu_millis=asked["cpu"],
+        memory_bytes=asked["memory"],
         disk_bytes=asked["disk"],
         device=asked["device"] if isinstance(asked["device"], Device) else None,
         attributes={key: parse_attribute(value) for key, value in asked["attribute"]},
     )
-    if kind is None:
-        return machines
-    sizes = {"cpu_millis": asked["cpu"], "memory_bytes": asked["memory"], "disk_bytes": asked["disk"]}
-    return machines + local_slices(name, kind, slices, **sizes)
 
 
 @cluster.command()

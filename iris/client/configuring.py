@@ -9,12 +9,12 @@ from iris.workflows.fleet_messages import ScalingSettings
 from iris.workflows.messages import Batch, Configure
 
 
-def scaling_settings(config: ClusterConfig, cluster: str) -> ScalingSettings:
-    """What the autoscaler of this cluster is to do."""
+def scaling_settings(config: ClusterConfig) -> ScalingSettings:
+    """What the autoscaler is to do."""
     gcp = config.platform.gcp
     return ScalingSettings(
         groups=groups(config),
-        prefix=gcp.label_prefix if gcp is not None else cluster,
+        prefix=gcp.label_prefix if gcp is not None else "",
         evaluation_interval=config.autoscaler.evaluation_interval,
         observe_interval=config.autoscaler.observe_interval,
     )
@@ -29,4 +29,4 @@ async def tell_planners(client: Client, cluster: str, config: ClusterConfig, rul
     scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
     await scheduler.signal("deliver", Batch(messages=(Configure(rules=rules, groups=groups(config)),)))
     autoscaler = client.get_workflow_handle(names.autoscaler_workflow(cluster))
-    await autoscaler.signal("configure", scaling_settings(config, cluster))
+    await autoscaler.signal("configure", scaling_settings(config))
