@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from iris import names
 from iris.liveness import Silent, silent_hosts
-from iris.machines import FleetListing, SliceObservation
+from iris.machines import ANYWHERE, FleetListing, SliceObservation
 from iris.platforms.base import PlatformError, SliceOps
 from iris.scale_plan import Wanted
 from iris.workflows.fleet_messages import FleetReport, Look
@@ -21,8 +21,6 @@ logger = logging.getLogger(__name__)
 PAGE = 1_000
 #: A platform that lists its machines more slowly, in seconds, is unknown this time: agents are judged all the same.
 LIST_PATIENCE = 10
-#: In the place of a zone: nothing at all could be listed.
-ANYWHERE = "*"
 
 
 class Fleet:

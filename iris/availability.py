@@ -137,7 +137,7 @@ def standing(
     if (until := remembered.quota_until) is not None and until > now:
         return Standing(Availability.QUOTA_EXCEEDED, _because(f"quota used up, asked again {clock(until)}", remembered), until)
     if (until := remembered.backoff_until) is not None and until > now:
-        times = f"failed {times_in_words(remembered.failures)} in a row"
+        times = f"failed {remembered.failures} times in a row" if remembered.failures > 1 else "failed"
         return Standing(Availability.BACKOFF, f"{times}, tried again {clock(until)}: {remembered.backoff_reason}", until)
     lives = churn(remembered.lives, now)
     if not lives.factor:

@@ -111,7 +111,8 @@ def _parse(text: str, name: str) -> dict[Any, Any]:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         told = ", ".join(part for part in (error.context, error.problem) if part)
         raise InvalidConfig([f"{where}{told}"], name) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, ValueError) as error:
+        # Of a value that is not what its tag says (`!!bool maybe`), PyYAML lets whatever Python said through.
         raise InvalidConfig([f"it is not YAML: {' '.join(str(error).split())}"], name) from None
     if tree is None:
         raise InvalidConfig(["it is empty; begin with a platform, such as platform: {local: {}}"], name)
@@ -138,19 +139,20 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
 def _without_nulls(tree: Any, path: Where, found: dict[Where, str]) -> Any:
     """The tree with empty sections where a section has nothing below it (`local:`), without other keys that have no value."""
-    if not isinstance(tree, Mapping):
+    if not isinstance(tree, Mapping) or not _has_keys(path):
         return tree
     kept = {}
     for key, value in tree.items():
         here = (*path, key)
-        if value is None and not _may_be_empty(here):
+        if value is None and not _has_keys(here):
             found[here] = f"{dotted(here)}: has no value; give it one or leave the key out"
         else:
             kept[key] = {} if value is None else _without_nulls(value, here, found)
     return kept
 
 
-def _may_be_empty(path: Where) -> bool:
+def _has_keys(path: Where) -> bool:
+    """Whether there are sections, or keys of one, at the path."""
     return path == ("scale_groups",) or section_at(path) is not None
 
 

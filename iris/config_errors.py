@@ -64,13 +64,13 @@ def _problem(path: Where, each: Mapping[str, Any]) -> str:
         return f"{dotted(path)}: {str(cause).removeprefix(f'{cause.field}: ')}"
     if each["type"] == "extra_forbidden":
         return unknown_key(path)
-    if each["loc"][-1:] == ("[key]",):
+    if each["loc"][-1:] == ("[key]",) or each["type"] == "invalid_key":
         return f"{dotted(path)}: the key {path[-1]!r} is not text; put it in quotes"
     if each["type"] == "missing":
         section = section_at(path[:-1])
         meaning = section.model_fields[str(path[-1])].description if section else ""
         return f"{dotted(path)}: is missing; {meaning}"
-    if "attributes" in path[2:3]:
+    if "attributes" in path[2:3] and len(path) > 3:
         return str(InvalidValue(dotted(path), each["input"], "is no attribute", "write text, a number, true or false"))
     problem, remedy = _TEXTS.get(each["type"], (f"is refused: {each['msg']}", "see docs/configuration.md"))
     return str(InvalidValue(dotted(path), each["input"], problem.format(**context), remedy.format(**context)))

@@ -65,7 +65,7 @@ def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
     path = "platform.gcp"
     for zone in gcp.default_zones:
         yield from _zone(f"{path}.default_zones", zone, _GCP_ZONE)
-        if gcp.region and _GCP_ZONE.fullmatch(zone) and region_of(zone) != gcp.region:
+        if "region" in gcp.model_fields_set and _GCP_ZONE.fullmatch(zone) and region_of(zone) != gcp.region:
             remedy = "name zones elsewhere in the groups that are there"
             yield InvalidValue(f"{path}.default_zones", zone, f"is not in {path}.region ({gcp.region})", remedy)
     yield from _twice(f"{path}.default_zones", gcp.default_zones)

@@ -58,7 +58,7 @@ def slice_details(status: SliceStatus) -> str:
 
 def autoscaler_details(groups: Sequence[Verdict], actions: Sequence[Action], notes: Sequence[str]) -> str:
     """What each scale group has, what is wanted of it and why nothing more is done; then what was done last."""
-    lines = list(notes) or ["Watches the hosts."]
+    lines = ["Watches the hosts.", "", *([f"- {note}" for note in notes] or ["All of them report."])]
     if groups:
         lines += ["", "| scale group | | slices | wanted | target | why |", "|---|---|---|---|---|---|"]
         lines += [

@@ -332,10 +332,6 @@ class Ledger:
         """Why the request with this key has no hosts."""
         return self.inquiry.explain(key)
 
-    def explain_all(self, keys: Iterable[str]) -> list[Refusal]:
-        """The same for several."""
-        return self.inquiry.explain_all(keys)
-
     def forecast(self, request: Request, now: datetime) -> Forecast:
         """What would become of the request if it were asked now. Nothing is changed."""
         trial = copy.copy(self)  # which shares what asking and a pass do not change

@@ -49,6 +49,10 @@ class SliceObservation(BaseModel):
     token: str = ""
 
 
+#: In the place of a zone: nothing at all could be listed.
+ANYWHERE = "*"
+
+
 class FleetListing(BaseModel):
     """All slices of this cluster that the platform knows of, where it could be asked."""
 
@@ -86,3 +90,20 @@ class CreateOutcome(BaseModel):
     observation: SliceObservation | None = None
     fault: SliceFault | None = None
     reason: str = ""
+
+
+_LOSSES = {
+    MachineState.PREEMPTED: (SliceFault.PREEMPTED, "the platform has taken its machines back"),
+    MachineState.FAILED: (SliceFault.PLATFORM, "the platform says that its machines are broken"),
+    MachineState.DELETING: (SliceFault.VANISHED, "somebody else has its machines deleted"),
+}
+
+
+def loss_of(seen: SliceObservation | None) -> tuple[SliceFault, str] | None:
+    """Which fault it is, and in which words, when the platform says this of a slice that is wanted; None: there is none."""
+    if seen is None:
+        return SliceFault.VANISHED, "the platform no longer knows its machines"
+    if seen.state not in _LOSSES:
+        return None
+    fault, words = _LOSSES[seen.state]
+    return fault, seen.reason or words

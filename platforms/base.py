@@ -12,13 +12,13 @@ from iris.machines import DeleteResult, FleetListing, SliceFault, SliceObservati
 class PlatformError(IrisError):
     """The platform did not do what it was asked to.
 
-        PlatformError
-        ├── Refused            it said no, and will say so again for a while
-        │   ├── StockOut           the zone has no such machines now
-        │   ├── QuotaExceeded      the project may not have more of them
-        │   └── BadConfig          it does not understand what is wanted, or does not allow it
-        ├── RateLimited        too many calls; the same one may be made again later
-        └── Unavailable        no answer, or one that says nothing: whether it was done is not known
+    PlatformError
+    ├── Refused            it said no, and will say so again for a while
+    │   ├── StockOut           the zone has no such machines now
+    │   ├── QuotaExceeded      the project may not have more of them
+    │   └── BadConfig          it does not understand what is wanted, or does not allow it
+    ├── RateLimited        too many calls; the same one may be made again later
+    └── Unavailable        no answer, or one that says nothing: whether it was done is not known
     """
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from iris.config import ClusterConfig
 from iris.errors import InvalidValue
 from iris.platforms.base import Platform
-from iris.platforms.local_rooms import LocalPlatform
+from iris.platforms.local import LocalPlatform
 
 
 def create_platform(config: ClusterConfig, machines: Path | None = None) -> Platform:
@@ -19,4 +19,6 @@ def create_platform(config: ClusterConfig, machines: Path | None = None) -> Plat
     """
     if config.platform.local is not None and machines is not None:
         return LocalPlatform(machines)
-    raise InvalidValue("platform", config.platform.kind, "cannot be served by this version", "run the same cluster on this machine with --local")
+    raise InvalidValue(
+        "platform", config.platform.kind, "cannot be served by this version", "run the same cluster on this machine with --local"
+    )

@@ -1,143 +1,201 @@
-"""Machines on a laptop: a host is an agent in a process of its own, and offers whatever it is told to.
+"""Machines on a laptop: a host is an agent in a process of its own, and claims to be whatever its group says.
 
-A simulated TPU slice has the hosts, the sizes and the attributes of a real one, so that a job that would fit there fits here.
+The platform writes down what is wanted, and the cluster's supervisor (`iris.worker_agents.machine_room`) makes it so: a control
+plane may die at any time, and the agents must not die with it. What they say to each other is a directory:
+
+    <slice id>/request.json    the slice is wanted
+    <slice id>/machines.json   what runs of it; the room's
+    <slice id>/delete          it is not wanted any more
+    (no such directory)        nothing is left of it
+
+A name that begins with a dot is a directory that comes or goes.
 """
 
 import sys
-from collections.abc import Mapping
+import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from iris import constraints
-from iris.accelerators import Tpu
+from iris import names
 from iris.constraints import Attribute
 from iris.errors import InvalidValue
-from iris.names import MAX_NAME
-from iris.resources import Device, DeviceKind
-from iris.units import GIB
+from iris.hosts import Host
+from iris.machines import DeleteResult, FleetListing, MachineState, SliceObservation, SliceRequest
+from iris.platforms.base import BadConfig, Unavailable
 
-#: What a local host offers unless told otherwise: more than anybody asks for, so that a laptop runs whatever a fleet would.
-LOCAL_CPU_MILLIS = 1000 * 1000
-LOCAL_MEMORY = 1000 * GIB
-LOCAL_DISK = 1000 * GIB
-#: Each is a process of some 100 MB.
-MAX_LOCAL_HOSTS = 500
 #: Every host of a local cluster is at the same address.
 LOCAL_ADDRESS = "127.0.0.1"
-LOCAL_PLACE: Mapping[str, Attribute] = {
-    constraints.REGION: "local",
-    constraints.ZONE: "local-a",
-    constraints.PREEMPTIBLE: False,
-}
+#: Each is a process of some 100 MB.
+MAX_LOCAL_HOSTS = 500
+
+REQUEST = "request.json"
+MACHINES = "machines.json"
+DELETE = "delete"
+#: A directory that is being written.
+COMING = ".new-"
 
 
-class LocalHost(BaseModel):
-    """A simulated machine and what it claims to have."""
+class Unreadable(Exception):
+    """The slice's directory holds something else than what it should."""
+
+
+class RoomReport(BaseModel):
+    """What the room says of a slice."""
 
     model_config = ConfigDict(frozen=True)
 
-    id: str
-    #: None: it is a slice by itself.
-    slice_id: str | None = None
-    slice_size: int = 1
-    address: str = LOCAL_ADDRESS
-    cpu_millis: int = LOCAL_CPU_MILLIS
-    memory_bytes: int = LOCAL_MEMORY
-    disk_bytes: int = LOCAL_DISK
-    device: Device | None = None
-    attributes: dict[str, Attribute] = Field(default_factory=dict)
-    accept_cpu_jobs: bool = False
+    state: MachineState
 
 
-def local_hosts(
-    cluster: str,
-    count: int,
-    *,
-    cpu_millis: int = LOCAL_CPU_MILLIS,
-    memory_bytes: int = LOCAL_MEMORY,
-    disk_bytes: int = LOCAL_DISK,
-    device: Device | None = None,
-    attributes: Mapping[str, Attribute] | None = None,
-) -> tuple[LocalHost, ...]:
-    """So many hosts, each a slice by itself. One with a device takes other jobs too: there may be no other host.
+class LocalPlatform:
+    """The slices of one cluster on this machine. Every object on the same directory is the same platform."""
+
+    def __init__(self, directory: Path) -> None:
+        self._dir = directory
+
+    async def create_slice(self, request: SliceRequest) -> SliceObservation:
+        """See `Platform`. Two slices of one id are never made: the directory is moved into its place whole."""
+        try:
+            home = self._dir / names.check_name("slice", request.slice_id)
+            hosts = request.group.hosts
+            names.check_name("host", names.host_of_slice(request.slice_id, hosts - 1, hosts))
+        except InvalidValue as error:
+            raise BadConfig(str(error)) from None
+        if not home.exists():
+            self._write(request, home)
+        seen = _observe(home)
+        if seen is None or seen.state is MachineState.DELETING:
+            raise Unavailable(f"slice {request.slice_id} is being deleted")
+        if not _made_by(request, home):
+            raise BadConfig(f"{home} exists already, and was not made by this request")
+        return seen
+
+    async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
+        """See `Platform`."""
+        home = _home(self._dir, slice_id)
+        return _observe(home) if home else None
+
+    async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
+        """See `Platform`. It is GONE when the room has stopped the agents; without a room it stays GOING."""
+        home = _home(self._dir, slice_id)
+        if home is None:
+            return DeleteResult.GONE
+        try:
+            (home / DELETE).touch()
+        except FileNotFoundError:
+            return DeleteResult.GONE
+        return DeleteResult.GOING
+
+    async def list_slices(self) -> FleetListing:
+        """See `Platform`. What cannot be read is FAILED, so that somebody deletes it."""
+        seen = (_observe(home) for home in homes(self._dir))
+        return FleetListing(slices=tuple(each for each in seen if each is not None))
+
+    def _write(self, request: SliceRequest, home: Path) -> None:
+        try:
+            self._dir.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=COMING, dir=self._dir, ignore_cleanup_errors=True) as new:
+                whole = Path(new, "whole")
+                whole.mkdir()
+                (whole / REQUEST).write_text(request.model_dump_json())
+                whole.rename(home)
+        except OSError as error:
+            if not home.exists():  # else somebody was quicker
+                raise Unavailable(f"{home} could not be written: {error}") from None
+
+
+def homes(directory: Path) -> list[Path]:
+    """The directories of all slices, by name."""
+    if not directory.is_dir():
+        return []
+    found = (_home(directory, path.name) for path in directory.iterdir())
+    return sorted(home for home in found if home is not None)
+
+
+def read_request(home: Path) -> SliceRequest:
+    """The slice that is wanted.
 
     Raises:
-        InvalidValue: the cluster's name is too long to be part of theirs.
+        FileNotFoundError: the directory is gone.
+        Unreadable: it holds something else.
     """
-    return tuple(
-        LocalHost(
-            id=_host_id(cluster, str(number)),
-            cpu_millis=cpu_millis,
-            memory_bytes=memory_bytes,
-            disk_bytes=disk_bytes,
-            device=device,
-            attributes={**LOCAL_PLACE, constraints.SCALE_GROUP: "local-cpu", **(attributes or {})},
-            accept_cpu_jobs=device is not None,
-        )
-        for number in range(count)
-    )
+    try:
+        return SliceRequest.model_validate_json((home / REQUEST).read_bytes())
+    except FileNotFoundError:
+        if not home.exists():
+            raise
+        raise Unreadable(f"{home / REQUEST} is missing") from None
+    except (OSError, ValidationError) as error:
+        raise Unreadable(f"{home / REQUEST} cannot be read: {error}") from None
 
 
-def local_slices(
-    cluster: str,
-    kind: Tpu,
-    count: int = 1,
-    *,
-    cpu_millis: int | None = None,
-    memory_bytes: int | None = None,
-    disk_bytes: int = LOCAL_DISK,
-) -> tuple[LocalHost, ...]:
-    """The hosts of so many TPU slices, slice by slice, in the order of their worker ids.
-
-    Args:
-        cpu_millis, memory_bytes: of each host, instead of what a host of such a slice really has.
+def reported(home: Path) -> MachineState:
+    """What the room says of a slice; CREATING until it has said anything.
 
     Raises:
-        InvalidValue: the cluster's name is too long to be part of theirs.
+        Unreadable: the directory holds something else.
     """
-    return tuple(
-        LocalHost(
-            id=_host_id(cluster, f"{kind.variant}-{number}-w-{worker}"),
-            slice_id=f"{cluster}-{kind.variant}-{number}",
-            slice_size=kind.hosts,
-            cpu_millis=kind.host_cpu_millis if cpu_millis is None else cpu_millis,
-            memory_bytes=kind.host_memory_bytes if memory_bytes is None else memory_bytes,
-            disk_bytes=disk_bytes,
-            device=Device(kind=DeviceKind.TPU, variant=kind.variant, count=kind.chips_per_host),
-            attributes={
-                **LOCAL_PLACE,
-                constraints.SCALE_GROUP: f"local-{kind.variant}",
-                constraints.TPU_NAME: f"{cluster}-{kind.variant}-{number}",
-                constraints.TPU_WORKER_ID: worker,
-                constraints.TPU_TOPOLOGY: kind.topology,
-                constraints.TPU_VM_COUNT: kind.hosts,
-            },
-        )
-        for number in range(count)
-        for worker in range(kind.hosts)
-    )
+    try:
+        return RoomReport.model_validate_json((home / MACHINES).read_bytes()).state
+    except FileNotFoundError:
+        return MachineState.CREATING
+    except (OSError, ValidationError) as error:
+        raise Unreadable(f"{home / MACHINES} cannot be read: {error}") from None
 
 
-def agent_command(host: LocalHost, cluster: str, directory: Path) -> list[str]:
-    """The command line of the agent that is this host."""
-    command = [sys.executable, "-m", "iris.cli.main", "--cluster", cluster, "agent", "--join"]
-    command += ["--host-id", host.id, "--address", host.address, "--dir", str(directory)]
-    command += ["--cpu", f"{host.cpu_millis}m", "--memory", str(host.memory_bytes), "--disk", str(host.disk_bytes)]
-    if host.slice_id is not None:
-        command += ["--slice", host.slice_id, "--slice-size", str(host.slice_size)]
-    if host.device is not None:
-        command += ["--device", str(host.device)]
+def agent_command(request: SliceRequest, host: Host, directory: Path) -> list[str]:
+    """The command line of the agent that is this host of the slice."""
+    offers = host.resources
+    command = [sys.executable, "-m", "iris.cli.main", "--cluster", request.cluster, "agent"]
+    command += ["--host-id", host.id, "--slice", host.slice_id, "--token", request.token]
+    command += ["--address", host.address, "--dir", str(directory)]
+    command += ["--cpu", f"{offers.cpu_millis}m", "--memory", str(offers.memory_bytes), "--disk", str(offers.disk_bytes)]
+    if offers.device is not None:
+        command += ["--device", str(offers.device)]
     if host.accept_cpu_jobs:
         command.append("--accept-cpu-jobs")
     for key, value in host.attributes.items():
-        command += ["--attribute", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+        command += ["--attribute", f"{key}={_written(value)}"]
     return command
 
 
-def _host_id(cluster: str, rest: str) -> str:
-    host_id = f"{cluster}-{rest}"
-    if len(host_id) > MAX_NAME:
-        problem = f"makes a host's id, {host_id!r}, longer than {MAX_NAME} characters"
-        raise InvalidValue("name", cluster, problem, "choose a shorter one")
-    return host_id
+def _written(value: Attribute) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _home(directory: Path, slice_id: str) -> Path | None:
+    try:
+        home = directory / names.check_name("slice", slice_id)
+    except InvalidValue:
+        return None
+    return home if home.is_dir() else None
+
+
+def _made_by(request: SliceRequest, home: Path) -> bool:
+    try:
+        there = read_request(home)
+    except (Unreadable, FileNotFoundError):
+        return False
+    return (there.cluster, there.token, there.zone) == (request.cluster, request.token, request.zone)
+
+
+def _observe(home: Path) -> SliceObservation | None:
+    going = (home / DELETE).exists()
+    try:
+        request, state = read_request(home), reported(home)
+        created_at = datetime.fromtimestamp((home / REQUEST).stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return None
+    except Unreadable as error:
+        state = MachineState.DELETING if going else MachineState.FAILED
+        return SliceObservation(slice_id=home.name, group="", zone="", state=state, reason=str(error))
+    return SliceObservation(
+        slice_id=request.slice_id,
+        group=request.group.name,
+        zone=request.zone,
+        state=MachineState.DELETING if going else state,
+        created_at=created_at,
+        token=request.token,
+    )

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from temporalio import activity
 from temporalio.api.enums.v1 import IndexedValueType
@@ -339,7 +339,7 @@ class Cluster:
         self.hosts: dict[str, FakeHost] = {}
         self._workers = contextlib.AsyncExitStack()
 
-    async def __aenter__(self) -> "Cluster":
+    async def __aenter__(self) -> Self:
         # The time-skipping server can add them and not list them, so `register_search_attributes` is not for it.
         await self.client.operator_service.add_search_attributes(
             AddSearchAttributesRequest(
@@ -356,13 +356,16 @@ class Cluster:
                 self.couriers.tell_evicted,
                 self.couriers.tell_reasons,
                 self.couriers.check_jobs,
-                self.watch.observe_fleet,
-                RollCall(self.client).call_roll,
+                *self.on_machines(),
             ],
         )
         await self._work(names.planner_queue(self.name), workflows=[SchedulerWorkflow, AutoscalerWorkflow])
         await self.start_scheduler(SchedulerStart(cluster=self.name))
         return self
+
+    def on_machines(self) -> list[Callable[..., Any]]:
+        """The activities that see hosts and slices: there are no machines here that could be asked for."""
+        return [self.watch.observe_fleet, RollCall(self.client).call_roll]
 
     async def start_scheduler(self, start: SchedulerStart) -> None:
         """As a control plane does when there is none."""
@@ -612,8 +615,14 @@ class Cluster:
         return metadata.current_details
 
 
+C = TypeVar("C", bound=Cluster)
+
+
 @contextlib.asynccontextmanager
-async def time_skipping_cluster() -> AsyncIterator[Cluster]:
+async def time_skipping_cluster(
+    kind: Callable[..., C] = Cluster,  # type: ignore[assignment]
+    couriers: type[Couriers] = BlindCouriers,
+) -> AsyncIterator[C]:
     """A cluster on a fresh time-skipping server: a workflow that is wedged stops the clock for all, so none is shared."""
     server = Path(sys.executable).with_name("temporal-test-server")
     env = await WorkflowEnvironment.start_time_skipping(
@@ -621,14 +630,18 @@ async def time_skipping_cluster() -> AsyncIterator[Cluster]:
     )
     usual, policies.CHECK_JOBS_EVERY = policies.CHECK_JOBS_EVERY, SELDOM
     try:
-        async with env, Cluster(env, couriers=BlindCouriers) as cluster:
+        async with env, kind(env, couriers=couriers) as cluster:
             yield cluster
     finally:
         policies.CHECK_JOBS_EVERY = usual
 
 
 @contextlib.asynccontextmanager
-async def dev_server_cluster(*settings: str) -> AsyncIterator[Cluster]:
+async def dev_server_cluster(
+    *settings: str,
+    kind: Callable[..., C] = Cluster,  # type: ignore[assignment]
+    couriers: type[Couriers] = Couriers,
+) -> AsyncIterator[C]:
     """A cluster on a fresh dev server with these dynamic settings (`key=value`)."""
     server = Path(sys.executable).with_name("temporal")
     env = await WorkflowEnvironment.start_local(
@@ -638,5 +651,5 @@ async def dev_server_cluster(*settings: str) -> AsyncIterator[Cluster]:
         dev_server_extra_args=[word for setting in settings for word in ("--dynamic-config-value", setting)],
         dev_server_startup_timeout=PATIENCE,
     )
-    async with env, Cluster(env) as cluster:
+    async with env, kind(env, couriers=couriers) as cluster:
         yield cluster

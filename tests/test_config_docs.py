@@ -70,7 +70,7 @@ def shown(default: Any) -> str:
     return "–" if default in ("", [], {}) else f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 
-@pytest.mark.parametrize(("path", "schema"), sections(), ids=lambda each: each if isinstance(each, str) else "")
+@pytest.mark.parametrize(("path", "schema"), [*sections()], ids=lambda each: each if isinstance(each, str) else "")
 def test_the_page_names_every_key_with_its_default(path: str, schema: dict[str, Any]) -> None:
     """A page that has fallen behind is worse than none; on failure this prints the table to put there."""
     assert table(schema) in PAGE
@@ -79,9 +79,8 @@ def test_the_page_names_every_key_with_its_default(path: str, schema: dict[str, 
 
 def test_every_key_has_a_meaning() -> None:
     """The schema is what an editor shows while one writes."""
-    assert [
-        (path, key) for path, schema in sections() for key, field in schema["properties"].items() if not field.get("description")
-    ] == []
+    fields = [(path, key, field) for path, schema in sections() for key, field in schema["properties"].items()]
+    assert [(path, key) for path, key, field in fields if not (section_of(field) or field).get("description")] == []
 
 
 def test_the_schema_refuses_what_the_loader_refuses() -> None:

@@ -117,7 +117,7 @@ def test_a_crowd_is_told_nothing_about_its_place_in_line_that_is_not_so() -> Non
         ledger.ask(a_request(f"k{number}", user=user, band=band, submitted_at=at(number)))
     keys = ["k2", "k1", "k0", "k3", "k4", "k9"]
 
-    told = dict(zip(keys, ledger.explain_all(keys), strict=True))
+    told = dict(zip(keys, ledger.inquiry.explain_all(keys), strict=True))
 
     assert "it is the first in band production" in told["k3"].message
     for key, refusal in told.items():

@@ -29,8 +29,10 @@ from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_re
 from iris.client.connection import connect
 from iris.config import dump_config, groups, load_config, local_config
 from iris.errors import IrisError, Rejected, Unreachable
+from iris.hosts import Host
+from iris.machines import SliceRequest
 from iris.placement import Rules
-from iris.platforms.local_rooms import agent_command
+from iris.platforms.local import agent_command
 from iris.worker_agents.children import Child, Restarts
 from iris.worker_agents.machine_room import MachineRoom
 from iris.worker_agents.process import stop_event
@@ -125,9 +127,7 @@ class _LocalCluster:
         logs = directory / "logs"
         self._server = Child("temporal", _server_command(port, ui_port, directory, options.ephemeral), logs / "temporal.log")
         self._control = Child("controller", self._controller_command(), logs / "controller.log")
-        self._room = MachineRoom(
-            machines_dir(directory), lambda request, host: agent_command(request, host, directory / "hosts" / host.id), logs
-        )
+        self._room = MachineRoom(machines_dir(directory), self._agent_command, logs)
         self._room_closes = asyncio.Event()
         self._room_open: asyncio.Task[None] | None = None
 
@@ -188,6 +188,10 @@ class _LocalCluster:
         command += ["--address", record.address, "--store", record.store, "--ui", record.ui]
         command += ["--config", str(self._dir / CONFIG), "--machines", str(machines_dir(self._dir))]
         return [*command, "--rules", self._options.rules.model_dump_json()]
+
+    def _agent_command(self, request: SliceRequest, host: Host) -> list[str]:
+        """What a host writes is below its slice's directory, and goes with it."""
+        return agent_command(request, host, machines_dir(self._dir) / request.slice_id / "hosts" / host.id)
 
     def _write(self) -> None:
         running = [child.process.pid for child in (self._server, self._control) if child.process is not None]

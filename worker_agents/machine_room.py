@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from iris.client.clusters import ProcessRef
 from iris.hosts import Host
 from iris.machines import MachineState, SliceRequest
-from iris.platforms.local_rooms import DELETE, LOCAL_ADDRESS, MACHINES, RoomReport, Unreadable, homes, read_request, reported
+from iris.platforms.local import DELETE, LOCAL_ADDRESS, MACHINES, RoomReport, Unreadable, homes, read_request, reported
 from iris.worker_agents.children import Child, Restarts
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections import deque
 from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError
 
 from iris import availability, details, names, scaling
 from iris.activities.fleet import Fleet
@@ -19,10 +19,9 @@ from iris.activities.rollcall import RollCall
 from iris.liveness import LOOK_AGAIN, LOOK_EVERY, Silent, judge
 from iris.machines import MachineState, SliceObservation, SliceRequest
 from iris.scale_groups import ScaleGroup, unknown_group
-from iris.scale_plan import Action, Create, Drain, Outlook, ScalePlan, Verdict, Wanted
+from iris.scale_plan import Action, Drain, Outlook, ScalePlan, Verdict, Wanted
 from iris.slices import SliceFacts, SliceState
 from iris.workflows import policies
-from iris.workflows.attributes import keywords
 from iris.workflows.fleet_messages import (
     AutoscalerStart,
     AutoscalerStatus,
@@ -32,11 +31,11 @@ from iris.workflows.fleet_messages import (
     Look,
     PauseScaling,
     ScalingSettings,
-    SliceInput,
     Unowned,
 )
+from iris.workflows.known_slices import KnownSlices
 from iris.workflows.messages import Batch, ClusterRef, HostLost, Message, Outlooks
-from iris.workflows.slice import LIVE, SliceWorkflow
+from iris.workflows.slice import LIVE
 
 _NOW = timedelta(0)
 
@@ -48,7 +47,7 @@ class AutoscalerWorkflow:
         self._cluster = start.cluster
         self._suspects = list(start.suspects)
         self._settings = start.settings
-        self._slices: dict[str, SliceFacts] = {facts.id: facts for facts in start.slices}
+        self._slices = KnownSlices(start.cluster, start.slices, start.strays)
         self._memory = start.memory
         self._unowned: dict[str, Unowned] = {each.observation.slice_id: each for each in start.unowned}
         self._outlooks: tuple[Outlook, ...] = start.outlooks
@@ -56,8 +55,6 @@ class AutoscalerWorkflow:
         self._close_at: datetime | None = None
         #: What slices have said and has not been learned from.
         self._news: deque[SliceFacts] = deque()
-        #: Slices that were told to go and have not answered.
-        self._told_to_go: set[str] = set()
         self._changed = True
         self._verdicts: tuple[Verdict, ...] = ()
         self._evaluated_at: datetime | None = None
@@ -85,7 +82,8 @@ class AutoscalerWorkflow:
                 cluster=self._cluster,
                 suspects=tuple(self._suspects),
                 settings=self._settings,
-                slices=tuple(self._slices.values()),
+                slices=self._slices.facts,
+                strays=self._slices.strays,
                 memory=self._memory,
                 unowned=tuple(self._unowned.values()),
                 outlooks=self._outlooks,
@@ -149,7 +147,7 @@ class AutoscalerWorkflow:
     def status(self) -> AutoscalerStatus:
         return AutoscalerStatus(
             groups=self._verdicts,
-            slices=tuple(self._slices.values()),
+            slices=self._slices.facts,
             actions=self._memory.actions,
             outlooks=self._outlooks,
             evaluated_at=self._evaluated_at,
@@ -179,103 +177,37 @@ class AutoscalerWorkflow:
         self._memory, self._verdicts, self._next_at = plan.memory, plan.verdicts, plan.next_at
         self._evaluated_at = workflow.now()
         await asyncio.gather(
-            *(self._create(settings, create) for create in plan.creates), *(self._drain(drain) for drain in plan.drains)
+            *(self._slices.create(settings, create) for create in plan.creates),
+            *(self._slices.drain(drain) for drain in plan.drains),
         )
         await self._tell_outlooks(plan.outlooks)
         self._describe()
 
     def _plan(self, settings: ScalingSettings, wanted: Wanted) -> ScalePlan:
         now = workflow.now()
-        slices = [facts for facts in self._slices.values() if facts.id not in self._told_to_go]
-        groups = [_as_far_as_it_goes(group, wanted, slices) for group in settings.groups]
-        plan = scaling.plan(groups, tuple(self._slices.values()), wanted, self._memory, now)
+        plan = scaling.plan(settings.groups, self._slices.facts, wanted, self._memory, now)
+        drains = plan.drains
         if self._closing is not None:
-            going = [facts for facts in slices if facts.state not in (SliceState.DELETING, SliceState.FAILED)]
-            drains = tuple(Drain(slice_id=facts.id, reason=self._closing, deadline=self._close_at or now) for facts in going)
+            going = (facts.id for facts in self._slices.facts if facts.state not in (SliceState.DELETING, SliceState.FAILED))
+            drains = tuple(Drain(slice_id=each, reason=self._closing, deadline=self._close_at or now) for each in going)
+        elif self._paused is not None:
+            drains = ()
+        drains = tuple(each for each in drains if each.slice_id not in self._slices.told_to_go)
+        if self._closing is not None or self._paused is not None:
             return plan.model_copy(update={"creates": (), "drains": drains, "memory": self._memory, "next_at": None})
-        if self._paused is not None:
-            return plan.model_copy(update={"creates": (), "drains": (), "memory": self._memory, "next_at": None})
-        return plan.model_copy(update={"drains": tuple(each for each in plan.drains if each.slice_id not in self._told_to_go)})
+        return plan.model_copy(update={"drains": drains})
 
     def _learn(self) -> None:
         """What slices have said since the last evaluation."""
         while self._news:
             facts = self._news.popleft()
-            before = self._slices.get(facts.id)
-            group = next((each for each in self._groups() if each.name == facts.group), None)
-            self._memory = availability.learn(self._memory, group, facts, before, workflow.now())
-            self._told_to_go.discard(facts.id)
-            if facts.state is SliceState.DELETED:
-                self._slices.pop(facts.id, None)
-            else:
-                self._slices[facts.id] = facts
+            before = self._slices.known.get(facts.id)
+            self._memory = availability.learn(self._memory, self._group(facts.group), facts, before, workflow.now())
+            self._slices.heard(facts)
 
-    def _groups(self) -> tuple[ScaleGroup, ...]:
-        return self._settings.groups if self._settings is not None else ()
-
-    # Acting.
-
-    async def _create(self, settings: ScalingSettings, create: Create) -> None:
-        group = next(each for each in settings.groups if each.name == create.group)
-        slice_id = names.slice_id(settings.prefix, group.name, workflow.uuid4().hex[:8])
-        await self._start_slice(group, slice_id, create.zone, token=workflow.uuid4().hex, reason=create.reason)
-
-    async def _start_slice(
-        self, group: ScaleGroup, slice_id: str, zone: str, *, token: str, reason: str, adopted: bool = False
-    ) -> bool:
-        """Whether it was started: a slice that has a workflow already looks after itself."""
-        now = workflow.now()
-        facts = SliceFacts(
-            id=slice_id,
-            group=group.name,
-            zone=zone,
-            state=SliceState.REQUESTED,
-            requested_at=now,
-            changed_at=now,
-            reason=reason,
-        )
-        request = SliceRequest(slice_id=slice_id, cluster=self._cluster, zone=zone, token=token, group=group)
-        known, self._slices[slice_id] = self._slices.get(slice_id), facts
-        try:
-            await workflow.start_child_workflow(
-                SliceWorkflow.run,
-                SliceInput(cluster=self._cluster, id=slice_id, size=group.hosts, request=request, facts=facts, adopted=adopted),
-                id=names.slice_workflow(self._cluster, slice_id),
-                task_queue=names.control_queue(self._cluster),
-                # It outlives this run, and whatever becomes of the autoscaler.
-                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                search_attributes=keywords(
-                    {
-                        names.SA_CLUSTER: self._cluster,
-                        names.SA_KIND: names.KIND_SLICE,
-                        names.SA_STATE: SliceState.REQUESTED,
-                        names.SA_GROUP: group.name,
-                    }
-                ),
-                static_summary=f"slice of scale group {group.name} in {zone}: {reason}",
-            )
-        except WorkflowAlreadyStartedError:
-            if known is None:
-                del self._slices[slice_id]
-            else:
-                self._slices[slice_id] = known
-            return False
-        return True
-
-    async def _drain(self, drain: Drain) -> None:
-        self._told_to_go.add(drain.slice_id)
-        await self._tell_slice(drain.slice_id, "drain", drain)
-
-    async def _tell_slice(self, slice_id: str, signal: str, *news: object) -> bool:
-        """Whether its workflow was there to be told. One that is not was terminated; its machines are found by the next looks."""
-        concerned = workflow.get_external_workflow_handle(names.slice_workflow(self._cluster, slice_id))
-        try:
-            await concerned.signal(signal, args=news)
-        except ApplicationError:
-            if self._slices.pop(slice_id, None) is not None:
-                self._note("", "workflow_gone", slice_id, "its workflow was ended by somebody")
-            return False
-        return True
+    def _group(self, name: str) -> ScaleGroup | None:
+        groups = self._settings.groups if self._settings is not None else ()
+        return next((group for group in groups if group.name == name), None)
 
     async def _tell_outlooks(self, outlooks: tuple[Outlook, ...]) -> None:
         """Let those who wait know what they may hope for, when it has changed."""
@@ -322,26 +254,27 @@ class AutoscalerWorkflow:
 
     async def _tell_lost(self, host: Silent) -> None:
         news = HostLost(host_id=host.host_id, incarnation=host.incarnation, reason=host.reason)
-        if not await self._tell_slice(host.slice_id, "host_lost", news):
+        if not await self._slices.tell(host.slice_id, "host_lost", news):
             await self._tell_scheduler(news)  # which the slice cannot have done
 
     async def _heed(self, report: FleetReport) -> None:
         """What the platform's list says, for the slices that it is about."""
         self._heard, self._unreachable = report.number, report.unreachable
-        live = {facts.id: facts for facts in self._slices.values() if facts.state in LIVE}
+        live = {facts.id: facts for facts in self._slices.facts if facts.state in LIVE}
         news: dict[str, SliceObservation | None] = {
             each.slice_id: each for each in report.changed if each.slice_id in live and _is_news(each, live[each.slice_id].state)
         }
         gone = (each for each in report.absent if each in live and live[each].zone not in report.unreachable)
         news.update(dict.fromkeys(gone))
         await asyncio.gather(
-            *(self._tell_slice(slice_id, "cloud_state", CloudState(observation=each)) for slice_id, each in news.items())
+            *(self._slices.tell(slice_id, "cloud_state", CloudState(observation=each)) for slice_id, each in news.items())
         )
         await self._look_after(report)
         if report.owned is not None:
             settled = workflow.now() - policies.LIST_LAG
-            lost = [each.id for each in self._slices.values() if each.id not in report.owned and each.changed_at < settled]
-            await asyncio.gather(*(self._tell_slice(slice_id, "report") for slice_id in lost))
+            missing = set(self._slices.known) - set(report.owned) - self._slices.strays.keys()
+            lost = sorted(each for each in missing if self._slices.known[each].changed_at < settled)
+            await asyncio.gather(*(self._slices.tell(slice_id, "report") for slice_id in lost))
 
     async def _look_after(self, report: FleetReport) -> None:
         """Machines that nobody looks after, look after look, get a workflow: it waits for their agents, or gives them back."""
@@ -350,21 +283,30 @@ class AutoscalerWorkflow:
             each.slice_id: Unowned(observation=each, looks=before[each.slice_id].looks + 1 if each.slice_id in before else 1)
             for each in report.unowned
         }
+        if self._slices.forget_strays(self._unowned, report.unreachable):
+            self._changed = True
         for slice_id, each in list(self._unowned.items()):
             if each.looks > policies.ORPHAN_LOOKS:
                 await self._adopt(each.observation)
                 del self._unowned[slice_id]
 
     async def _adopt(self, found: SliceObservation) -> None:
-        group = next((each for each in self._groups() if each.name == found.group), None)
+        group = self._group(found.group)
         known = group is not None and bool(found.token)
-        if group is None:
-            group = unknown_group(found.group, found.zone)
         reason = "found without a workflow" + ("" if known else ", and of no use: it cannot be told from a stranger's")
-        if await self._start_slice(group, found.slice_id, found.zone, token=found.token, reason=reason, adopted=True):
-            self._note(found.group, "adopted", found.slice_id, reason)
+        request = SliceRequest(
+            slice_id=found.slice_id,
+            cluster=self._cluster,
+            zone=found.zone,
+            token=found.token,
+            group=group or unknown_group(found.group, found.zone),
+        )
+        if await self._slices.start(request, reason, adopted=True):
+            action = Action(at=workflow.now(), group=found.group, what="adopted", slice_id=found.slice_id, reason=reason)
+            self._memory = availability.record(self._memory, action)
             if not known:
-                await self._drain(Drain(slice_id=found.slice_id, reason=reason, deadline=workflow.now()))
+                await self._slices.drain(Drain(slice_id=found.slice_id, reason=reason, deadline=workflow.now()))
+            self._changed = True
 
     async def _gather(self) -> None:
         """Ask the slices there are where they are: the autoscaler before this one may have been terminated."""
@@ -376,16 +318,12 @@ class AutoscalerWorkflow:
             heartbeat_timeout=policies.OBSERVE,
             retry_policy=policies.UNTIL_DONE,
         )
-        self._slices = {**{facts.id: facts for facts in found.slices}, **self._slices}
+        self._slices.gathered(found.slices)
 
     # Showing.
 
-    def _note(self, group: str, what: str, slice_id: str, reason: str) -> None:
-        action = Action(at=workflow.now(), group=group, what=what, slice_id=slice_id, reason=reason)
-        self._memory = availability.record(self._memory, action)
-
     def _describe(self) -> None:
-        notes = [f"Host `{host.host_id}`: {host.reason}; looked at again" for host in self._suspects]
+        notes = [f"{host.reason}; looked at again" for host in self._suspects]
         notes += [f"**Paused**: {self._paused}"] if self._paused is not None else []
         notes += [f"**Closing down**: {self._closing}"] if self._closing is not None else []
         notes += [f"Zone {zone} could not be listed: {reason}" for zone, reason in self._unreachable.items()]
@@ -397,11 +335,3 @@ def _is_news(seen: SliceObservation, state: SliceState) -> bool:
     if seen.state is MachineState.ACTIVE:
         return state is SliceState.PROVISIONING
     return seen.state is not MachineState.CREATING
-
-
-def _as_far_as_it_goes(group: ScaleGroup, wanted: Wanted, slices: list[SliceFacts]) -> ScaleGroup:
-    """A group of which the scheduler takes no hosts just now: it may keep what it has, and no more."""
-    if group.name not in wanted.paused:
-        return group
-    has = sum(facts.group == group.name for facts in slices)
-    return group.model_copy(update={"max_slices": min(group.max_slices, has), "min_slices": 0, "buffer_slices": 0})

@@ -93,6 +93,8 @@ class AutoscalerStart(Wire):
     #: None: it watches the hosts and no more.
     settings: ScalingSettings | None = None
     slices: tuple[SliceFacts, ...] = ()
+    #: Those whose workflow was ended by somebody, and for how many looks their machines have not been seen.
+    strays: dict[str, int] = Field(default_factory=dict)
     memory: Memory = Memory()
     unowned: tuple[Unowned, ...] = ()
     outlooks: tuple[Outlook, ...] = ()

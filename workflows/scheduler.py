@@ -137,13 +137,13 @@ class SchedulerWorkflow:
         withdrawn = [
             message.key for message in batch.messages if isinstance(message, Release) and message.key in self._ledger.waiting
         ]
-        refusals = dict(zip(withdrawn, self._ledger.explain_all(withdrawn), strict=True))
+        refusals = dict(zip(withdrawn, self._ledger.inquiry.explain_all(withdrawn), strict=True))
         problems = [self._enter(message) for message in batch.messages]
         asked = [message for message in batch.messages if isinstance(message, Ask | Amend)]
         asking = {message.request.key if isinstance(message, Ask) else message.key: None for message in asked}
         self._settle(told_by_answer=asking)
         waiting = [key for key in asking if key not in self._ledger.live]
-        refusals.update(zip(waiting, self._ledger.explain_all(waiting), strict=True))
+        refusals.update(zip(waiting, self._ledger.inquiry.explain_all(waiting), strict=True))
         answers = []
         for message, problem in zip(batch.messages, problems, strict=True):
             key = message.request.key if isinstance(message, Ask) else getattr(message, "key", "")

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 from iris import details, names
 from iris.activities.slices import Slices
 from iris.hosts import ClosedBy, Closure, Host
-from iris.machines import CreateOutcome, DeleteResult, MachineState, SliceFault, SliceObservation, SliceRequest
+from iris.machines import CreateOutcome, DeleteResult, MachineState, SliceFault, SliceObservation, SliceRequest, loss_of
 from iris.scale_plan import Drain
 from iris.slices import SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
 from iris.units import format_duration
@@ -35,12 +35,6 @@ LIVE = (SliceState.PROVISIONING, SliceState.BOOTSTRAPPING, SliceState.READY, Sli
 COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
 #: Steps that are kept to be shown.
 MOST_STEPS = 30
-#: What it means for a slice when the platform says this of its machines, and in which words if the platform has none.
-_LOSSES = {
-    MachineState.PREEMPTED: (SliceFault.PREEMPTED, "the platform has taken its machines back"),
-    MachineState.FAILED: (SliceFault.PLATFORM, "the platform says that its machines are broken"),
-    MachineState.DELETING: (SliceFault.VANISHED, "somebody else has its machines deleted"),
-}
 _NOW = timedelta(0)
 
 
@@ -209,14 +203,10 @@ class SliceWorkflow:
 
     async def _machines(self, seen: SliceObservation | None) -> None:
         """What the platform says of them."""
-        match seen and seen.state:
-            case None:
-                await self._fail(SliceFault.VANISHED, "the platform no longer knows its machines")
-            case MachineState.ACTIVE if self._state is SliceState.PROVISIONING:
-                await self._move_and_tell(SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents")
-            case MachineState.PREEMPTED | MachineState.FAILED | MachineState.DELETING as state:
-                fault, words = _LOSSES[state]
-                await self._fail(fault, (seen and seen.reason) or words)
+        if (loss := loss_of(seen)) is not None:
+            await self._fail(*loss)
+        elif seen is not None and seen.state is MachineState.ACTIVE and self._state is SliceState.PROVISIONING:
+            await self._move_and_tell(SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents")
 
     async def _drained(self, drain: Drain) -> None:
         if self._state in COMING:

@@ -52,11 +52,7 @@ def wanted_of(ledger: Ledger, now: datetime) -> Wanted:
     return Wanted(
         demands=tuple(Demand(count=counts[each.shape], example=each) for each in examples[:MOST_SHAPES]),
         idle={slice_id: since or EPOCH for slice_id, since in ledger.idle().items()},
-        broken={
-            hosts[host_id].slice_id: f"host {host_id} is {closure}"
-            for host_id, closure in quarantined
-            if host_id in hosts
-        },
+        broken={hosts[host_id].slice_id: f"host {host_id} is {closure}" for host_id, closure in quarantined if host_id in hosts},
         paused=tuple(ledger.paused_groups),
         as_of=now,
     )

@@ -30,7 +30,7 @@ from iris.constraints import parse_attribute
 from iris.errors import IrisError, NotFound
 from iris.names import check_name
 from iris.placement import Rules
-from iris.platforms.local_rooms import MAX_LOCAL_HOSTS
+from iris.platforms.local import MAX_LOCAL_HOSTS
 from iris.resources import Device
 from iris.workflows.messages import Snapshot, SnapshotPage
 

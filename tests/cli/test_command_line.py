@@ -106,7 +106,7 @@ def test_every_command_of_the_help_exists_and_explains_itself(command: str, caps
         (["cluster", "start"], "say --local"),
         (["cluster", "start", "--local", "--tpu", "v5litepod-17"], "did you mean v5litepod-1"),
         (["cluster", "start", "--local", "--slices", "2"], "say with --tpu of what kind"),
-        (["cluster", "start", "--local", "--tpu", "v5litepod-256", "--slices", "8"], "that makes 513 hosts; 500 is the most"),
+        (["cluster", "start", "--local", "--tpu", "v5litepod-256", "--slices", "8"], "that begins with 513 hosts; 500 is the most"),
         (["cluster", "start", "--local", "--attribute", "plain"], "'plain' is not a pair"),
         (["agent"], "say --join"),
         (["agent", "--join", "--slice-size", "4"], "say with --slice which"),

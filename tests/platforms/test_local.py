@@ -8,7 +8,7 @@ import pytest
 from iris.constraints import parse_attribute
 from iris.machines import DeleteResult, MachineState
 from iris.platforms.base import BadConfig, Unavailable
-from iris.platforms.local_rooms import LocalPlatform, agent_command
+from iris.platforms.local import LocalPlatform, agent_command
 from iris.resources import parse_device
 from iris.scale_groups import SliceType
 from tests.builders import some

@@ -14,7 +14,7 @@ import pytest
 from iris.client.clusters import ProcessRef
 from iris.hosts import Host
 from iris.machines import DeleteResult, MachineState, SliceRequest
-from iris.platforms.local_rooms import LocalPlatform
+from iris.platforms.local import LocalPlatform
 from iris.worker_agents.children import Restarts
 from iris.worker_agents.machine_room import Machines
 from tests.platforms.worlds import a_group, a_room, until, wanted

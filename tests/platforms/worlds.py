@@ -13,7 +13,7 @@ from iris.machines import SliceRequest
 from iris.platforms.base import Platform
 from iris.platforms.fake import Account, FakePlatform
 from iris.platforms.fake_cloud import FOR_EVER, SettableClock
-from iris.platforms.local_rooms import LocalPlatform
+from iris.platforms.local import LocalPlatform
 from iris.scale_groups import ScaleGroup, SliceType
 from iris.worker_agents.children import Restarts
 from iris.worker_agents.machine_room import Command, MachineRoom

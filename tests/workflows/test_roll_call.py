@@ -6,10 +6,11 @@ from datetime import timedelta
 import pytest
 
 from iris.jobs import Band
+from iris.scale_plan import Wanted
 from iris.states import JobState, TaskState
 from iris.worker_agents.control_plane import ControlPlaneOptions, start_planners
 from iris.workflows import policies
-from iris.workflows.messages import Demands, SchedulerStart
+from iris.workflows.messages import SchedulerStart
 from tests.builders import some
 from tests.harness import Cluster, Held, dev_server_cluster
 
@@ -102,5 +103,5 @@ async def test_a_wish_that_meets_a_book_without_the_gang_is_in_it_afterwards(clu
     await cluster.users.set_priority(job, Band.PRODUCTION)
 
     await cluster.until(lambda: _counts(cluster, running=0, waiting=1))
-    (demand,) = (await cluster.scheduler.query("demand", result_type=Demands)).demands
+    (demand,) = (await cluster.scheduler.query("wanted", result_type=Wanted)).demands
     assert demand.example.band is Band.PRODUCTION
