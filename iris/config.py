@@ -20,7 +20,7 @@ from iris.config_errors import InvalidConfig, Where, dotted, section_at, shape_p
 from iris.config_groups import groups
 from iris.config_local import local_config, make_local_config
 from iris.config_models import ClusterConfig, ScaleGroupConfig
-from iris.config_rules import problems_of
+from iris.config_rules import check_config, problems_of
 
 __all__ = [
     "ClusterConfig",
@@ -62,17 +62,6 @@ def load_config(source: str | Path) -> ClusterConfig:
     problems = [*found.values(), *problems_of(config := apply_defaults(config))]
     if problems:
         raise InvalidConfig(problems, name)
-    return config
-
-
-def check_config(config: ClusterConfig) -> ClusterConfig:
-    """The configuration itself, whose defaults have been applied.
-
-    Raises:
-        InvalidConfig: it cannot be used, for these reasons.
-    """
-    if problems := problems_of(config):
-        raise InvalidConfig(problems)
     return config
 
 

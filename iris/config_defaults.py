@@ -200,12 +200,13 @@ def _zones(config: ClusterConfig, group: ScaleGroupConfig) -> Source:
 
 
 def _accelerator(group: ScaleGroupConfig) -> Source:
-    device = parse_device(group.resources.device)
     if group.type is SliceType.TPU_VM:
         return Source("type", {"accelerator_type": Accelerator.TPU})
     if tpu_of(group) is not None or gpu_of(group) is not None:
         found = Accelerator.TPU if tpu_of(group) else Accelerator.GPU
         return Source("accelerator_variant", {"accelerator_type": found})
+    written = "device" in group.resources.model_fields_set
+    device = parse_device(group.resources.device) if written else None
     return Source("resources.device", {"accelerator_type": Accelerator(device.kind.value)} if device else {})
 
 

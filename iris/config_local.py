@@ -16,6 +16,7 @@ from iris.config_models import (
     Platform,
     ScaleGroupConfig,
 )
+from iris.config_rules import check_config
 from iris.config_values import Section
 from iris.constraints import Attribute
 from iris.resources import Device
@@ -44,6 +45,9 @@ def make_local_config(config: ClusterConfig, name: str | None = None) -> Cluster
 
     Args:
         name: of the local cluster, instead of the configuration's.
+
+    Raises:
+        InvalidConfig: the name is none.
     """
     changes: dict[str, Any] = {
         "platform": Platform(local=LocalPlatform()),
@@ -54,7 +58,7 @@ def make_local_config(config: ClusterConfig, name: str | None = None) -> Cluster
     }
     if name is not None:
         changes["name"] = name
-    return apply_defaults(_with(config, **changes))
+    return check_config(apply_defaults(_with(config, **changes)))
 
 
 def _local_pace(pace: AutoscalerDefaults) -> AutoscalerDefaults:
@@ -96,6 +100,9 @@ def local_config(
         tpu, slices: of this kind there are so many slices, all the time.
         cpu_millis, memory_bytes, disk_bytes: of each host, instead of what a local host or one of such a TPU slice has.
         device, attributes: of each host outside TPU slices. One with a device takes other jobs too: there may be no other host.
+
+    Raises:
+        InvalidConfig: the name is none, or the attributes are.
     """
     sizes = {
         "cpu": None if cpu_millis is None else cpu_millis / 1000,

@@ -263,7 +263,7 @@ class ScaleGroupConfig(DeadlineSettings, PaceSettings, GroupShape):
 class ClusterConfig(Section):
     """Everything about a cluster."""
 
-    name: str = Field("iris", description="The cluster's name; of all it makes in Temporal and, locally, of its machines.")
+    name: str = Field("iris", description="The cluster's name, which is part of the id of everything it keeps in Temporal.")
     platform: Platform = Field(description="Where the cluster's machines come from: one of gcp, manual and local.")
     defaults: Defaults = Field(Defaults(), description="What holds wherever a group or section does not say otherwise.")
     controller: Controller = Field(Controller(), description="The control plane.")
@@ -275,5 +275,5 @@ class ClusterConfig(Section):
 
     @property
     def slice_prefix(self) -> str:
-        """What the ids of all slices begin with."""
-        return self.platform.gcp.label_prefix if self.platform.gcp is not None else self.name
+        """What the ids of all slices begin with; empty where nobody else has any."""
+        return self.platform.gcp.label_prefix if self.platform.gcp is not None else ""

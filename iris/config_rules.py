@@ -7,6 +7,7 @@ from math import isfinite, prod
 
 from iris import accelerators, constraints, names
 from iris.config_defaults import IN_CLOUD, ONLY_FOR, gpu_of, meaningless_keys, tpu_of
+from iris.config_errors import InvalidConfig
 from iris.config_models import Accelerator, ClusterConfig, PaceSettings, ScaleGroupConfig
 from iris.config_values import write_duration
 from iris.errors import InvalidValue
@@ -15,8 +16,8 @@ from iris.resources import ANY_VARIANT, parse_device
 from iris.scale_groups import SliceType, region_of
 from iris.units import format_bytes, format_cpu
 
-#: Of a prefix and a group's name; the rest of a host's id is what makes the slice unique, and the number of the host.
-_MAX_GROUP_ID = names.MAX_NAME - 20
+#: Of a prefix and a group's name: the rest of a host's id is what makes the slice unique, and the number of the host.
+_MAX_GROUP_ID = names.MAX_NAME - len("-01234567-w-1535")
 _GCP_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
 _ANY_ZONE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
@@ -30,6 +31,17 @@ def problems_of(config: ClusterConfig, groups: Iterable[str] = ()) -> list[str]:
         groups: names of groups beside those of the configuration, which were left out because more is wrong with them.
     """
     return [str(each) for each in _all(config, groups)]
+
+
+def check_config(config: ClusterConfig) -> ClusterConfig:
+    """The configuration itself, whose defaults have been applied.
+
+    Raises:
+        InvalidConfig: it cannot be used, for these reasons.
+    """
+    if problems := problems_of(config):
+        raise InvalidConfig(problems)
+    return config
 
 
 def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]:

@@ -51,10 +51,15 @@ class Catalog:
         """The groups that could serve it, those to be asked first first: by priority, and for a task without devices those
         without devices before all others."""
         found = [each for group in self.large_enough(request) if (each := self._able(group, request)) is not None]
-        if request.resources.device is None:
-            found.sort(key=lambda each: each.group.resources.device is not None)
-        if any(constraint.preferred for constraint in request.constraints):
-            found.sort(key=lambda each: (each.group.priority, self._meeting(each.group, request)[1]))
+        plain = request.resources.device is None
+        if plain or any(constraint.preferred for constraint in request.constraints):
+            found.sort(
+                key=lambda each: (
+                    plain and each.group.resources.device is not None,
+                    each.group.priority,
+                    self._meeting(each.group, request)[1],
+                )
+            )
         return found
 
     def of_kind(self, request: Request) -> list[ScaleGroup]:

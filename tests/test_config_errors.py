@@ -205,7 +205,7 @@ def problems(text: str) -> tuple[str, ...]:
             "platform: {local: {}}\nscale_groups: {tpu_1: {type: local_vm}, TPU-1: {type: local_vm}}",
             "scale_groups.TPU-1: 'TPU-1' is spelled like the group 'tpu_1' in the names of machines",
         ),
-        (f"platform: {{local: {{}}}}\nscale_groups: {{{'g' * 50}: {{type: local_vm}}}}", "too long; use at most 40 characters"),
+        (f"platform: {{local: {{}}}}\nscale_groups: {{{'g' * 50}: {{type: local_vm}}}}", "too long; use at most 44 characters"),
     ],
 )
 def test_a_problem_names_its_place_the_value_the_rule_and_the_remedy(text: str, problem: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from iris.accelerators import tpu
-from iris.config import ClusterConfig, check_config, dump_config, groups, load_config, local_config, make_local_config
+from iris.config import ClusterConfig, InvalidConfig, dump_config, groups, load_config, local_config, make_local_config
 from iris.resources import Device, DeviceKind
 from iris.scale_groups import ScaleGroup, SliceType
 from iris.units import GIB
@@ -26,7 +26,7 @@ def by_name(config: ClusterConfig) -> dict[str, ScaleGroup]:
 def test_a_local_cluster_has_the_groups_of_the_real_one(text: str) -> None:
     """A job that is tried out on a laptop must meet the same shapes, limits and zones, and nothing of the cloud."""
     written = load_config(text)
-    local = check_config(make_local_config(written))
+    local = make_local_config(written)
 
     assert [group.type for group in groups(local)] == [SliceType.LOCAL_VM] * len(written.scale_groups)
     for before, after in zip(groups(written), groups(local), strict=True):
@@ -80,6 +80,14 @@ def test_a_local_cluster_may_be_called_something_else() -> None:
     assert make_local_config(load_config(SAMPLE), name="trial").name == "trial"
 
 
+def test_a_local_cluster_that_cannot_be_is_refused_before_it_starts() -> None:
+    """A process that gives up in the background would say so to nobody."""
+    with pytest.raises(InvalidConfig, match="name: 'a b' is not a name"):
+        make_local_config(load_config(SAMPLE), name="a b")
+    with pytest.raises(InvalidConfig, match=r"scale_groups.local-cpu.attributes.a b: 'a b' is not the key of an attribute"):
+        local_config("local", attributes={"a b": 1})
+
+
 def test_machines_that_are_there_anyway_become_as_many_processes() -> None:
     """Their addresses mean nothing here; how many there are does."""
     local = make_local_config(load_config(SAMPLE)).scale_groups["manual_hosts"]
@@ -97,7 +105,7 @@ def test_the_cluster_of_the_examples_runs_on_a_laptop() -> None:
 
 def test_a_cluster_without_a_file_has_one_group_of_plain_hosts() -> None:
     """One host is there from the start, and more come when they are wanted."""
-    config = check_config(local_config("local", hosts=4))
+    config = local_config("local", hosts=4)
     (group,) = groups(config)
 
     assert (config.name, config.platform.kind) == ("local", "local")
@@ -121,7 +129,7 @@ def test_all_hosts_may_be_there_from_the_start() -> None:
 
 def test_a_cluster_without_a_file_may_have_simulated_slices_alone() -> None:
     """`--hosts 0 --tpu v5litepod-16 --slices 2`: two slices of four hosts, all the time."""
-    (group,) = groups(check_config(local_config("local", hosts=0, tpu=tpu("v5litepod-16"), slices=2)))
+    (group,) = groups(local_config("local", hosts=0, tpu=tpu("v5litepod-16"), slices=2))
 
     assert (group.name, group.hosts, group.min_slices, group.max_slices) == ("local-v5litepod-16", 4, 2, 2)
     assert group.resources.device == Device(kind=DeviceKind.TPU, variant="v5litepod-16", count=4)
@@ -130,14 +138,14 @@ def test_a_cluster_without_a_file_may_have_simulated_slices_alone() -> None:
 
 def test_a_cluster_without_a_file_may_have_nothing_at_all() -> None:
     """People bring their own machines with `iris agent --join`."""
-    assert groups(check_config(local_config("local", hosts=0))) == ()
+    assert groups(local_config("local", hosts=0)) == ()
 
 
 def test_hosts_offer_what_they_are_told_to() -> None:
     """Tests and demonstrations fill small hosts quickly."""
     gpu = Device(kind=DeviceKind.GPU, variant="H100", count=8)
     sizes = {"cpu_millis": 1500, "memory_bytes": 3 * GIB + 1, "disk_bytes": 5 * GIB}
-    config = check_config(local_config("x", tpu=tpu("v6e-8"), device=gpu, attributes={"rack": 7}, **sizes))
+    config = local_config("x", tpu=tpu("v6e-8"), device=gpu, attributes={"rack": 7}, **sizes)
     plain, slices = groups(config)
 
     assert plain.resources.device == gpu
@@ -150,5 +158,5 @@ def test_hosts_offer_what_they_are_told_to() -> None:
 
 def test_a_host_may_have_chips_of_no_slice() -> None:
     """A single machine with a TPU, for jobs that ask for a device rather than a slice."""
-    (group,) = groups(check_config(local_config("x", device=Device(kind=DeviceKind.TPU, variant="v5litepod-16", count=4))))
+    (group,) = groups(local_config("x", device=Device(kind=DeviceKind.TPU, variant="v5litepod-16", count=4)))
     assert (group.hosts, group.resources.device_count) == (1, 4)

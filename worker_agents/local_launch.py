@@ -3,21 +3,37 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+from pydantic import ValidationError
 
 from iris.client.client import IrisClient
-from iris.client.clusters import ClusterRecord, cluster_dir, read_record
-from iris.errors import IrisError, Rejected
-from iris.worker_agents.local_cluster import START_PER_HOST, START_TIMEOUT, STOP, LocalClusterOptions, clear_leftovers
-from iris.worker_agents.machine_room import AGENT_STOP
+from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record
+from iris.errors import IrisError, Rejected, Unreachable
+from iris.platforms.local import MACHINES, homes
+from iris.worker_agents.local_cluster import (
+    START_PER_HOST,
+    START_TIMEOUT,
+    STOP,
+    LocalClusterOptions,
+    clear_leftovers,
+    machines_dir,
+)
+from iris.worker_agents.machine_room import AGENT_STOP, KILL_WAIT, Machines
 
 #: A supervisor stops its parts in turn: agents, control plane, server.
 STOP_TIMEOUT = AGENT_STOP + 2 * STOP
+#: A control plane that was stopped is there again, or has died again and again.
+RESTART_TIMEOUT = STOP + timedelta(seconds=50)
 POLL = 0.1
 #: Lines of the supervisor's log that go with the error.
 SAID = 15
@@ -78,7 +94,8 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
 
 
 def stop_local(name: str) -> None:
-    """Stop a local cluster and wait until none of its processes is left.
+    """Stop a local cluster and wait until none of its processes is left, nor anything that it would come back with: of an
+    ephemeral one nothing at all stays.
 
     Raises:
         IrisError: something is still there after a minute.
@@ -96,4 +113,91 @@ def stop_local(name: str) -> None:
                     f"the supervisor of local cluster {name!r} (process {record.supervisor.pid}) does not stop; kill it"
                 )
             time.sleep(POLL)
+    clear_stopped(name)
+
+
+def left_processes(name: str) -> list[ProcessRef]:
+    """What still runs of a cluster whose supervisor is gone: parts of it, and agents."""
+    record = read_record(name)
+    if record is None or record.alive():
+        return []
+    agents = (ref for home in homes(machines_dir(cluster_dir(name))) for ref in _agents(home))
+    return [ref for ref in (*record.processes, *agents) if ref.alive()]
+
+
+def clear_stopped(name: str) -> None:
+    """End the processes of a cluster whose supervisor is gone, and forget its machines; of an ephemeral one, everything.
+
+    What a persistent cluster knows of its jobs stays, for its next start.
+    """
+    record = read_record(name)
+    if record is None or record.alive():
+        return
     clear_leftovers(name)
+    agents = [process for ref in left_processes(name) for process in _process(ref)]
+    # They end the programs that their agents leave, of which they read in the directory that is removed below.
+    keepers = [keeper for agent in agents for keeper in _keepers(agent)]
+    for agent in agents:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            agent.kill()
+    psutil.wait_procs([*agents, *keepers], KILL_WAIT.total_seconds())
+    directory = cluster_dir(name)
+    shutil.rmtree(directory if record.ephemeral else machines_dir(directory), ignore_errors=True)
+
+
+def restart_control_plane(name: str) -> ClusterRecord:
+    """End the control plane of a local cluster that runs; its supervisor starts another, which this waits for.
+
+    Raises:
+        Unreachable: the cluster does not run.
+        IrisError: no other control plane came.
+    """
+    record = read_record(name)
+    if record is None or not record.alive():
+        raise Unreachable(f"local cluster {name!r} does not run; start it with: iris cluster start --local --name {name} -d")
+    deadline = time.monotonic() + RESTART_TIMEOUT.total_seconds()
+    before = control_plane(record)
+    if before is not None:
+        for process in _process(before):
+            process.terminate()
+            if psutil.wait_procs([process], STOP.total_seconds())[1]:
+                process.kill()
+    while True:
+        record = read_record(name) or record
+        after = control_plane(record)
+        if after is not None and after != before:
+            return record
+        if time.monotonic() > deadline or not record.alive():
+            raise IrisError(f"no control plane came in the place of the former; see {cluster_dir(name) / 'logs'}")
+        time.sleep(POLL)
+
+
+def control_plane(record: ClusterRecord) -> ProcessRef | None:
+    """The control plane among the processes of a local cluster; None while it is not there."""
+    for ref in record.processes:
+        for process in _process(ref):
+            with contextlib.suppress(psutil.Error):
+                if {"controller", "serve"} <= set(process.cmdline()):
+                    return ref
+    return None
+
+
+def _process(ref: ProcessRef) -> Iterator[psutil.Process]:
+    """The process, if it still runs."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if ref.alive():
+            yield psutil.Process(ref.pid)
+
+
+def _keepers(agent: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        return [child for child in agent.children() if "iris.worker_agents.keeper" in child.cmdline()]
+    return []
+
+
+def _agents(home: Path) -> tuple[ProcessRef, ...]:
+    """The agents that the last room had for a slice."""
+    try:
+        return tuple(Machines.model_validate_json((home / MACHINES).read_bytes()).agents.values())
+    except (OSError, ValidationError):
+        return ()

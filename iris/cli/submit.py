@@ -148,16 +148,17 @@ def _say_next(job: str) -> None:
 @contextlib.asynccontextmanager
 async def _own_cluster() -> AsyncIterator[IrisClient]:
     """A cluster that is there for one job."""
-    from iris.worker_agents.local_cluster import LocalClusterOptions
-    from iris.worker_agents.local_launch import start_detached, stop_local
+    from iris.client.cluster_manager import ClusterManager
+    from iris.config import local_config
 
-    options = LocalClusterOptions(name=f"once-{secrets.token_hex(3)}", ephemeral=True)
+    own = local_config(f"once-{secrets.token_hex(3)}")
+    manager = ClusterManager(own, ephemeral=True)
     click.echo("starting a cluster for this job …", err=True)
-    starting = asyncio.ensure_future(asyncio.to_thread(start_detached, options))
+    starting = asyncio.ensure_future(asyncio.to_thread(manager.start))
     try:
-        record = await asyncio.shield(starting)
-        yield await IrisClient.connect(record.name)
+        await asyncio.shield(starting)
+        yield await IrisClient.connect(own.name)
     finally:
         # Interrupted while it starts, too: what is being started has to be there before it can be stopped.
         await asyncio.wait({starting})
-        await asyncio.shield(asyncio.to_thread(stop_local, options.name))
+        await asyncio.shield(asyncio.to_thread(manager.stop))

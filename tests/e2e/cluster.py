@@ -201,10 +201,38 @@ class Cluster:
 
     def hosts(self) -> dict[str, dict[str, Any]]:
         """The hosts that take work, as the scheduler's book has them, by their ids."""
-        about = ["--workflow-id", f"{self.name}/scheduler", "--name", "snapshot", "--input", "{}"]
-        (shown,) = self.temporal("workflow", "query", *about)["queryResult"]
+        shown = self.query("scheduler", "snapshot", "{}")
         hosts = [view["host"] for view in shown["hosts"] or ()]
         return {host["id"]: host for host in sorted(hosts, key=lambda host: str(host["id"]))}
+
+    def only_host(self) -> str:
+        """The host of a cluster that has one: the autoscaler names it."""
+        (host,) = self.hosts()
+        return host
+
+    def slices(self, group: str | None = None) -> dict[str, list[str]]:
+        """The hosts that take work by the ids of their slices, in the order of their numbers.
+
+        Args:
+            group: only those of this scale group.
+        """
+        found: dict[str, list[str]] = {}
+        for host_id, host in self.hosts().items():
+            if group in (None, host["attributes"].get("scale-group")):
+                found.setdefault(host["slice_id"], []).append(host_id)
+        return found
+
+    def slice(self, slice_id: str) -> dict[str, Any] | None:
+        """What the workflow of a slice says, also of one that has ended; None: there never was one."""
+        if not self.temporal("workflow", "list", "--query", f"WorkflowId = '{self.name}/slice/{slice_id}'"):
+            return None
+        status: dict[str, Any] = self.query(f"slice/{slice_id}", "status")
+        return status
+
+    def machines(self) -> list[str]:
+        """The slices of which there is anything on this machine."""
+        directory = self.home / "clusters" / self.name / "machines"
+        return sorted(path.name for path in directory.glob("*"))
 
     def free_cpu(self) -> list[float]:
         return [host["free"]["cpu"] for host in self.iris("host", "list", "--json").json]
@@ -213,6 +241,12 @@ class Cluster:
         """What Temporal's own command line says, as JSON."""
         command = [str(Path(sys.executable).with_name("temporal")), *arguments, "--address", self.address, "--output", "json"]
         return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE).stdout or b"null")
+
+    def query(self, workflow: str, name: str, *given: str) -> Any:
+        """What a workflow of the cluster answers."""
+        about = ["--workflow-id", f"{self.name}/{workflow}", "--name", name, *(word for each in given for word in ("--input", each))]
+        (answer,) = self.temporal("workflow", "query", *about)["queryResult"]
+        return answer
 
     def terminate(self, job: str) -> None:
         """What the Terminate button of the Web UI does."""

@@ -1,9 +1,10 @@
-"""The fixture of the time-skipping tests."""
+"""The fixtures of the time-skipping tests."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.fleet_harness import FleetCluster, TenantCouriers
 from tests.harness import Cluster, time_skipping_cluster
 
 
@@ -12,3 +13,11 @@ async def cluster() -> AsyncIterator[Cluster]:
     """A cluster of its own for each test, on a server whose clock jumps."""
     async with time_skipping_cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[FleetCluster]:
+    """The same with a platform. When the test is over its books have to balance."""
+    async with time_skipping_cluster(FleetCluster, TenantCouriers) as fleet:
+        yield fleet
+        await fleet.audit()

@@ -1,0 +1,274 @@
+"""Where a cluster's control plane runs, and how it is started, stopped and looked at there: on this machine, in this version."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Protocol, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.client.clusters import ClusterRecord, cluster_dir, read_record
+from iris.client.closing import delete_all
+from iris.client.scaling import FleetClient, SliceRow
+from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config
+from iris.errors import InvalidValue, IrisError, Unreachable
+from iris.placement import Rules
+from iris.platforms.base import SliceOps
+from iris.platforms.factory import create_platform
+from iris.worker_agents.local_cluster import CONFIG, LocalClusterOptions, machines_dir
+from iris.worker_agents.local_launch import left_processes, restart_control_plane, start_detached, stop_local
+
+#: How long a control plane may take to say that it is there; without it machines are deleted directly.
+ANSWER = timedelta(seconds=5)
+#: How long slices may take to go: what runs on them has its grace, and some time to be accounted for.
+CLOSE_DOWN = timedelta(minutes=4)
+#: How long machines may take to go that are deleted directly: an agent gives its programs their grace.
+DELETE = timedelta(minutes=1)
+#: A control plane that has been started again answers within this time.
+RESTARTED = timedelta(seconds=30)
+
+Tell = Callable[[str], None]
+
+
+def _nobody(_: str) -> None:
+    """Nobody wants to be told."""
+
+
+class ControllerStatus(BaseModel):
+    """A control plane, seen from outside."""
+
+    model_config = ConfigDict(frozen=True)
+
+    running: bool
+    #: Whether it answers.
+    healthy: bool = False
+    #: `host:port` of its Temporal service; empty while it does not run.
+    address: str = ""
+
+
+class StopPlan(BaseModel):
+    """What a stop would do."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    running: bool
+    ephemeral: bool = False
+    #: Whether the control plane answers, and so gives the slices back itself; else machines are deleted directly.
+    answers: bool = False
+    #: Jobs that have not ended.
+    jobs: int = 0
+    #: Slices that are given back, by id.
+    slices: tuple[str, ...] = ()
+    #: Processes that are stopped.
+    processes: tuple[int, ...] = ()
+
+
+class ControllerProtocol(Protocol):
+    """A cluster's control plane, wherever it runs. Nothing happens before one of these is called."""
+
+    def start(self) -> str:
+        """Start it and wait until it serves; its address."""
+        ...
+
+    def stop(self) -> None:
+        """Give back everything the cluster has made, then stop it. What was begun is finished by the next stop."""
+        ...
+
+    def restart(self) -> str:
+        """Another control plane in the place of this one; slices and jobs live on. Its address."""
+        ...
+
+    def reload(self) -> str:
+        """Let the running cluster have this configuration; its address."""
+        ...
+
+    def discover(self) -> str | None:
+        """The address of the running cluster; None: it does not run."""
+        ...
+
+    def status(self) -> ControllerStatus:
+        """Whether it runs, and whether it answers."""
+        ...
+
+    def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
+        """The end of what it has said; None: nothing."""
+        ...
+
+
+def create_controller(
+    config: ClusterConfig, *, ephemeral: bool = False, rules: Rules | None = None, tell: Tell = _nobody
+) -> ControllerProtocol:
+    """The control plane that a configuration names.
+
+    Args:
+        ephemeral: a local cluster keeps nothing.
+        rules: the scheduler's.
+        tell: is told what a long operation waits for.
+
+    Raises:
+        InvalidValue: this version cannot serve it.
+    """
+    kind = config.controller.kind or config.platform.kind
+    if kind != "local" or config.platform.local is None:
+        raise InvalidValue(
+            "controller", kind, "is not served by this version", "run the same cluster on this machine with --local"
+        )
+    return LocalController(config, ephemeral=ephemeral, rules=rules, tell=tell)
+
+
+class LocalController:
+    """A cluster on this machine: its supervisor is a process of its own, which outlives whoever started it."""
+
+    def __init__(
+        self, config: ClusterConfig, *, ephemeral: bool = False, rules: Rules | None = None, tell: Tell = _nobody
+    ) -> None:
+        self.name = config.name
+        self._config = config
+        self._ephemeral = ephemeral
+        self._rules = rules or Rules()
+        self._tell = tell
+
+    @classmethod
+    def of(cls, name: str, tell: Tell = _nobody) -> Self:
+        """The control plane of a local cluster that was started before, with the configuration that it has."""
+        try:
+            config = load_config(cluster_dir(name) / CONFIG)
+        except (OSError, InvalidConfig):  # it is to be stopped and looked at all the same
+            config = local_config(name)
+        return cls(config, tell=tell)
+
+    def start(self) -> str:
+        """See `ControllerProtocol`; waits until the hosts that its groups have at the least take work.
+
+        Raises:
+            Rejected: a cluster of that name runs already.
+            IrisError: it did not start; the message has the end of its log.
+        """
+        from iris.worker_agents.local_launch import start_detached
+
+        options = LocalClusterOptions(
+            name=self.name, config=dump_config(self._config), ephemeral=self._ephemeral, rules=self._rules
+        )
+        return start_detached(options).address
+
+    def stop(self) -> None:
+        """See `ControllerProtocol`. Without a control plane that answers, the machines are deleted directly."""
+        record = read_record(self.name)
+        if record is not None and record.alive():
+            asyncio.run(self._give_back(record))
+        stop_local(self.name)
+
+    def plan_stop(self) -> StopPlan:
+        """What a stop would do. Changes nothing."""
+        record = read_record(self.name)
+        if record is None or not record.alive():
+            left = () if record is None else tuple(ref.pid for ref in left_processes(self.name))
+            there = asyncio.run(self._ids())
+            gone = record is not None and record.ephemeral
+            return StopPlan(name=self.name, running=False, ephemeral=gone, slices=there, processes=left)
+        return asyncio.run(self._plan_stop(record))
+
+    def restart(self) -> str:
+        """See `ControllerProtocol`.
+
+        Raises:
+            Unreachable: the cluster does not run.
+            IrisError: no other control plane came, or it does not answer.
+        """
+        record = restart_control_plane(self.name)
+        deadline = time.monotonic() + RESTARTED.total_seconds()
+        while not self.status().healthy:
+            if time.monotonic() > deadline:
+                raise IrisError(f"the control plane of cluster {self.name} does not answer:\n{self.fetch_startup_logs(15)}")
+        return record.address
+
+    def reload(self) -> str:
+        """See `ControllerProtocol`. The control plane finds the same in its file whenever it starts.
+
+        Raises:
+            Unreachable: the cluster does not run.
+        """
+
+        async def tell() -> str:
+            client = await FleetClient.connect(self.name)
+            directory = cluster_dir(self.name)
+            new = directory / "config.new"
+            new.write_text(dump_config(self._config), encoding="utf-8")
+            new.replace(directory / CONFIG)
+            await client.reload(self._config)
+            return client.cluster.address
+
+        return asyncio.run(tell())
+
+    def discover(self) -> str | None:
+        """See `ControllerProtocol`."""
+        record = read_record(self.name)
+        return record.address if record is not None and record.alive() else None
+
+    def status(self) -> ControllerStatus:
+        """See `ControllerProtocol`."""
+        address = self.discover()
+        if address is None:
+            return ControllerStatus(running=False)
+        return ControllerStatus(running=True, healthy=asyncio.run(self._answering()) is not None, address=address)
+
+    def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
+        """See `ControllerProtocol`."""
+        with contextlib.suppress(OSError):
+            said = (cluster_dir(self.name) / "logs" / "controller.log").read_text(errors="replace")
+            return "\n".join(said.splitlines()[-tail_lines:])
+        return None
+
+    def machines(self) -> SliceOps:
+        """The machines of the cluster, to look at and to delete."""
+        return create_platform(self._config, machines_dir(cluster_dir(self.name)))
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    async def _answering(self) -> FleetClient | None:
+        """A client of the cluster, if its control plane answers within some seconds."""
+        with contextlib.suppress(TimeoutError, Unreachable):
+            async with asyncio.timeout(ANSWER.total_seconds()):
+                client = await FleetClient.connect(self.name)
+                await client.autoscaler()
+                return client
+        return None
+
+    async def _give_back(self, record: ClusterRecord) -> None:
+        client = await self._answering()
+        if client is not None:
+            with contextlib.suppress(Unreachable):
+                left = await client.close_down("the cluster is being stopped", CLOSE_DOWN, self._tell_left)
+                if not left:
+                    return
+                self._tell(f"{len(left)} slice(s) are still there after {CLOSE_DOWN.seconds // 60} minutes")
+        else:
+            self._tell(f"the control plane of cluster {record.name} does not answer")
+        self._tell("deleting its machines directly")
+        try:
+            deleted = await delete_all(self.machines(), DELETE)
+            self._tell(f"deleted {', '.join(deleted)}" if deleted else "there were none")
+        except IrisError as error:  # what is left ends with the supervisor, or after it
+            self._tell(str(error))
+
+    def _tell_left(self, rows: Sequence[SliceRow]) -> None:
+        if rows:
+            shown = ", ".join(f"{row.id} {row.state}" for row in rows[:5]) + (" …" if len(rows) > 5 else "")
+            self._tell(f"giving back {len(rows)} slice(s): {shown}")
+
+    async def _plan_stop(self, record: ClusterRecord) -> StopPlan:
+        own = [record.supervisor] if record.supervisor is not None else []
+        processes = tuple(ref.pid for ref in (*own, *record.processes))
+        plan = StopPlan(name=record.name, running=True, ephemeral=record.ephemeral, processes=processes)
+        client = await self._answering()
+        if client is None:
+            return plan.model_copy(update={"slices": await self._ids()})
+        made = tuple(row.id for row in await client.slices() if row.made)
+        jobs = len(await client.jobs(live_only=True, limit=1_000))
+        return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": made})
+
+    async def _ids(self) -> tuple[str, ...]:
+        return tuple(each.slice_id for each in (await self.machines().list_slices()).slices)

@@ -1,0 +1,428 @@
+"""A cluster whose machines are asked for: the cluster of `tests.harness` beside a fake platform that lives by the server's clock.
+
+What is real: the workflows, the platform's contract, what is found out about the machines, what the scheduler wants. What is
+played:
+
+1. *Agents.* Whatever machine the platform says is up has an agent. It reports to its slice with the slice's token, again to a
+   slice that begins anew, and takes work as the program of its group says. Agents wake whenever somebody looks or time passes.
+2. *Lists of workflows*, which the time-skipping server does not have: `Lister` describes those that it has heard of.
+3. *Tenants*: gangs that hold or want hosts without a job. A job's activity stops the server's clock; a tenant stays for days.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.testing import WorkflowEnvironment
+
+from iris import names
+from iris.activities.fleet import Fleet
+from iris.activities.rollcall import RollCall
+from iris.activities.slices import Slices
+from iris.gangs import Placement, Request
+from iris.hosts import Host
+from iris.liveness import Silent
+from iris.machines import CreateOutcome, SliceRequest
+from iris.platforms.fake import FakePlatform
+from iris.refusals import Refusal
+from iris.scale_groups import ScaleGroup
+from iris.scale_plan import Drain
+from iris.slices import SliceState, SliceStatus
+from iris.workflows.attributes import keywords
+from iris.workflows.autoscaler import AutoscalerWorkflow
+from iris.workflows.fleet_messages import (
+    AutoscalerStart,
+    AutoscalerStatus,
+    CloudState,
+    FleetReport,
+    HostReady,
+    Look,
+    ScalingSettings,
+    SliceInput,
+)
+from iris.workflows.messages import Ask, Configure, Envelope, EvictionNotices, Keys, Message, Notices, Release
+from iris.workflows.slice import SliceWorkflow
+from tests.builders import a_gang, a_request
+from tests.harness import BlindCouriers, Cluster, Couriers, Program, succeeds
+
+#: With what the owners of tenants begin.
+TENANT = "tenant/"
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+_TENANTS = itertools.count(1)
+
+
+class Tenant:
+    """A gang that wants hosts and has no job."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.placement: Placement | None = None
+        #: Why it waits, as it was told when it asked.
+        self.refusal: Refusal | None = None
+        #: Why it had to go; None: it has not.
+        self.evicted: str | None = None
+
+    @property
+    def slices(self) -> set[str]:
+        """Those that it was given."""
+        return {seat.slice_id for seat in self.placement.seats} if self.placement else set()
+
+
+class TenantCouriers(BlindCouriers):
+    """Those who tell jobs, and tenants too."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        #: By key.
+        self.tenants: dict[str, Tenant] = {}
+
+    @activity.defn
+    async def tell_placed(self, notices: Notices) -> Keys:
+        for each in notices.placements:
+            if each.key in self.tenants:
+                self.tenants[each.key].placement = each
+        jobs = tuple(each for each in notices.placements if each.key not in self.tenants)
+        return await super().tell_placed(Notices(placements=jobs))
+
+    @activity.defn
+    async def tell_evicted(self, notices: EvictionNotices) -> Keys:
+        """A tenant that is told to go is gone: its key comes back, as that of an owner who is not there any more."""
+        gone = tuple(each for each in notices.evictions if each.key in self.tenants)
+        for each in gone:
+            self.tenants[each.key].evicted = each.reason
+        jobs = tuple(each for each in notices.evictions if each.key not in self.tenants)
+        told = await super().tell_evicted(EvictionNotices(evictions=jobs))
+        return Keys(keys=(*told.keys, *(each.key for each in gone)))
+
+
+class Execution(NamedTuple):
+    """A workflow that runs, as lists have it."""
+
+    id: str
+    run_id: str
+    first_run: str
+
+
+class Listed:
+    """What a list of workflows comes to, on one page."""
+
+    def __init__(self, found: Callable[[], Any]) -> None:
+        self._found = found
+        self.current_page: list[Execution] | None = None
+        self.next_page_token = b""
+
+    async def fetch_next_page(self, **_: object) -> None:
+        self.current_page = await self._found()
+
+    async def __aiter__(self) -> AsyncIterator[Execution]:
+        for execution in await self._found():
+            yield execution
+
+
+class Lister:
+    """A client to whom the workflows that somebody has heard of are listed by looking at each."""
+
+    def __init__(self, client: Client, cluster: str) -> None:
+        self._client = client
+        self._cluster = cluster
+        #: Ids of workflows that may run.
+        self.heard_of: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def heard_of_slices(self, slice_ids: Iterable[str]) -> None:
+        self.heard_of.update(names.slice_workflow(self._cluster, slice_id) for slice_id in slice_ids)
+
+    def list_workflows(self, query: str, **_: object) -> Listed:
+        """The slices, or the jobs and tasks too if the query is about them."""
+        slices_only = f"{names.SA_KIND} = '{names.KIND_SLICE}'" in query
+        return Listed(lambda: self.running(slices_only))
+
+    async def running(self, slices_only: bool = True) -> list[Execution]:
+        prefix = names.slice_workflow(self._cluster, "")
+        wanted = sorted(each for each in self.heard_of if each.startswith(prefix) or not slices_only)
+        return [each for each in await asyncio.gather(*map(self._look, wanted)) if each is not None]
+
+    async def _look(self, workflow_id: str) -> Execution | None:
+        try:
+            described = await self._client.get_workflow_handle(workflow_id).describe()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            described = None
+        if described is None or described.status is not WorkflowExecutionStatus.RUNNING:
+            self.heard_of.discard(workflow_id)
+            return None
+        first = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+        return Execution(workflow_id, described.run_id or "", first)
+
+
+class PlayedFleet(Fleet):
+    """What is observed: the machines as they are, and the hosts that the test says are silent."""
+
+    def __init__(self, cluster: "FleetCluster", lister: Any) -> None:
+        super().__init__(lister, cluster.platform)
+        self._of = cluster
+        #: These look by look, then that all report.
+        self.silent: list[tuple[Silent, ...]] = []
+        self.looks: list[FleetReport] = []
+
+    @activity.defn
+    async def observe_fleet(self, look: Look) -> FleetReport:
+        await self._of.wake()
+        report = await super().observe_fleet(look)
+        self.looks.append(report)
+        return report
+
+    async def _owned(self, cluster: str) -> set[str]:
+        self._of.lister.heard_of_slices(self._of.platform.machines)
+        return await super()._owned(cluster)
+
+    async def _silent(self, cluster: str) -> tuple[Silent, ...]:
+        return self.silent.pop(0) if self.silent else ()
+
+
+class PlayedSlices(Slices):
+    """The real ones; agents of machines that are there at once report at once."""
+
+    def __init__(self, cluster: "FleetCluster") -> None:
+        super().__init__(cluster.platform)
+        self._of = cluster
+
+    @activity.defn
+    async def create_slice(self, request: SliceRequest) -> CreateOutcome:
+        self._of.lister.heard_of_slices([request.slice_id])
+        outcome = await super().create_slice(request)
+        await self._of.wake()
+        return outcome
+
+
+class FleetCluster(Cluster):
+    """A cluster with a platform. Leaving it without an error audits it."""
+
+    couriers: TenantCouriers
+
+    def __init__(self, env: WorkflowEnvironment, name: str = "trial", couriers: type[Couriers] = TenantCouriers) -> None:
+        super().__init__(env, name, couriers)
+        self.platform = FakePlatform(self.now, name)
+        self.lister = Lister(env.client, name)
+        self.fleet = PlayedFleet(self, self.lister)
+        self.slices = PlayedSlices(self)
+        #: What runs on the hosts of each group; on those of others everything succeeds.
+        self.programs: dict[str, Program] = {}
+        #: Whether agents take what is in their queues: without it hundreds of them cost nothing.
+        self.hosts_work = True
+        #: Slices whose agents are in another life than the first, and in which.
+        self.incarnations: dict[str, str] = {}
+        self._reported: dict[tuple[str, str], str] = {}
+        self._waking = asyncio.Lock()
+
+    def on_machines(self) -> list[Callable[..., Any]]:
+        roll: Any = RollCall(self.lister)  # type: ignore[arg-type]
+        return [
+            self.slices.create_slice,
+            self.slices.describe_slice,
+            self.slices.delete_slice,
+            self.fleet.observe_fleet,
+            self.fleet.ask_wanted,
+            roll.call_roll,
+            roll.list_slices,
+        ]
+
+    # Agents.
+
+    async def wake(self) -> None:
+        """Agents of machines that are up report to slices that have not heard them in this life of theirs."""
+        async with self._waking:
+            now = await self.now()
+            up: dict[str, list[tuple[SliceRequest, int]]] = {}
+            for request, worker in self.platform.up(now):
+                life = self.incarnations.get(request.slice_id, "first")
+                host = names.host_of_slice(request.slice_id, worker, request.group.hosts)
+                if request.cluster == self.name:
+                    up.setdefault(request.slice_id, []).append((request, worker))
+                    self._reported.setdefault((host, life), "")
+            self.lister.heard_of_slices(up)
+            if up:
+                prefix = names.slice_workflow(self.name, "")
+                runs = {each.id.removeprefix(prefix): each.first_run for each in await self.lister.running()}
+                await asyncio.gather(
+                    *(self._wake(request, worker, runs[slice_id]) for slice_id in up for request, worker in up[slice_id] if slice_id in runs)
+                )
+
+    async def _wake(self, request: SliceRequest, worker: int, run: str) -> None:
+        host = self.host(request, worker)
+        if self._reported[host.id, host.incarnation] == run:
+            return
+        if self.hosts_work:
+            await self._agent(host, self.programs.get(request.group.name, succeeds))
+        if await self.agent_reports(host, request.token):
+            self._reported[host.id, host.incarnation] = run
+
+    def host(self, request: SliceRequest, worker: int = 0) -> Host:
+        """A machine as its agent reports it."""
+        life = self.incarnations.get(request.slice_id, "first")
+        return request.group.slice_hosts(request.slice_id, request.zone, life, f"10.0.0.{worker}")[worker]
+
+    async def agent_reports(self, host: Host, token: str) -> bool:
+        """Whether there was a slice to be told."""
+        try:
+            await self.slice(host).signal("host_ready", HostReady(host=host, token=token))
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def later(self, time: timedelta) -> None:
+        await self.wake()
+        await super().later(time)
+        await self.wake()
+
+    async def comes_true(self, holds: Callable[[], Any], within: timedelta = HOUR, step: timedelta = 5 * SECOND) -> None:
+        """Let time pass until the condition holds; it may be a coroutine function.
+
+        Raises:
+            AssertionError: it does not come to hold within that time.
+        """
+        until = await self.now() + within
+        while True:
+            answer = holds()
+            if asyncio.iscoroutine(answer):
+                answer = await answer
+            if answer:
+                return
+            assert await self.now() < until, f"not true after {within}"
+            await self.later(step)
+
+    # Slices.
+
+    async def make(self, group: ScaleGroup, slice_id: str = "s1", zone: str = "", **changes: Any) -> WorkflowHandle[Any, Any]:
+        """As the autoscaler does that wants a slice."""
+        zone = zone or group.zones[0]
+        request = SliceRequest(slice_id=slice_id, cluster=self.name, zone=zone, token=f"token of {slice_id}", group=group)
+        self.lister.heard_of_slices([slice_id])
+        return await self.client.start_workflow(
+            SliceWorkflow.run,
+            SliceInput(**{"cluster": self.name, "id": slice_id, "size": group.hosts, "request": request} | changes),
+            id=names.slice_workflow(self.name, slice_id),
+            task_queue=names.control_queue(self.name),
+            search_attributes=keywords(
+                {
+                    names.SA_CLUSTER: self.name,
+                    names.SA_KIND: names.KIND_SLICE,
+                    names.SA_STATE: SliceState.REQUESTED,
+                    names.SA_GROUP: group.name,
+                }
+            ),
+        )
+
+    async def ready(self, group: ScaleGroup, slice_id: str = "s1") -> WorkflowHandle[Any, Any]:
+        """A slice that takes work."""
+        handle = await self.make(group, slice_id)
+        await self.becomes(slice_id, SliceState.READY)
+        return handle
+
+    def slice_of(self, slice_id: str) -> WorkflowHandle[Any, Any]:
+        return self.client.get_workflow_handle(names.slice_workflow(self.name, slice_id))
+
+    async def shown(self, slice_id: str = "s1") -> SliceStatus:
+        """What the slice says of itself, if it is over too."""
+        return await self.slice_of(slice_id).query("status", result_type=SliceStatus)
+
+    async def becomes(self, slice_id: str, state: SliceState, within: timedelta = HOUR) -> SliceStatus:
+        """Let time pass until the slice is in the state."""
+        await self.comes_true(lambda: self._is(slice_id, state), within)
+        return await self.shown(slice_id)
+
+    async def _is(self, slice_id: str, state: SliceState) -> bool:
+        return (await self.shown(slice_id)).state is state
+
+    async def look(self, slice_id: str = "s1", *, listed: bool = True) -> None:
+        """As the autoscaler does that sees in the platform's list that something has changed."""
+        there = self.platform.machines.get(slice_id) if listed else None
+        seen = there.observed(await self.now()) if there else None
+        await self.slice_of(slice_id).signal("cloud_state", CloudState(observation=seen))
+
+    async def drain(self, slice_id: str = "s1", reason: str = "not wanted", **how: Any) -> None:
+        await self.slice_of(slice_id).signal("drain", Drain(slice_id=slice_id, reason=reason, **how))
+
+    # The autoscaler.
+
+    async def scale(self, *groups: ScaleGroup, gather: bool = False, **settings: Any) -> WorkflowHandle[Any, Any]:
+        """As a control plane does with a configuration: the scheduler knows what can be made, and the autoscaler begins."""
+        await self.deliver(Configure(groups=groups))
+        await self.client.start_workflow(
+            AutoscalerWorkflow.run,
+            AutoscalerStart(cluster=self.name, settings=ScalingSettings(groups=groups, **settings), gather=gather),
+            id=names.autoscaler_workflow(self.name),
+            task_queue=names.planner_queue(self.name),
+            search_attributes=keywords({names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_AUTOSCALER}),
+        )
+        return self.autoscaler
+
+    async def configure(self, *groups: ScaleGroup, **settings: Any) -> None:
+        """Another configuration."""
+        await self.deliver(Configure(groups=groups))
+        await self.autoscaler.signal("configure", ScalingSettings(groups=groups, **settings))
+
+    async def scaling(self) -> AutoscalerStatus:
+        return await self.autoscaler.query("status", result_type=AutoscalerStatus)
+
+    async def in_state(self, *states: SliceState) -> list[str]:
+        """The slices that the autoscaler knows in one of these states; READY if none is named."""
+        wanted = states or (SliceState.READY,)
+        return sorted(each.id for each in (await self.scaling()).slices if each.state in wanted)
+
+    async def has(self, count: int, *states: SliceState) -> bool:
+        """Whether it knows so many slices in one of these states."""
+        return len(await self.in_state(*states)) == count
+
+    # Tenants.
+
+    async def tenant(self, request: Request | None = None, **asked: Any) -> Tenant:
+        """A gang of one that wants a host, or what the request says."""
+        key = f"tenant-{next(_TENANTS)}"
+        base = request or a_request(key, **asked)
+        tenant = Tenant(base.model_copy(update={"key": key, "owner": TENANT + key, "submitted_at": await self.now()}))
+        self.couriers.tenants[key] = tenant
+        answer = await self.tells(Ask(request=tenant.request))
+        tenant.placement, tenant.refusal = answer.placement or tenant.placement, answer.refusal
+        return tenant
+
+    async def tenant_gang(self, tasks: int = 4, **asked: Any) -> Tenant:
+        """One that wants whole slices."""
+        return await self.tenant(a_gang(tasks=tasks, **asked))
+
+    async def leaves(self, tenant: Tenant) -> None:
+        """It has ended."""
+        await self.tells(Release(key=tenant.request.key, ran=True))
+
+    async def tells(self, message: Message) -> Any:
+        """Say something to the scheduler as a workflow does."""
+        return await self.outbox.exchange(Envelope(message=message))
+
+    # The end.
+
+    async def audit(self) -> None:
+        """What was made is deleted or there; what is there is looked after; and nobody looks after what is not there.
+
+        Raises:
+            AssertionError: something is left over.
+        """
+        self.platform.check()
+        self.lister.heard_of_slices([*self.platform.machines, *self.platform.created])
+        prefix = names.slice_workflow(self.name, "")
+        owned = {each.id.removeprefix(prefix) for each in await self.lister.running()}
+        ours = {
+            slice_id
+            for slice_id, each in self.platform.machines.items()
+            if each.request.cluster == self.name and not each.manual
+        }
+        assert ours <= owned, f"nobody looks after {sorted(ours - owned)}"
