@@ -86,6 +86,7 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         "controller": _controller(config, origins),
         "bootstrap": _filled(config.bootstrap, "bootstrap", origins, {"": [boot]}),
         "autoscaler": _filled(config.autoscaler, "autoscaler", origins, {"": [pace]}),
+        "scheduler": _filled(config.scheduler, "scheduler", origins),
         "scale_groups": {
             name: _group(config, group, f"scale_groups.{name}", origins) for name, group in config.scale_groups.items()
         },

@@ -1,8 +1,9 @@
-"""The scale groups of a configuration, as the autoscaler and the platforms want them."""
+"""What a configuration says, as those want it whom it concerns: scale groups, and the scheduler's rules."""
 
 from iris.accelerators import parse_gpu
 from iris.config_defaults import tpu_of
 from iris.config_models import Accelerator, ClusterConfig, ScaleGroupConfig
+from iris.placement import Rules
 from iris.resources import Resources, parse_device
 from iris.scale_groups import Pace, ScaleGroup
 
@@ -10,6 +11,11 @@ from iris.scale_groups import Pace, ScaleGroup
 def groups(config: ClusterConfig) -> tuple[ScaleGroup, ...]:
     """The scale groups of a configuration whose defaults have been applied, in its order."""
     return tuple(_scale_group(name, group) for name, group in config.scale_groups.items())
+
+
+def rules(config: ClusterConfig) -> Rules:
+    """The scheduler's rules."""
+    return Rules(**{field: getattr(config.scheduler, field) for field in Rules.model_fields})
 
 
 def _scale_group(name: str, group: ScaleGroupConfig) -> ScaleGroup:

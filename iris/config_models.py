@@ -24,6 +24,7 @@ from iris.config_values import (
 )
 from iris.constraints import Attribute
 from iris.errors import InvalidValue
+from iris.placement import Rules
 from iris.scale_groups import Pace, SliceType
 from iris.units import GIB
 
@@ -33,6 +34,7 @@ LOCAL_MEMORY = 1000 * GIB
 LOCAL_DISK = 1000 * GIB
 
 _PACE = Pace()
+_RULES = Rules()
 
 
 class Accelerator(StrEnum):
@@ -127,6 +129,17 @@ class Autoscaler(Section):
     observe_interval: LastingDuration = Field(
         timedelta(seconds=15), description="How often the platform is asked which machines there are."
     )
+
+
+class Scheduler(Section):
+    """Who goes first, and who has to make room."""
+
+    preemption: Flag = Field(_RULES.preemption, description="Whether jobs of stronger bands evict those of weaker ones.")
+    patience: Duration = Field(_RULES.patience, description="How long a job is overtaken by smaller ones.")
+    owed_after: Duration = Field(
+        _RULES.owed_after, description="After how long without being given anything a user's next turn comes in any case."
+    )
+    min_run_time: Duration = Field(_RULES.min_run_time, description="How long a job has run before it may be evicted.")
 
 
 class AutoscalerDefaults(PaceSettings, Autoscaler):
@@ -271,6 +284,7 @@ class ClusterConfig(Section):
     autoscaler: Autoscaler = Field(
         Autoscaler(), description="How often the whole cluster is looked at; goes before defaults.autoscaler."
     )
+    scheduler: Scheduler = Field(Scheduler(), description="Who goes first, and who has to make room.")
     scale_groups: dict[str, ScaleGroupConfig] = Field(default_factory=dict, description="The kinds of slice, by name.")
 
     @property

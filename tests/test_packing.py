@@ -54,7 +54,7 @@ def test_a_gang_that_all_its_idle_slices_have_not_helped_gets_another() -> None:
 
 def test_each_of_several_gangs_gets_whole_slices_of_its_own() -> None:
     """Two gangs on one slice would each wait for the other's hosts."""
-    assert asked_groups(decide(a_group(), (), (3, a_gang(wants=some(cpu=0.1))))) == {"tpu": 3}
+    assert asked_groups(decide(a_group(), (), (3, a_gang(wants=some(device="tpu:auto:1"))))) == {"tpu": 3}
 
 
 def test_small_tasks_share_a_host_until_one_of_the_four_amounts_is_used_up() -> None:
@@ -251,7 +251,7 @@ def packed(groups: list[ScaleGroup], coming: int, waiting: list[tuple[int, Reque
 def test_nobody_is_promised_what_a_slice_does_not_have_and_nobody_is_lost(
     waiting: list[tuple[int, Request]], coming: int
 ) -> None:
-    """All that wait are either served or left; what is put on a slice is within what its hosts have; whole slices are for one gang
+    """All that wait are either served or left; what is put on a slice is within what its hosts have; a whole slice is for one gang
     alone; and nothing is left while its group has room."""
     groups = [a_group(max_slices=3, accept_cpu_jobs=True), a_cpu_group(max_slices=2)]
 

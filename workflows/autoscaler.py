@@ -51,6 +51,8 @@ class AutoscalerWorkflow:
         self._memory = start.memory
         self._unowned: dict[str, Unowned] = {each.observation.slice_id: each for each in start.unowned}
         self._outlooks: tuple[Outlook, ...] = start.outlooks
+        #: The scheduler may be a new one, which was told nothing yet.
+        self._tell_again = True
         self._paused, self._closing = start.paused, start.closing
         self._close_at: datetime | None = None
         #: What slices have said and has not been learned from.
@@ -115,7 +117,7 @@ class AutoscalerWorkflow:
 
     @workflow.signal(description="More waits for hosts than before; how much is asked")
     def demand(self) -> None:
-        self._changed = True
+        self._changed = self._tell_again = True
 
     @workflow.signal(description="A slice came into another state, or was not given back")
     def slice_changed(self, facts: SliceFacts) -> None:
@@ -211,9 +213,9 @@ class AutoscalerWorkflow:
 
     async def _tell_outlooks(self, outlooks: tuple[Outlook, ...]) -> None:
         """Let those who wait know what they may hope for, when it has changed."""
-        if outlooks == self._outlooks:
+        if outlooks == self._outlooks and not self._tell_again:
             return
-        self._outlooks = outlooks
+        self._outlooks, self._tell_again = outlooks, False
         if not await self._tell_scheduler(Outlooks(outlooks=outlooks)):
             self._outlooks = ()
 
@@ -286,7 +288,7 @@ class AutoscalerWorkflow:
         if self._slices.forget_strays(self._unowned, report.unreachable):
             self._changed = True
         for slice_id, each in list(self._unowned.items()):
-            if each.looks > policies.ORPHAN_LOOKS:
+            if each.looks >= policies.ORPHAN_LOOKS:
                 await self._adopt(each.observation)
                 del self._unowned[slice_id]
 

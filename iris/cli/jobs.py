@@ -113,7 +113,7 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
     if as_json:
         print_json(render.explanation_json(found))
     else:
-        click.echo(render.explanation_text(found))
+        click.echo(render.explanation_text(found, datetime.now(UTC)))
 
 
 @click.command()

@@ -60,6 +60,7 @@ def row_json(row: JobRow) -> dict[str, Any]:
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
     fields = {"id", "state", "code", "message", "hosts", "ahead", "group_needs", "group_has", "excluded", "remedy"}
+    fields |= {"scaling", "since"}
     attempts = [
         {"task": task, **record.model_dump(mode="json")} for task, records in explanation.attempts.items() for record in records
     ]
@@ -136,9 +137,11 @@ def status_text(status: JobStatus, now: datetime) -> str:
     return "\n".join([*lines, table(("TASK", "STATE", "HOST", "ATTEMPT", "EXIT", "REASON"), rows)])
 
 
-def explanation_text(explanation: Explanation) -> str:
+def explanation_text(explanation: Explanation, now: datetime) -> str:
     code = "" if explanation.code == explanation.state else f"  {explanation.code}"
     lines = [f"{explanation.id}  {_coloured(explanation.state)}{code}", explanation.message]
+    if explanation.since is not None:
+        lines.append(f"asked for: {age(explanation.since, now)} ago")
     if explanation.needed:
         lines.append(f"needed: {format_amounts(explanation.needed)}")
     if explanation.free:

@@ -9,8 +9,8 @@ from typing import Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.client.clusters import ClusterRecord, cluster_dir, read_record
 from iris.client.closing import delete_all
+from iris.client.clusters import ClusterRecord, cluster_dir, read_record
 from iris.client.scaling import FleetClient, SliceRow
 from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config
 from iris.errors import InvalidValue, IrisError, Unreachable
@@ -21,7 +21,7 @@ from iris.worker_agents.local_cluster import CONFIG, LocalClusterOptions, machin
 from iris.worker_agents.local_launch import left_processes, restart_control_plane, start_detached, stop_local
 
 #: How long a control plane may take to say that it is there; without it machines are deleted directly.
-ANSWER = timedelta(seconds=5)
+ANSWER = timedelta(seconds=8)
 #: How long slices may take to go: what runs on them has its grace, and some time to be accounted for.
 CLOSE_DOWN = timedelta(minutes=4)
 #: How long machines may take to go that are deleted directly: an agent gives its programs their grace.
@@ -138,7 +138,7 @@ class LocalController:
             config = load_config(cluster_dir(name) / CONFIG)
         except (OSError, InvalidConfig):  # it is to be stopped and looked at all the same
             config = local_config(name)
-        return cls(config, tell=tell)
+        return cls(config.model_copy(update={"name": name}), tell=tell)
 
     def start(self) -> str:
         """See `ControllerProtocol`; waits until the hosts that its groups have at the least take work.
@@ -147,7 +147,6 @@ class LocalController:
             Rejected: a cluster of that name runs already.
             IrisError: it did not start; the message has the end of its log.
         """
-        from iris.worker_agents.local_launch import start_detached
 
         options = LocalClusterOptions(
             name=self.name, config=dump_config(self._config), ephemeral=self._ephemeral, rules=self._rules

@@ -62,6 +62,9 @@ class Explanation(BaseModel):
     ahead: int = 0
     excluded: dict[str, int] = Field(default_factory=dict)
     remedy: str = ""
+    #: What the autoscaler does about it (the message says so, too), and since when.
+    scaling: str = ""
+    since: datetime | None = None
     #: For a waiting gang: how many hosts it needs in one group, and how many the best group has (BUSY: has free).
     group_needs: int = 0
     group_has: int = 0

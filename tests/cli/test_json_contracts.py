@@ -76,6 +76,8 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
         remedy="wait",
         group_needs=4,
         group_has=1,
+        scaling="a slice is on its way",
+        since=at(0),
     )
     assert render.explanation_json(explanation) == {
         "id": "ada/train",
@@ -90,6 +92,8 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
         "remedy": "wait",
         "group_needs": 4,
         "group_has": 1,
+        "scaling": "a slice is on its way",
+        "since": "2026-01-01T12:00:00Z",
         "attempts": [],
     }
 

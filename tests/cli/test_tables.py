@@ -61,7 +61,8 @@ def test_an_explanation_gives_both_numbers() -> None:
     waits = Explanation(
         id="ada/train", state=JobState.PENDING, code="BUSY", message="wait", needed={"cpu": 4000}, free={"cpu": 1500}
     )
-    assert plain(render.explanation_text(waits)) == ["ada/train  PENDING  BUSY", "wait", "needed: 4 cpu", "there is: 1.5 cpu"]
+    shown = plain(render.explanation_text(waits, at(0)))
+    assert shown == ["ada/train  PENDING  BUSY", "wait", "needed: 4 cpu", "there is: 1.5 cpu"]
 
 
 def test_an_explanation_says_which_constraints_exclude_how_many_and_what_would_end_the_wait() -> None:
@@ -74,12 +75,12 @@ def test_an_explanation_says_which_constraints_exclude_how_many_and_what_would_e
         excluded={"zone = a": 3, "driver >= 5": 2},
         remedy="drop or widen the constraint zone = a",
     )
-    assert plain(render.explanation_text(waits))[2:] == [
+    assert plain(render.explanation_text(waits, at(0)))[2:] == [
         "excluded: 3 by zone = a, 2 by driver >= 5",
         "what ends it: drop or widen the constraint zone = a",
     ]
     alone = waits.model_copy(update={"excluded": {"zone = a": 3}})
-    assert plain(render.explanation_text(alone))[2:] == ["what ends it: drop or widen the constraint zone = a"]
+    assert plain(render.explanation_text(alone, at(0)))[2:] == ["what ends it: drop or widen the constraint zone = a"]
 
 
 def an_attempt(number: int, account: Account, reason: str, *hosts: str, started: bool = True) -> AttemptRecord:
@@ -103,7 +104,7 @@ def test_an_explanation_tells_the_story_of_every_attempt() -> None:
         an_attempt(3, Account.NOBODY, "", "h1", "h2", "h3"),
     )
     done = Explanation(id="ada/train", state=JobState.SUCCEEDED, code="SUCCEEDED", message="done", attempts={0: attempts})
-    assert plain(render.explanation_text(done))[2:] == [
+    assert plain(render.explanation_text(done, at(0)))[2:] == [
         "",
         "3 attempts so far:",
         "ATTEMPT  PLACED (UTC)         RAN            WHERE          PAID BY      HOW IT ENDED",
@@ -119,7 +120,7 @@ def test_attempts_of_several_tasks_are_told_apart() -> None:
     several = Explanation(
         id="ada/sweep", state=JobState.RUNNING, code="RUNNING", message="runs", attempts={0: (one,), 1: (), 7: (one, one)}
     )
-    assert [line for line in plain(render.explanation_text(several)) if "so far" in line] == [
+    assert [line for line in plain(render.explanation_text(several, at(0))) if "so far" in line] == [
         "task 0, 1 attempt so far:",
         "task 7, 2 attempts so far:",
     ]

@@ -242,9 +242,9 @@ class Cluster:
         command = [str(Path(sys.executable).with_name("temporal")), *arguments, "--address", self.address, "--output", "json"]
         return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE).stdout or b"null")
 
-    def query(self, workflow: str, name: str, *given: str) -> Any:
+    def query(self, workflow: str, name: str, given: str = "") -> Any:
         """What a workflow of the cluster answers."""
-        about = ["--workflow-id", f"{self.name}/{workflow}", "--name", name, *(word for each in given for word in ("--input", each))]
+        about = ["--workflow-id", f"{self.name}/{workflow}", "--name", name, *(["--input", given] if given else [])]
         (answer,) = self.temporal("workflow", "query", *about)["queryResult"]
         return answer
 

@@ -126,7 +126,7 @@ def test_the_programs_of_a_killed_agent_die_with_it_and_their_tasks_run_again() 
             cluster.there_is(f"task{index}.runs")
         eventually(lambda: cluster.logs("exclusive", "--task", "1") == ["attempt 1"])
         pids = [int(pid) for index in (0, 1) for pid in cluster.file(f"task{index}.pids").read_text().split()]
-        cluster.kill("agent", "local-0")
+        cluster.kill("agent", cluster.only_host())
         eventually(lambda: not any(alive(pid) for pid in pids), within=5)
         cluster.iris("wait", "exclusive")
         tasks = cluster.status("exclusive")["tasks"]

@@ -7,7 +7,6 @@ import pytest
 
 from tests.e2e.cluster import USER, Cluster, Running, a_cluster, eventually, until
 
-SLICES = ("gangs-v5litepod-16-0", "gangs-v5litepod-16-1")
 #: Whoever evicts here need not wait for the usual two minutes.
 SHORT = ("--min-run-time", "1s")
 GANG = ("--tpu", "v5litepod-16")
@@ -23,8 +22,17 @@ def tpus() -> Iterator[Cluster]:
         yield running
 
 
-def workers(slice_id: str) -> list[str]:
-    return [f"{slice_id}-w-{worker}" for worker in range(4)]
+@pytest.fixture(scope="module")
+def slices(tpus: Cluster) -> list[list[str]]:
+    """The hosts of both, each in the order of its workers. No test here ends a slice."""
+    return list(tpus.slices("local-v5litepod-16").values())
+
+
+@pytest.fixture(scope="module")
+def plain(tpus: Cluster) -> str:
+    """The host without accelerators."""
+    ((host,),) = tpus.slices("local-cpu").values()
+    return host
 
 
 def explained(cluster: Cluster, job: str) -> dict[str, Any]:
@@ -50,22 +58,22 @@ def waits_for(go: str, job: str) -> tuple[str, ...]:
     return "--", "sh", "-c", f"echo $IRIS_HOST_ID >> {job}.$IRIS_TASK_INDEX; {until(go)}"
 
 
-def test_a_gang_has_a_task_on_every_host_of_a_slice_in_the_order_of_its_workers(tpus: Cluster) -> None:
+def test_a_gang_has_a_task_on_every_host_of_a_slice_in_the_order_of_its_workers(tpus: Cluster, slices: list[list[str]]) -> None:
     """Each knows its rank, its slice and where all of them meet; over two slices too."""
     told = "echo $IRIS_TASK_INDEX $JAX_PROCESS_ID $IRIS_HOST_ID $IRIS_SLICE_INDEX $IRIS_NUM_TASKS $IRIS_COORDINATOR_ADDRESS"
     one, two = (
-        tpus.begin("submit", *GANG, "--slices", slices, "--", "sh", "-c", f'echo "$({told})"').ends for slices in ("1", "2")
+        tpus.begin("submit", *GANG, "--slices", number, "--", "sh", "-c", f'echo "$({told})"').ends for number in ("1", "2")
     )
-    for ends, slices in ((one, 1), (two, 2)):
-        # "[2] 2 2 gangs-…-w-2 0 4 127.0.0.1:30000", the task's number before its line.
+    for ends, number in ((one, 1), (two, 2)):
+        # "[2] 2 2 local-…-w-2 0 4 127.0.0.1:30000", the task's number before its line.
         seen = sorted((line.split() for line in ends().out.splitlines()), key=lambda words: int(words[1]))
-        assert [words[0] for words in seen] == [f"[{rank}]" for rank in range(4 * slices)]
-        assert [words[1:3] for words in seen] == [[str(rank)] * 2 for rank in range(4 * slices)]
+        assert [words[0] for words in seen] == [f"[{rank}]" for rank in range(4 * number)]
+        assert [words[1:3] for words in seen] == [[str(rank)] * 2 for rank in range(4 * number)]
         hosts = [words[3] for words in seen]
         assert [hosts[first : first + 4] for first in range(0, len(hosts), 4)] in (
-            [[workers(SLICES[0])], [workers(SLICES[1])]] if slices == 1 else [[workers(each) for each in SLICES]]
+            [[each] for each in slices] if number == 1 else [slices]
         )
-        assert [words[4:6] for words in seen] == [[str(rank // 4), str(4 * slices)] for rank in range(4 * slices)]
+        assert [words[4:6] for words in seen] == [[str(rank // 4), str(4 * number)] for rank in range(4 * number)]
         (coordinator,) = {words[6] for words in seen}
         assert coordinator.startswith("127.0.0.1:")
 
@@ -104,13 +112,13 @@ def test_a_gang_waits_with_true_numbers_and_starts_when_a_slice_is_free(tpus: Cl
     tpus.file("single.go").touch()
 
 
-def test_a_drained_host_gives_up_its_whole_gang_which_goes_elsewhere(tpus: Cluster) -> None:
+def test_a_drained_host_gives_up_its_whole_gang_which_goes_elsewhere(tpus: Cluster, slices: list[list[str]]) -> None:
     """One preemption; meanwhile nobody gets its slice, and with `uncordon` somebody does."""
     drained = follow(tpus, "drained", *GANG, "--max-retries-preemption", "1", *waits_for("drained.go", "drained"))
     before = attempts(tpus, "drained", 4, 1)
     tpus.iris("host", "drain", before[1], "--reason", "fan broken")
     after = attempts(tpus, "drained", 4, 2)
-    assert [before, after] in ([workers(one), workers(two)] for one, two in (SLICES, SLICES[::-1]))
+    assert [before, after] in (slices, slices[::-1])
     another = follow(tpus, "another", *GANG, "--", "true")
     why, hosts = tpus.begin("explain", "another", "--json"), tpus.begin("host", "list", "--json")
     assert why.ends().json["code"] == "BUSY"
@@ -126,11 +134,11 @@ def test_a_drained_host_gives_up_its_whole_gang_which_goes_elsewhere(tpus: Clust
     assert f"host {before[1]} is drained: fan broken" in evicted["reason"]
 
 
-def test_operators_close_hosts_and_clusters_and_users_hold_jobs_and_each_says_so(tpus: Cluster) -> None:
+def test_operators_close_hosts_and_clusters_and_users_hold_jobs_and_each_says_so(tpus: Cluster, plain: str) -> None:
     """What runs runs on. Opened, resumed and released, everything starts; whoever waits is told for what."""
     runs = follow(tpus, "runs", "--cpu", "4", *waits_for("runs.go", "runs"))
-    assert attempts(tpus, "runs", 1, 1) == ["gangs-0"]
-    tpus.iris("host", "cordon", "gangs-0", "--reason", "new disk")
+    assert attempts(tpus, "runs", 1, 1) == [plain]
+    tpus.iris("host", "cordon", plain, "--reason", "new disk")
     shut_out = follow(tpus, "shut-out", "--", "echo", "in at last")
     held = follow(tpus, "held", "--", "touch", "held.ran")
     tpus.iris("hold", "held", "--reason", "no data yet")
@@ -141,7 +149,7 @@ def test_operators_close_hosts_and_clusters_and_users_hold_jobs_and_each_says_so
     assert "iris host uncordon" in outside["remedy"]
     assert (back["state"], back["message"]) == ("HELD", f"held by {USER}: no data yet")
     tpus.iris("cluster", "pause", "--reason", "new switches")
-    tpus.iris("host", "uncordon", "gangs-0")
+    tpus.iris("host", "uncordon", plain)
     looks = [tpus.begin("explain", "shut-out", "--json"), tpus.begin("cluster", "status", "--json")]
     outside, cluster = (look.ends().json for look in looks)
     assert (outside["code"], outside["message"]) == ("PAUSED", f"the cluster is paused: new switches (by {USER})")
@@ -176,7 +184,7 @@ def test_a_job_that_is_raised_to_a_stronger_band_evicts_a_weaker_gang_once(tpus:
     assert "production" in evicted["reason"]
 
 
-def test_what_would_become_of_a_job_is_told_without_starting_it(tpus: Cluster) -> None:
+def test_what_would_become_of_a_job_is_told_without_starting_it(tpus: Cluster, slices: list[list[str]]) -> None:
     """`--dry-run` starts nothing, `--require-feasible` refuses what nobody there could run; else that is a warning."""
     submits = {
         "would-start": (["--dry-run", "--json", *GANG], 0),
@@ -188,7 +196,7 @@ def test_what_would_become_of_a_job_is_told_without_starting_it(tpus: Cluster) -
     ran = {name: begun[name].ends(code) for name, (_, code) in submits.items()}
     starts = ran["would-start"].json
     assert (starts["starts"], starts["feasible"], starts["refusal"]) == (True, True, None)
-    assert starts["hosts"] in [workers(each) for each in SLICES]
+    assert starts["hosts"] in slices
     assert [(each["group"], each["hosts"], each["fits"]) for each in starts["verdicts"]] == [
         ("local-v5litepod-16", 8, True),
         ("local-cpu", 1, False),
@@ -203,10 +211,10 @@ def test_what_would_become_of_a_job_is_told_without_starting_it(tpus: Cluster) -
     tpus.iris("cancel", "warned")
 
 
-def test_what_is_not_there_or_makes_no_sense_is_refused_with_a_way_out(tpus: Cluster) -> None:
+def test_what_is_not_there_or_makes_no_sense_is_refused_with_a_way_out(tpus: Cluster, plain: str) -> None:
     """Exit code 3 for names that nobody has, 5 for what cannot be done now."""
     wrong = {
-        ("host", "cordon", "gangs-1"): (3, "there is no host gangs-1; did you mean gangs-0"),
+        ("host", "cordon", f"{plain}x"): (3, f"there is no host {plain}x; did you mean {plain}"),
         ("cluster", "pause", "--group", "gpus"): (3, "there are: local-cpu, local-v5litepod-16"),
         ("priority", "nobody/knows", "batch"): (3, "there is no job nobody/knows"),
         ("release", "siblings"): (5, f"job {USER}/siblings has ended already (FAILED)"),

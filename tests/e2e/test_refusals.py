@@ -41,7 +41,7 @@ def test_an_address_finds_the_cluster_behind_it(cluster: Cluster) -> None:
         elsewhere = Cluster(home)
         by_address = elsewhere.begin("--cluster", cluster.address, "host", "list", "--json")
         by_name = elsewhere.begin("host", "list", "--json", IRIS_CLUSTER=f"{cluster.address}/local")
-        assert [[host["id"] for host in asked.ends().json] for asked in (by_address, by_name)] == [["local-0"], ["local-0"]]
+        assert [[host["id"] for host in asked.ends().json] for asked in (by_address, by_name)] == [[cluster.only_host()]] * 2
         assert "there are: local" in elsewhere.iris("--cluster", f"{cluster.address}/other", "jobs", code=3).err
 
 

@@ -41,7 +41,7 @@ def test_the_status_of_a_job_has_every_key_of_its_contract(cluster: Cluster) -> 
     assert times == sorted(times)
     assert all(set(task) == {"index", "state", "host", "attempt", "exit_code", "reason"} for task in status["tasks"])
     failed = status["tasks"][1]
-    assert (failed["index"], failed["state"], failed["host"], failed["attempt"]) == (1, "FAILED", "local-0", 1)
+    assert (failed["index"], failed["state"], failed["host"], failed["attempt"]) == (1, "FAILED", cluster.only_host(), 1)
     assert (failed["exit_code"], failed["reason"]) == (3, "exited with code 3")
     assert status["reason"].endswith("task 1: exited with code 3")
 
@@ -57,10 +57,11 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     assert listed["user"] == USER
     numbers = {"needed", "free", "hosts", "ahead", "excluded", "group_needs", "group_has"}
     assert set(explained) == {"id", "state", "code", "message", "remedy", "attempts"} | numbers
-    assert (explained["state"], explained["message"]) == ("RUNNING", "runs on local-0")
+    assert (explained["state"], explained["message"]) == ("RUNNING", f"runs on {cluster.only_host()}")
     (host,) = hosts
+    assert host["id"] == cluster.only_host()
     assert set(host) == {"id", "state", "reason", "slice", "resources", "free", "attributes", "running"}
-    assert (host["id"], host["state"], host["reason"], host["resources"]["cpu"]) == ("local-0", "READY", "", 4)
+    assert (host["state"], host["reason"], host["resources"]["cpu"]) == ("READY", "", 4)
     assert host["resources"]["memory_bytes"] - host["free"]["memory_bytes"] == 2 * 2**30
     assert host["free"]["cpu"] == 2.5
     assert host["running"] == [f"{USER}/shown:0"]
@@ -76,12 +77,13 @@ def test_a_program_sees_who_it_is_and_nothing_of_its_agent(cluster: Cluster) -> 
     """The IRIS_ variables of each task, the job's own, and none of the variables that the agent was started with."""
     cluster.submit("environment", "--replicas", "2", "--env", "LR=0.1", "--env", "LANG=C.UTF-8", "--", "env")
     cluster.iris("wait", "environment")
+    host = cluster.only_host()  # which is a slice by itself
     for index in (0, 1):
         seen = dict(line.split("=", 1) for line in cluster.logs("environment", "--task", str(index)))
         assert seen["IRIS_JOB_ID"] == f"{USER}/environment"
         assert seen["IRIS_TASK_ID"] == f"{USER}/environment:{index}"
         assert (seen["IRIS_TASK_INDEX"], seen["IRIS_NUM_TASKS"], seen["IRIS_ATTEMPT"]) == (str(index), "2", "1")
-        assert (seen["IRIS_CLUSTER"], seen["IRIS_HOST_ID"], seen["IRIS_SLICE_ID"]) == ("local", "local-0", "local-0")
+        assert (seen["IRIS_CLUSTER"], seen["IRIS_HOST_ID"], seen["IRIS_SLICE_ID"]) == ("local", host, host)
         assert (seen["LR"], seen["LANG"]) == ("0.1", "C.UTF-8")
         assert {SECRET, "IRIS_STATE_DIR", "IRIS_USER"}.isdisjoint(seen)
 
@@ -190,7 +192,7 @@ def test_temporals_own_tools_tell_what_a_job_is_and_why(cluster: Cluster) -> Non
     ]
     pending, slices = (cluster.temporal("workflow", "list", "--query", query) for query in found)
     assert waits in [entry["execution"]["workflowId"] for entry in pending]
-    assert [entry["execution"]["workflowId"] for entry in slices] == ["local/slice/local-0"]
+    assert [entry["execution"]["workflowId"] for entry in slices] == [f"local/slice/{cluster.only_host()}"]
     cluster.iris("cancel", "seen")
     cluster.iris("wait", "seen", code=126)
     (closed,) = cluster.temporal("workflow", "list", "--query", f"WorkflowId = '{waits}' AND IrisState = 'KILLED'")

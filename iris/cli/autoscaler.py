@@ -1,0 +1,46 @@
+"""`iris autoscaler status | pause | resume`"""
+
+from datetime import UTC, datetime
+
+import click
+
+from iris.cli import render_fleet
+from iris.cli.common import cluster_option, json_option, print_json
+from iris.cli.operating import with_fleet
+
+
+@click.group()
+def autoscaler() -> None:
+    """See what the autoscaler does and why; pause it."""
+
+
+@autoscaler.command()
+@json_option
+@cluster_option
+@click.pass_context
+def status(ctx: click.Context, as_json: bool) -> None:
+    """Show each scale group: what it has, what is wanted of it, and why nothing more is done; and what was done last."""
+    found = with_fleet(ctx, lambda client: client.autoscaler())
+    if as_json:
+        print_json(render_fleet.autoscaler_json(found))
+    else:
+        click.echo(render_fleet.autoscaler_text(found, datetime.now(UTC)))
+
+
+@autoscaler.command()
+@click.option("--reason", default="", help="Why, for whoever looks at it later.")
+@cluster_option
+@click.pass_context
+def pause(ctx: click.Context, reason: str) -> None:
+    """Neither ask for slices nor give any back. What runs runs on, and so do slices that are on their way."""
+    with_fleet(ctx, lambda client: client.pause_scaling(reason))
+    click.echo("the autoscaler is paused; go on with: iris autoscaler resume")
+
+
+@autoscaler.command()
+@cluster_option
+@click.pass_context
+def resume(ctx: click.Context) -> None:
+    """Ask for slices and give them back again."""
+    with_fleet(ctx, lambda client: client.resume_scaling())
+    click.echo("the autoscaler goes on")

@@ -1,0 +1,25 @@
+"""`iris group list`"""
+
+import click
+
+from iris.cli import render_fleet
+from iris.cli.common import cluster_option, json_option, print_json
+from iris.cli.operating import with_fleet
+
+
+@click.group()
+def group() -> None:
+    """Look at scale groups: the kinds of slice a cluster can have."""
+
+
+@group.command("list")
+@json_option
+@cluster_option
+@click.pass_context
+def list_groups(ctx: click.Context, as_json: bool) -> None:
+    """List scale groups: what their slices are, how many there are and may be, and whether more can be had."""
+    found = with_fleet(ctx, lambda client: client.autoscaler())
+    if as_json:
+        print_json(render_fleet.groups_json(found))
+    else:
+        click.echo(render_fleet.groups_table(found))

@@ -1,0 +1,114 @@
+"""`iris slice list | show | drain | delete`"""
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from iris.cli import render_fleet
+from iris.cli.common import DURATION, cluster_option, json_option, print_json
+from iris.cli.operating import for_each_slice, with_fleet
+from iris.client.scaling import FleetClient, SliceRow
+from iris.errors import NotFound
+from iris.slices import SliceState, SliceStatus
+from iris.units import format_duration
+from iris.workflows.messages import HostView
+
+
+@click.group("slice")
+def slice_() -> None:
+    """Look at slices, drain and delete them."""
+
+
+@slice_.command("list")
+@click.option("--group", metavar="NAME", help="Only those of this scale group.")
+@click.option("--state", type=click.Choice([state.value for state in SliceState], case_sensitive=False), help="Only those in it.")
+@json_option
+@cluster_option
+@click.pass_context
+def list_slices(ctx: click.Context, group: str | None, state: str | None, as_json: bool) -> None:
+    """List slices: where they are, in which state and why, and what runs on them."""
+
+    async def work(client: FleetClient) -> tuple[list[SliceRow], list[HostView]]:
+        rows = await client.slices()
+        if group is not None:
+            settings = (await client.autoscaler()).settings
+            known = {each.name for each in settings.groups} if settings is not None else set()
+            known |= {row.group for row in rows if row.made}
+            if group not in known:
+                raise NotFound(f"there is no scale group {group}; there are: {', '.join(sorted(known)) or 'none'}")
+        return rows, await client.hosts()
+
+    rows, hosts = with_fleet(ctx, work)
+    wanted = [row for row in rows if group in (None, row.group) and state in (None, row.state)]
+    if as_json:
+        print_json([render_fleet.slice_row_json(row, hosts) for row in wanted])
+    else:
+        click.echo(render_fleet.slices_table(wanted, hosts, datetime.now(UTC)))
+
+
+@slice_.command()
+@click.argument("slice_id", metavar="SLICE")
+@json_option
+@cluster_option
+@click.pass_context
+def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
+    """Show SLICE (its id, or enough of the beginning): its hosts, what runs there, and all that became of it."""
+
+    async def work(client: FleetClient) -> tuple[SliceStatus, list[HostView]]:
+        return await client.slice(slice_id), await client.hosts()
+
+    status, hosts = with_fleet(ctx, work)
+    if as_json:
+        print_json(render_fleet.slice_json(status, hosts))
+    else:
+        click.echo(render_fleet.slice_text(status, hosts, datetime.now(UTC)))
+
+
+_slices = click.argument("slices", metavar="SLICE...", nargs=-1, required=True)
+_reason = click.option("--reason", default="", help="Why, for whoever looks at the slice later.")
+
+
+@slice_.command()
+@_slices
+@click.option("--deadline", type=DURATION, help="Stop what still runs after this time, such as 10m.  [default: it may finish]")
+@_reason
+@cluster_option
+@click.pass_context
+def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | None, reason: str) -> None:
+    """Place nothing new on each SLICE, and give it back when what runs there has ended."""
+
+    async def one(client: FleetClient, named: str) -> str:
+        until = datetime.now(UTC) + deadline if deadline is not None else None
+        slice_id, what = await client.drain_slice(named, reason, until)
+        later = f"; what still runs in {format_duration(deadline)} is stopped" if deadline and what == "is being drained" else ""
+        return f"slice {slice_id} {what}{later}"
+
+    for_each_slice(ctx, slices, one)
+
+
+@slice_.command()
+@_slices
+@_reason
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@cluster_option
+@click.pass_context
+def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) -> None:
+    """Give each SLICE back now. What runs there is stopped, after its grace, and its job waits for another."""
+
+    async def busy(client: FleetClient) -> list[str]:
+        hosts = await client.hosts()
+        return [task for named in slices for task in render_fleet.tasks_on((await client.slice(named)).id, hosts)]
+
+    if not yes and (tasks := with_fleet(ctx, busy)):
+        few = ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
+        question = f"Delete {', '.join(slices)}? {few} will be stopped."
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
+        click.confirm(question, abort=True)
+
+    async def one(client: FleetClient, named: str) -> str:
+        slice_id, what = await client.drain_slice(named, reason, datetime.now(UTC))
+        return f"slice {slice_id} {what}"
+
+    for_each_slice(ctx, slices, one)
