@@ -184,6 +184,15 @@ def record(memory: Memory, *actions: Action) -> Memory:
     return memory.model_copy(update={"actions": (*memory.actions, *actions)[-MOST_ACTIONS:]}) if actions else memory
 
 
+def named(memory: Memory, slice_ids: Sequence[str]) -> Memory:
+    """The memory with the ids that the slices just asked for were given, in the order in which they were."""
+    actions, ids = list(memory.actions), list(slice_ids)
+    for number in range(len(actions) - 1, -1, -1):
+        if ids and actions[number].what == "scale_up" and not actions[number].slice_id:
+            actions[number] = actions[number].model_copy(update={"slice_id": ids.pop()})
+    return memory.model_copy(update={"actions": tuple(actions)})
+
+
 def _succeeded(memory: Memory, group: ScaleGroup, facts: SliceFacts) -> Memory:
     remembered = memory.groups.get(group.name, GroupMemory())
     well = remembered.model_copy(update={"failures": 0, "failed_at": None, "backoff_until": None, "backoff_reason": ""})

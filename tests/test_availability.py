@@ -207,7 +207,7 @@ def test_a_slice_that_becomes_ready_ends_the_stock_out_of_its_zone_and_kind() ->
 
 
 def test_a_slice_that_dies_soon_after_it_was_ready_counts_as_churn_and_not_as_a_failure() -> None:
-    """A zone that takes back everything within minutes is no zone to buy in; a backoff, which the next success ends, never sees it."""
+    """A zone that takes back everything within minutes is no zone to buy in; the next success ends a backoff, but not this."""
     remembered = lives(1).groups["tpu"]
 
     assert churn(remembered.lives, NOON) == Churn(short=1, of=1)

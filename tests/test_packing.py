@@ -251,8 +251,8 @@ def packed(groups: list[ScaleGroup], coming: int, waiting: list[tuple[int, Reque
 def test_nobody_is_promised_what_a_slice_does_not_have_and_nobody_is_lost(
     waiting: list[tuple[int, Request]], coming: int
 ) -> None:
-    """All that wait are either served or left; what is put on a slice is within what its hosts have; a whole slice is for one gang
-    alone; and nothing is left while its group has room."""
+    """All that wait are either served or left; what is put on a slice is within what its hosts have; a whole slice is for one
+    gang alone; and nothing is left while its group has room."""
     groups = [a_group(max_slices=3, accept_cpu_jobs=True), a_cpu_group(max_slices=2)]
 
     fates, supplies = packed(groups, coming, waiting)

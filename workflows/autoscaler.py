@@ -178,10 +178,9 @@ class AutoscalerWorkflow:
         plan = self._plan(settings, answer.model_copy(update={"as_of": asked_at}))
         self._memory, self._verdicts, self._next_at = plan.memory, plan.verdicts, plan.next_at
         self._evaluated_at = workflow.now()
-        await asyncio.gather(
-            *(self._slices.create(settings, create) for create in plan.creates),
-            *(self._slices.drain(drain) for drain in plan.drains),
-        )
+        made = await asyncio.gather(*(self._slices.create(settings, create) for create in plan.creates))
+        self._memory = availability.named(self._memory, made)
+        await asyncio.gather(*(self._slices.drain(drain) for drain in plan.drains))
         await self._tell_outlooks(plan.outlooks)
         self._describe()
 

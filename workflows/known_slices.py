@@ -43,14 +43,15 @@ class KnownSlices:
         """What slices said when they were asked; what they have said since is newer."""
         self.known = {**{each.id: each for each in found}, **self.known}
 
-    async def create(self, settings: ScalingSettings, create: Create) -> None:
-        """Start the workflow of a slice that is wanted, under an id that nothing ever had."""
+    async def create(self, settings: ScalingSettings, create: Create) -> str:
+        """Start the workflow of a slice that is wanted, under an id that nothing ever had; the id."""
         group = next(each for each in settings.groups if each.name == create.group)
         slice_id = names.slice_id(settings.prefix, group.name, workflow.uuid4().hex[:8])
         request = SliceRequest(
             slice_id=slice_id, cluster=self._cluster, zone=create.zone, token=workflow.uuid4().hex, group=group
         )
         await self.start(request, create.reason)
+        return slice_id
 
     async def start(self, request: SliceRequest, reason: str, *, adopted: bool = False) -> bool:
         """Whether a workflow was started: a slice that has one already looks after itself."""

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import cluster_option, json_option, print_json
-from iris.cli.operating import with_fleet
+from iris.cli.common import cluster_option, json_option, print_json, with_client
+from iris.client.scaling import FleetClient
 
 
 @click.group()
@@ -20,7 +20,7 @@ def autoscaler() -> None:
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show each scale group: what it has, what is wanted of it, and why nothing more is done; and what was done last."""
-    found = with_fleet(ctx, lambda client: client.autoscaler())
+    found = with_client(ctx, lambda client: FleetClient.of(client).autoscaler())
     if as_json:
         print_json(render_fleet.autoscaler_json(found))
     else:
@@ -33,7 +33,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def pause(ctx: click.Context, reason: str) -> None:
     """Neither ask for slices nor give any back. What runs runs on, and so do slices that are on their way."""
-    with_fleet(ctx, lambda client: client.pause_scaling(reason))
+    with_client(ctx, lambda client: FleetClient.of(client).pause_scaling(reason))
     click.echo("the autoscaler is paused; go on with: iris autoscaler resume")
 
 
@@ -42,5 +42,5 @@ def pause(ctx: click.Context, reason: str) -> None:
 @click.pass_context
 def resume(ctx: click.Context) -> None:
     """Ask for slices and give them back again."""
-    with_fleet(ctx, lambda client: client.resume_scaling())
+    with_client(ctx, lambda client: FleetClient.of(client).resume_scaling())
     click.echo("the autoscaler goes on")

@@ -3,8 +3,8 @@
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import cluster_option, json_option, print_json
-from iris.cli.operating import with_fleet
+from iris.cli.common import cluster_option, json_option, print_json, with_client
+from iris.client.scaling import FleetClient
 
 
 @click.group()
@@ -18,7 +18,7 @@ def group() -> None:
 @click.pass_context
 def list_groups(ctx: click.Context, as_json: bool) -> None:
     """List scale groups: what their slices are, how many there are and may be, and whether more can be had."""
-    found = with_fleet(ctx, lambda client: client.autoscaler())
+    found = with_client(ctx, lambda client: FleetClient.of(client).autoscaler())
     if as_json:
         print_json(render_fleet.groups_json(found))
     else:

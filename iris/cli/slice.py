@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import DURATION, cluster_option, json_option, print_json
-from iris.cli.operating import for_each_slice, with_fleet
+from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, with_client
+from iris.client.client import IrisClient
 from iris.client.scaling import FleetClient, SliceRow
 from iris.errors import NotFound
 from iris.slices import SliceState, SliceStatus
@@ -29,7 +29,8 @@ def slice_() -> None:
 def list_slices(ctx: click.Context, group: str | None, state: str | None, as_json: bool) -> None:
     """List slices: where they are, in which state and why, and what runs on them."""
 
-    async def work(client: FleetClient) -> tuple[list[SliceRow], list[HostView]]:
+    async def work(user: IrisClient) -> tuple[list[SliceRow], list[HostView]]:
+        client = FleetClient.of(user)
         rows = await client.slices()
         if group is not None:
             settings = (await client.autoscaler()).settings
@@ -39,7 +40,7 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
                 raise NotFound(f"there is no scale group {group}; there are: {', '.join(sorted(known)) or 'none'}")
         return rows, await client.hosts()
 
-    rows, hosts = with_fleet(ctx, work)
+    rows, hosts = with_client(ctx, work)
     wanted = [row for row in rows if group in (None, row.group) and state in (None, row.state)]
     if as_json:
         print_json([render_fleet.slice_row_json(row, hosts) for row in wanted])
@@ -55,10 +56,10 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
 def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
     """Show SLICE (its id, or enough of the beginning): its hosts, what runs there, and all that became of it."""
 
-    async def work(client: FleetClient) -> tuple[SliceStatus, list[HostView]]:
-        return await client.slice(slice_id), await client.hosts()
+    async def work(user: IrisClient) -> tuple[SliceStatus, list[HostView]]:
+        return await FleetClient.of(user).slice(slice_id), await user.hosts()
 
-    status, hosts = with_fleet(ctx, work)
+    status, hosts = with_client(ctx, work)
     if as_json:
         print_json(render_fleet.slice_json(status, hosts))
     else:
@@ -78,13 +79,13 @@ _reason = click.option("--reason", default="", help="Why, for whoever looks at t
 def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | None, reason: str) -> None:
     """Place nothing new on each SLICE, and give it back when what runs there has ended."""
 
-    async def one(client: FleetClient, named: str) -> str:
+    async def one(client: IrisClient, named: str) -> str:
         until = datetime.now(UTC) + deadline if deadline is not None else None
-        slice_id, what = await client.drain_slice(named, reason, until)
+        slice_id, what = await FleetClient.of(client).drain_slice(named, reason, until)
         later = f"; what still runs in {format_duration(deadline)} is stopped" if deadline and what == "is being drained" else ""
         return f"slice {slice_id} {what}{later}"
 
-    for_each_slice(ctx, slices, one)
+    for_each(ctx, slices, one)
 
 
 @slice_.command()
@@ -96,19 +97,19 @@ def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | Non
 def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) -> None:
     """Give each SLICE back now. What runs there is stopped, after its grace, and its job waits for another."""
 
-    async def busy(client: FleetClient) -> list[str]:
+    async def busy(client: IrisClient) -> list[str]:
         hosts = await client.hosts()
-        return [task for named in slices for task in render_fleet.tasks_on((await client.slice(named)).id, hosts)]
+        return [task for named in slices for task in render_fleet.tasks_on((await FleetClient.of(client).slice(named)).id, hosts)]
 
-    if not yes and (tasks := with_fleet(ctx, busy)):
+    if not yes and (tasks := with_client(ctx, busy)):
         few = ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
         question = f"Delete {', '.join(slices)}? {few} will be stopped."
         if not sys.stdin.isatty():
             raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
         click.confirm(question, abort=True)
 
-    async def one(client: FleetClient, named: str) -> str:
-        slice_id, what = await client.drain_slice(named, reason, datetime.now(UTC))
+    async def one(client: IrisClient, named: str) -> str:
+        slice_id, what = await FleetClient.of(client).drain_slice(named, reason, datetime.now(UTC))
         return f"slice {slice_id} {what}"
 
-    for_each_slice(ctx, slices, one)
+    for_each(ctx, slices, one)

@@ -5,14 +5,14 @@ import difflib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
-from iris.client.asking import reaching
+from iris.client.asking import Asking, reaching
 from iris.client.client import IrisClient
 from iris.client.configuring import tell_planners
 from iris.client.identity import current_user
@@ -50,13 +50,18 @@ class SliceRow(BaseModel):
         return bool(self.group)
 
     @classmethod
-    def of(cls, facts: SliceFacts) -> "SliceRow":
+    def of(cls, facts: SliceFacts) -> Self:
         """A slice that the autoscaler knows."""
         return cls(**facts.model_dump(include=set(cls.model_fields)))
 
 
 class FleetClient(IrisClient):
     """One cluster, as its operators see it."""
+
+    @classmethod
+    def of(cls, client: Asking) -> Self:
+        """The same connection, with an operator's eyes."""
+        return cls(client._client, client.cluster)
 
     async def autoscaler(self) -> AutoscalerStatus:
         """What the autoscaler knows and does.
