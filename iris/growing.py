@@ -6,8 +6,9 @@ from datetime import datetime
 
 from iris import availability
 from iris.availability import Stock, kind_of, most_per_minute, next_token, within_minute
+from iris.catalog import Able
 from iris.holdings import Holding, Shrinking
-from iris.packing import Able, Berth, Pool, Supply
+from iris.packing import Berth, Pool, Supply
 from iris.scale_groups import ScaleGroup
 from iris.scale_plan import Create, Drain, GroupMemory, Memory
 

@@ -98,7 +98,7 @@ class Holding:
         most = group.pace.scale_downs_per_minute
         tokens = max(0, most - len(within_minute(remembered.scale_downs, now)))
         if len(ripe) > tokens:
-            until = next_token(remembered.scale_downs, most, now)
+            until = next_token((*remembered.scale_downs, *(now for _ in ripe[:tokens])), most, now)
         drains = tuple(
             Drain(
                 slice_id=each.id,

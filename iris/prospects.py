@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from iris.availability import churn, stocked_out_in_words
+from iris.catalog import Catalog
 from iris.constraints import TPU_NAME
 from iris.gangs import Request
 from iris.growing import Scale
 from iris.holdings import Holding
-from iris.packing import Berth, Catalog, Fate
+from iris.packing import Berth, Fate
 from iris.resources import AMOUNTS, ANY_VARIANT, format_amounts
 from iris.rooms import shortfall
 from iris.scale_groups import ScaleGroup
@@ -82,7 +83,8 @@ def outlook(catalog: Catalog, fate: Fate, tally: Tally, scales: Mapping[str, Sca
     for group, gangs in tally.later.items():
         parts.append((gangs, f"scale group {group} will ask for {_new(tally, group, False)}: {scales[group].why_later()}"))
     if fate.left:
-        parts.append((fate.left, _blocked(fate, scales)))
+        every = f"every scale group that has {_what(request)} is " if not parts else ""
+        parts.append((fate.left, f"{every}blocked: {_blocks(fate, scales)}"))
     message = parts[0][1] if len(parts) == 1 else "; ".join(f"{gangs} of {count}: {text}" for gangs, text in parts)
     return Outlook(example=request, message=_short(message), since=fate.since())
 
@@ -161,13 +163,13 @@ def _on_the_way(fate: Fate) -> str:
     return f"slice {first.id} {of} and {others} more are on their way ({first.state} in {first.zone})"
 
 
-def _blocked(fate: Fate, scales: Mapping[str, Scale]) -> str:
-    text = f"every scale group that has {_what(fate.demand.example)} is blocked:"
-    for number, able in enumerate(fate.able):
-        if len(text) > LONGEST:
-            break
-        text += f"{';' if number else ''} {able.group.name} {scales[able.group.name].why_not(able)}"
-    return text
+def _blocks(fate: Fate, scales: Mapping[str, Scale]) -> str:
+    """Why each group has no room, for as many as there is room for in a line."""
+    whys: list[str] = []
+    for able in fate.able:
+        if sum(map(len, whys)) < LONGEST:
+            whys.append(f"{able.group.name} {scales[able.group.name].why_not(able)}")
+    return "; ".join(whys)
 
 
 def _new(tally: Tally, group: str, asked: bool) -> str:

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from iris import availability, prospects
+from iris.catalog import Catalog
 from iris.growing import Scale
 from iris.holdings import Holding
-from iris.packing import Catalog, Fate, pack
+from iris.packing import Fate, pack
 from iris.scale_groups import Pace, ScaleGroup
 from iris.scale_plan import Action, Create, Drain, Memory, ScalePlan, Wanted
 from iris.slices import SliceFacts, SliceState

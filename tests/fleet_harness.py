@@ -30,7 +30,7 @@ from iris.liveness import Silent
 from iris.machines import CreateOutcome, SliceRequest
 from iris.platforms.fake import FakePlatform
 from iris.refusals import Refusal
-from iris.scale_groups import ScaleGroup
+from iris.scale_groups import Pace, ScaleGroup
 from iris.scale_plan import Drain
 from iris.slices import SliceState, SliceStatus
 from iris.workflows.attributes import keywords
@@ -53,6 +53,8 @@ from tests.harness import BlindCouriers, Cluster, Couriers, Program, succeeds
 #: With what the owners of tenants begin.
 TENANT = "tenant/"
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+#: The pace of a group that grows and shrinks at once, however much that is.
+EAGER = Pace(scale_up_delay=timedelta(0), scale_ups_per_minute=1000, scale_downs_per_minute=1000)
 _TENANTS = itertools.count(1)
 
 

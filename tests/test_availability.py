@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from iris.availability import Churn, churn, churn_eases, learn, most_per_minute, next_token
+from iris.availability import Churn, churn, churn_eases, learn, most_per_minute, named, next_token
 from iris.machines import SliceFault
 from iris.scale_groups import Pace, ScaleGroup
 from iris.scale_plan import Availability, GroupMemory, Memory, ScalePlan
@@ -276,6 +276,13 @@ def test_failures_are_kept_as_actions_and_only_the_last_hundred() -> None:
     assert len(memory.actions) == 100
     assert {action.what for action in memory.actions} == {"lost"}
     assert len(memory.groups["tpu"].lives) <= 100
+
+
+def test_what_was_asked_for_is_named_afterwards() -> None:
+    """Ids are minted when the plan is carried out; the last actions get them, in their order."""
+    memory = decide(a_group(), (), a_gang(), memory=named(decide(a_group(), (), a_gang()).memory, ["tpu-1"]), now=at(60)).memory
+
+    assert [action.slice_id for action in named(memory, ["tpu-2"]).actions] == ["tpu-1", "tpu-2"]
 
 
 def test_a_change_that_is_told_twice_teaches_once() -> None:

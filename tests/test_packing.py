@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris.catalog import Catalog
 from iris.gangs import Request
 from iris.jobs import Band
-from iris.packing import Berth, Catalog, Fate, Supply, pack
+from iris.packing import Berth, Fate, Supply, pack
 from iris.resources import AMOUNTS
 from iris.scale_groups import ScaleGroup
 from iris.scale_plan import Demand

@@ -32,7 +32,7 @@ def test_a_slice_without_work_is_given_back_after_its_delay_and_not_before() -> 
 
 
 def test_the_scheduler_is_asked_whether_it_is_still_idle() -> None:
-    """Between the question and the answer a gang may have been placed there: the drain holds only if it has been idle all along."""
+    """Between the question and the answer a gang may be placed there: the drain holds only if it was idle all along."""
     (drain, *_) = shrink().drains
 
     assert drain == Drain(slice_id="s2", reason="idle for 10m", idle_since=at(-300))

@@ -10,6 +10,9 @@ ONCE = RetryPolicy(maximum_attempts=1)
 #: For deeds that must be done however long a service is away. Ten seconds between tries: an outage ends without a stampede.
 UNTIL_DONE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
 
+#: For questions that can wait: when nobody answers, they are asked again later, and other news is heard meanwhile.
+A_FEW_TIMES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3)
+
 #: The first try of an exchange, inside the workflow task. Longer would hold a workflow-task slot and be re-run by its heartbeat.
 EXCHANGE_QUICK = timedelta(seconds=2)
 #: Each further try, as a normal activity.
@@ -28,6 +31,8 @@ NO_TIMEOUT = timedelta(days=3650)
 OBSERVE = timedelta(seconds=20)
 #: One call to a platform. Some answer slowly; what was done meanwhile is found by the next call, which has the same name.
 PLATFORM_CALL = timedelta(seconds=60)
+#: Before a platform that did not answer is asked again about machines that are overdue.
+LOOK_AGAIN = timedelta(seconds=30)
 #: Between two questions whether machines are gone: doubled each time, up to the most.
 DELETE_LOOK = timedelta(seconds=1)
 MOST_DELETE_LOOK = timedelta(seconds=30)

@@ -15,16 +15,15 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from iris import details, names
-from iris.activities.slices import Slices
 from iris.hosts import ClosedBy, Closure, Host
-from iris.machines import CreateOutcome, DeleteResult, MachineState, SliceFault, SliceObservation, SliceRequest, loss_of
+from iris.machines import CreateOutcome, MachineState, SliceFault, SliceObservation, SliceRequest, loss_of
 from iris.scale_plan import Drain
 from iris.slices import SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
 from iris.units import format_duration
-from iris.workflows import policies
+from iris.workflows import machines, policies
 from iris.workflows.attributes import show_state
 from iris.workflows.exchange import exchange, uninterrupted
-from iris.workflows.fleet_messages import CloudState, HostReady, SliceInput, SliceRef
+from iris.workflows.fleet_messages import CloudState, HostReady, SliceInput
 from iris.workflows.messages import HostLost, Retire, SliceDown, SliceUp
 
 News = HostReady | HostLost | CloudState | Drain
@@ -53,8 +52,8 @@ class SliceWorkflow:
         self._ready_at = start.facts.ready_at if start.facts else None
         self._steps: deque[SliceStep] = deque(start.steps, maxlen=MOST_STEPS)
         self._drain = start.drain
-        #: When a draining slice is looked at again, and how long after that.
-        self._look_at: datetime | None = workflow.now()
+        #: When a draining slice is looked at again, or one that is late; and how long after that.
+        self._look_at = workflow.now()
         self._look_every = policies.DRAIN_LOOK
         #: The autoscaler wants to know where the slice is, though nothing has changed.
         self._asked = False
@@ -102,14 +101,7 @@ class SliceWorkflow:
             await self._ask_for(self._start.request)
 
     async def _ask_for(self, request: SliceRequest) -> None:
-        asking = self._asking = workflow.start_activity_method(
-            Slices.create_slice,
-            request,
-            start_to_close_timeout=policies.PLATFORM_CALL,
-            retry_policy=policies.UNTIL_DONE,
-            # A call that is under way ends first: what it makes must not come after what deletes it.
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        )
+        asking = self._asking = machines.ask(request)
         await workflow.wait_condition(lambda: asking.done() or any(isinstance(event, Drain) for event in self._inbox))
         if not asking.done():
             await self._move_and_tell(SliceState.DELETING, "not wanted any more before the platform had answered")
@@ -178,9 +170,11 @@ class SliceWorkflow:
                     self._refused.add(host.id)
             case HostLost():
                 await self._host_lost(event)
+            case CloudState(observation=None):
+                await self._look_closer()
             case CloudState(observation=observation):
-                await self._machines(observation if observation is not None else await self._described())
-            case Drain():
+                await self._machines(observation)
+            case Drain() if self._start.request is not None:
                 await self._drained(event)
 
     async def _host_ready(self, host: Host) -> None:
@@ -193,6 +187,8 @@ class SliceWorkflow:
         if self._state is SliceState.BOOTSTRAPPING:
             self._ready_at = workflow.now()
             await self._move_and_tell(SliceState.READY, "every host takes work")
+            if self._drain is not None:
+                await self._drained(self._drain)
         self._describe()
 
     async def _host_lost(self, lost: HostLost) -> None:
@@ -208,8 +204,19 @@ class SliceWorkflow:
         elif seen is not None and seen.state is MachineState.ACTIVE and self._state is SliceState.PROVISIONING:
             await self._move_and_tell(SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents")
 
+    async def _look_closer(self) -> None:
+        """Ask the platform about this one slice: its lists may lag behind."""
+        assert self._start.request is not None
+        if (found := await machines.look(self._start.request)) is not None:
+            await self._machines(found.observation)
+            self._look_at = workflow.now()
+        else:
+            self._look_at = workflow.now() + policies.LOOK_AGAIN
+
     async def _drained(self, drain: Drain) -> None:
-        if self._state in COMING:
+        if self._state in COMING and self._start.adopted and self._start.request is not None and self._start.request.token:
+            self._drain = drain  # something may run there: first its agents have to say who they are
+        elif self._state in COMING:
             await self._move_and_tell(SliceState.DELETING, drain.reason)
         elif drain.idle_since is not None:
             if self._state is SliceState.READY:
@@ -240,7 +247,7 @@ class SliceWorkflow:
         pace = self._start.request.group.pace
         match self._state:
             case SliceState.PROVISIONING:
-                return self._changed_at + pace.boot_timeout
+                return max(self._changed_at + pace.boot_timeout, self._look_at)
             case SliceState.BOOTSTRAPPING:
                 return self._changed_at + pace.init_timeout
             case SliceState.DRAINING:
@@ -257,9 +264,9 @@ class SliceWorkflow:
                 told = f"{len(self._hosts)} of {self._start.size} agents have reported"
                 await self._fail(SliceFault.INIT_TIMEOUT, f"{told} within {format_duration(pace.init_timeout)}")
             case SliceState.PROVISIONING:
-                # Slow is not failed: the platform may have made them while nobody looked.
-                await self._machines(await self._described())
-                if self._state is SliceState.PROVISIONING:
+                # Slow is not failed: the platform may have made them while nobody looked, or it cannot be asked.
+                await self._look_closer()
+                if self._state is SliceState.PROVISIONING and self._look_at <= workflow.now():
                     told = f"the platform has not made its machines within {format_duration(pace.boot_timeout)}"
                     await self._fail(SliceFault.BOOT_TIMEOUT, told)
 
@@ -304,37 +311,15 @@ class SliceWorkflow:
             await exchange(self._start.cluster, SliceDown(lives=self._lives()))
         if self._state is not SliceState.DELETING:
             await self._move_and_tell(SliceState.DELETING, self._reason)
-        if self._start.request is not None:
-            await self._delete(SliceRef(slice_id=self._start.id, zone=self._start.request.zone))
-        await self._move_and_tell(SliceState.DELETED, self._reason)
-
-    async def _delete(self, ref: SliceRef) -> None:
         pause = policies.DELETE_LOOK
-        while True:
-            result = await workflow.execute_activity_method(
-                Slices.delete_slice,
-                ref,
-                start_to_close_timeout=policies.PLATFORM_CALL,
-                retry_policy=policies.UNTIL_DONE,
-            )
-            if result is DeleteResult.GONE:
-                return
+        while self._start.request is not None and not await machines.give_back(self._start.request):
             if workflow.info().is_continue_as_new_suggested():
                 self._continue()
             await workflow.sleep(pause)
             pause = min(2 * pause, policies.MOST_DELETE_LOOK)
+        await self._move_and_tell(SliceState.DELETED, self._reason)
 
     # Telling.
-
-    async def _described(self) -> SliceObservation | None:
-        assert self._start.request is not None
-        machines = await workflow.execute_activity_method(
-            Slices.describe_slice,
-            SliceRef(slice_id=self._start.id, zone=self._start.request.zone),
-            start_to_close_timeout=policies.PLATFORM_CALL,
-            retry_policy=policies.UNTIL_DONE,
-        )
-        return machines.observation
 
     def _lives(self) -> tuple[tuple[str, str], ...]:
         return tuple((host.id, host.incarnation) for host in self._hosts.values())

@@ -1,13 +1,13 @@
-"""`iris cluster start | stop | status | pause | resume`"""
+"""`iris cluster start | status | pause | resume`; the rest is in `lifecycle`."""
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
 from iris import accelerators
+from iris.cli import lifecycle, render_fleet
 from iris.cli.common import (
     CPU,
     DEVICE,
@@ -23,15 +23,15 @@ from iris.cli.common import (
 )
 from iris.cli.config import config
 from iris.client import scheduling
-from iris.client.client import IrisClient
-from iris.client.clusters import ClusterRecord, cluster_dir, read_record, running_clusters
-from iris.config import ClusterConfig, dump_config, groups, load_config, local_config, make_local_config
+from iris.client.clusters import ClusterRecord, cluster_dir, local_cluster
+from iris.client.scaling import FleetClient
+from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config
 from iris.constraints import parse_attribute
-from iris.errors import IrisError, NotFound
 from iris.names import check_name
 from iris.placement import Rules
 from iris.platforms.local import MAX_LOCAL_HOSTS
 from iris.resources import Device
+from iris.workflows.fleet_messages import AutoscalerStatus
 from iris.workflows.messages import Snapshot, SnapshotPage
 
 #: Gives an `accelerators.Tpu`.
@@ -43,7 +43,8 @@ def cluster() -> None:
     """Start, stop, pause and look at clusters."""
 
 
-cluster.add_command(config)
+for command in (config, *lifecycle.COMMANDS):
+    cluster.add_command(command)
 
 
 @cluster.command()
@@ -81,8 +82,9 @@ def start(local: bool, detach: bool, given: TextIO | None, **asked: Any) -> None
     """
     if not local:
         raise click.UsageError("say --local: clusters elsewhere are not started from here yet")
+    from iris.client.controllers import create_controller
     from iris.worker_agents.local_cluster import LocalClusterOptions, supervise
-    from iris.worker_agents.local_launch import start_detached, wait_until_ready
+    from iris.worker_agents.local_launch import wait_until_ready
 
     if given is not None:
         options = LocalClusterOptions.model_validate_json(given.read())
@@ -92,7 +94,8 @@ def start(local: bool, detach: bool, given: TextIO | None, **asked: Any) -> None
         rules = Rules(preemption=asked["preemption"], **given_times)
         options = LocalClusterOptions(name=meant.name, config=dump_config(meant), ephemeral=asked["ephemeral"], rules=rules)
     if detach:
-        _say_ready(start_detached(options))
+        create_controller(load_config(options.config), ephemeral=options.ephemeral, rules=options.rules).start()
+        _say_ready(local_cluster(options.name))
         return
 
     async def run() -> None:
@@ -125,9 +128,7 @@ def _local_config(asked: dict[str, Any]) -> ClusterConfig:
         meant = make_local_config(load_config(asked["file"]), name)
     else:
         meant = _simple_config(name or "local", asked)
-    total = sum(group.min_slices * group.hosts for group in groups(meant))
-    if total > MAX_LOCAL_HOSTS:
-        raise click.UsageError(f"that begins with {total:,} hosts; {MAX_LOCAL_HOSTS} is the most for one machine")
+    lifecycle.check_size(meant)
     return meant
 
 
@@ -152,56 +153,42 @@ def _simple_config(name: str, asked: dict[str, Any]) -> ClusterConfig:
 
 @cluster.command()
 @click.argument("name", required=False)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@cluster_option
-@click.pass_context
-def stop(ctx: click.Context, name: str | None, yes: bool) -> None:
-    """Stop a local cluster. What runs is ended; unless it is ephemeral, its jobs go on when it is started again."""
-    from iris.worker_agents.local_launch import stop_local
-
-    record = _pick(name or ctx.find_root().obj["cluster"])
-    if record.alive() and not yes:
-        live = asyncio.run(_live_jobs(record))
-        what = f"{live} live job(s) " + (
-            "will be lost" if record.ephemeral else "will be interrupted and go on at the next start"
-        )
-        question = f"Stop cluster {record.name}? " + (what if live else "No job runs.")
-        if not sys.stdin.isatty():
-            raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
-        click.confirm(question, abort=True)
-    stop_local(record.name)
-    click.echo(f"cluster {record.name} is stopped")
-
-
-@cluster.command()
-@click.argument("name", required=False)
 @json_option
 @cluster_option
 @click.pass_context
 def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
-    """Show a cluster: where it is, its hosts and its jobs."""
+    """Show a cluster: where it is, its hosts, slices and jobs, and what keeps it from its work."""
     wanted = name or ctx.find_root().obj["cluster"]
 
-    async def look() -> tuple[ClusterRecord, Snapshot, int]:
-        client = await IrisClient.connect(wanted)
+    async def look() -> tuple[ClusterRecord, Snapshot, AutoscalerStatus, int]:
+        client = await FleetClient.connect(wanted)
         shown = await client.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)
-        return client.cluster, shown, len(await client.jobs(live_only=True, limit=1_000))
+        return client.cluster, shown, await client.autoscaler(), len(await client.jobs(live_only=True, limit=1_000))
 
-    record, shown, jobs = asyncio.run(look())
+    record, shown, scaling, jobs = asyncio.run(look())
     if as_json:
         fields = record.model_dump(mode="json", include={"name", "address", "namespace", "store", "ui", "ephemeral"})
         counts = {"hosts": shown.total_hosts, "live_jobs": jobs, "waiting": shown.waiting, "held": shown.held}
         paused = {"paused": shown.paused, "paused_groups": shown.paused_groups}
-        print_json({**fields, "state": "RUNNING", **counts, **paused, "rules": shown.rules.model_dump(mode="json")})
+        fleet = {"slices": render_fleet.slice_counts(scaling), "blocked": render_fleet.blocked(scaling)}
+        autoscaler = scaling.model_dump(mode="json", include={"paused", "closing", "unreachable"})
+        rules = shown.rules.model_dump(mode="json")
+        print_json({**fields, "state": "RUNNING", **counts, **fleet, **paused, "autoscaler": autoscaler, "rules": rules})
         return
     click.echo(
         f"cluster {record.name} is RUNNING: {shown.total_hosts} host(s), {jobs} live job(s), {shown.waiting} gang(s) waiting"
         + (f", {shown.held} held" if shown.held else "")
     )
+    click.echo(f"  slices    {render_fleet.slice_counts_text(scaling)}")
     if shown.paused is not None:
         click.echo(f"  PAUSED    {shown.paused}")
     for group, reason in shown.paused_groups.items():
         click.echo(f"  PAUSED    scale group {group}: {reason}")
+    for group, reason in render_fleet.blocked(scaling).items():
+        if group not in shown.paused_groups:
+            click.echo(f"  BLOCKED   scale group {group}: {reason}")
+    for trouble in render_fleet.troubles(scaling):
+        click.echo(f"  {trouble}")
     if not shown.rules.preemption:
         click.echo("  priority preemption is off")
     click.echo(
@@ -230,28 +217,6 @@ def resume(ctx: click.Context, group: str | None) -> None:
     """Place work again."""
     with_client(ctx, lambda client: scheduling.resume(client, group))
     click.echo(f"{f'scale group {group}' if group else 'the cluster'} places work again")
-
-
-def _pick(name: str | None) -> ClusterRecord:
-    """The local cluster to stop: the named one, running or not, or the only one that runs."""
-    if name is not None:
-        record = read_record(name)
-        if record is None:
-            raise NotFound(f"there is no local cluster {name!r}")
-        return record
-    running = running_clusters()
-    if not running:
-        raise NotFound("no local cluster runs")
-    if len(running) > 1:
-        raise NotFound(f"several local clusters run ({', '.join(record.name for record in running)}); name one")
-    return running[0]
-
-
-async def _live_jobs(record: ClusterRecord) -> int:
-    try:
-        return len(await (await IrisClient.connect(record.name)).jobs(live_only=True, limit=1_000))
-    except IrisError:
-        return 0  # a cluster that does not answer can be stopped all the same
 
 
 def _say_ready(record: ClusterRecord) -> None:

@@ -38,7 +38,7 @@ def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool) -> None
 
     record = meant(name or ctx.find_root().obj["cluster"])
     controller = LocalController.of(record.name, tell=_say)
-    plan = controller.plan_stop() if dry_run or not yes or not record.alive() else None
+    plan = asyncio.run(controller.plan_stop()) if dry_run or not yes or not record.alive() else None
     if dry_run and plan is not None:
         click.echo(_plan_text(plan))
         return

@@ -104,6 +104,11 @@ def slice_counts(status: AutoscalerStatus) -> dict[str, int]:
     return counts_json({state: states.count(state) for state in states})
 
 
+def slice_counts_text(status: AutoscalerStatus) -> str:
+    """`2 READY, 1 PROVISIONING`"""
+    return ", ".join(f"{count} {state}" for state, count in slice_counts(status).items()) or "none"
+
+
 def _why(verdict: Verdict, now: datetime) -> str:
     if verdict.until is None or verdict.until <= now:
         return verdict.why

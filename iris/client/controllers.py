@@ -126,7 +126,7 @@ class LocalController:
         self, config: ClusterConfig, *, ephemeral: bool = False, rules: Rules | None = None, tell: Tell = _nobody
     ) -> None:
         self.name = config.name
-        self._config = config
+        self.config = config
         self._ephemeral = ephemeral
         self._rules = rules or Rules()
         self._tell = tell
@@ -149,7 +149,7 @@ class LocalController:
         """
 
         options = LocalClusterOptions(
-            name=self.name, config=dump_config(self._config), ephemeral=self._ephemeral, rules=self._rules
+            name=self.name, config=dump_config(self.config), ephemeral=self._ephemeral, rules=self._rules
         )
         return start_detached(options).address
 
@@ -160,15 +160,22 @@ class LocalController:
             asyncio.run(self._give_back(record))
         stop_local(self.name)
 
-    def plan_stop(self) -> StopPlan:
+    async def plan_stop(self) -> StopPlan:
         """What a stop would do. Changes nothing."""
         record = read_record(self.name)
         if record is None or not record.alive():
-            left = () if record is None else tuple(ref.pid for ref in left_processes(self.name))
-            there = asyncio.run(self._ids())
+            left = tuple(ref.pid for ref in left_processes(self.name))
             gone = record is not None and record.ephemeral
-            return StopPlan(name=self.name, running=False, ephemeral=gone, slices=there, processes=left)
-        return asyncio.run(self._plan_stop(record))
+            return StopPlan(name=self.name, running=False, ephemeral=gone, slices=await self._ids(), processes=left)
+        own = (record.supervisor,) if record.supervisor is not None else ()
+        processes = tuple(ref.pid for ref in (*own, *record.processes))
+        plan = StopPlan(name=record.name, running=True, ephemeral=record.ephemeral, processes=processes)
+        client = await self._answering()
+        if client is None:
+            return plan.model_copy(update={"slices": await self._ids()})
+        made = tuple(row.id for row in await client.slices() if row.made)
+        jobs = len(await client.jobs(live_only=True, limit=1_000))
+        return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": made})
 
     def restart(self) -> str:
         """See `ControllerProtocol`.
@@ -195,9 +202,9 @@ class LocalController:
             client = await FleetClient.connect(self.name)
             directory = cluster_dir(self.name)
             new = directory / "config.new"
-            new.write_text(dump_config(self._config), encoding="utf-8")
+            new.write_text(dump_config(self.config), encoding="utf-8")
             new.replace(directory / CONFIG)
-            await client.reload(self._config)
+            await client.reload(self.config)
             return client.cluster.address
 
         return asyncio.run(tell())
@@ -223,7 +230,7 @@ class LocalController:
 
     def machines(self) -> SliceOps:
         """The machines of the cluster, to look at and to delete."""
-        return create_platform(self._config, machines_dir(cluster_dir(self.name)))
+        return create_platform(self.config, machines_dir(cluster_dir(self.name)))
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
@@ -257,17 +264,6 @@ class LocalController:
         if rows:
             shown = ", ".join(f"{row.id} {row.state}" for row in rows[:5]) + (" …" if len(rows) > 5 else "")
             self._tell(f"giving back {len(rows)} slice(s): {shown}")
-
-    async def _plan_stop(self, record: ClusterRecord) -> StopPlan:
-        own = [record.supervisor] if record.supervisor is not None else []
-        processes = tuple(ref.pid for ref in (*own, *record.processes))
-        plan = StopPlan(name=record.name, running=True, ephemeral=record.ephemeral, processes=processes)
-        client = await self._answering()
-        if client is None:
-            return plan.model_copy(update={"slices": await self._ids()})
-        made = tuple(row.id for row in await client.slices() if row.made)
-        jobs = len(await client.jobs(live_only=True, limit=1_000))
-        return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": made})
 
     async def _ids(self) -> tuple[str, ...]:
         return tuple(each.slice_id for each in (await self.machines().list_slices()).slices)
