@@ -32,7 +32,7 @@ class Scale:
         room = group.max_slices - holding.total + len(holding.leaving)
         self.supply = Supply(
             group,
-            idle={} if paused else _by_zone(self.idle),
+            idle=_by_zone(self.idle),
             coming={} if paused else _by_zone(self.coming),
             room=0 if self.standing.turns_away else max(0, room),
             zones=frozenset(zone for zone in group.zones if zone not in self.stocked_out),

@@ -123,17 +123,19 @@ def _pack_gangs(fate: Fate, supplies: dict[str, Supply]) -> None:
 def _whole_slices(supply: Supply, able: Able, request: Request, most: int, new: bool) -> list[tuple[Berth, ...]]:
     """Slices of the group for at most so many gangs, for each all that it wants; nothing when not even one is served."""
     parts = 1 if request.group_by == TPU_NAME else request.groups
-    if parts > 1 or any(supply.idle.get(zone) for zone in able.zones):
-        most = 1
-    elif len(able.places) == 1:
-        most = min(most, (supply.count(able.zones) + (supply.room if new else 0)) // able.slices)
-    else:
-        most = 1
+    each = parts * able.slices
+    there = supply.count(able.zones) + (supply.room if new else 0)
+    if not there:
+        return []
+    one_by_one = len(able.places) > 1 or (each > 1 and any(supply.idle.get(zone) for zone in able.zones))
+    most = 1 if one_by_one else min(most, there // able.slices)
     wanted = most * able.slices
     chosen: list[tuple[int, list[Berth], str]] = []
+    # With all of its slices idle the scheduler would have placed it, so something keeps it from those.
+    idle = each - 1
     for zones in able.places:
-        # With all of its slices idle the scheduler would have placed it, so something keeps it from those.
-        have = _first(supply.idle, zones, min(wanted, parts * wanted - 1))
+        have = _first(supply.idle, zones, min(able.slices, idle))
+        idle -= len(have)
         have += _first(supply.coming, zones, wanted - len(have))
         lacking = wanted - len(have)
         zone = next((zone for zone in zones if zone in supply.zones), "")
@@ -147,7 +149,6 @@ def _whole_slices(supply: Supply, able: Able, request: Request, most: int, new: 
         for berth in have:
             (supply.idle if berth.idle else supply.coming)[berth.zone].remove(berth)
         found += have + supply.ask(zone, lacking)
-    each = parts * able.slices
     return [tuple(found[start : start + each]) for start in range(0, len(found), each)]
 
 
@@ -167,12 +168,11 @@ class _OpenHosts:
     def fill(self, fate: Fate, able: Able, shape: Shape) -> None:
         """Put as many of those that wait as fit on what is left of the group's slices."""
         for zone in able.zones:
-            by_room = self._hosts.get((able.group.name, zone))
-            for room in list(by_room or ()):
-                each = _fitting(room, shape.amounts)
+            by_room = self._hosts.get((able.group.name, zone), {})
+            for room in list(by_room):
                 if not fate.left:
                     return
-                if each and by_room:
+                if each := _fitting(room, shape.amounts):
                     berths = by_room.pop(room)
                     used = min(len(berths), -(-fate.left // each))
                     if berths[used:]:
@@ -208,17 +208,18 @@ def _pack_singles(fate: Fate, supplies: dict[str, Supply], hosts: _OpenHosts) ->
     """Gangs of one: on what is left of slices that are wanted anyway, on others that are on their way, on new ones."""
     shape = fate.demand.example.shape
     for able in fate.able:
-        coming = supplies[able.group.name].coming
+        supply = supplies[able.group.name]
         hosts.fill(fate, able, shape)
-        empty = _first(coming, able.zones, _slices_for(fate, able, shape))
-        for berth in empty:
-            coming[berth.zone].remove(berth)
-        hosts.open(fate, empty, shape)
+        if supply.count(able.zones):
+            empty = _first(supply.coming, able.zones, _slices_for(fate, able, shape))
+            for berth in empty:
+                supply.coming[berth.zone].remove(berth)
+            hosts.open(fate, empty, shape)
         if not fate.left:
             return
     for able in fate.able:
         supply = supplies[able.group.name]
-        zone = next((zone for zone in able.zones if zone in supply.zones), None)
+        zone = next((zone for zone in able.zones if zone in supply.zones), None) if supply.room else None
         if zone is not None and fate.left:
             hosts.open(fate, supply.ask(zone, min(supply.room, _slices_for(fate, able, shape))), shape)
 

@@ -9,6 +9,8 @@ from iris.refusals import INFEASIBLE, Refusal, RefusalCode, infeasible
 from iris.scale_groups import ScaleGroup
 from iris.scale_plan import Outlook
 
+NO_GROUP = "no scale group can make one that could take it"
+
 
 class Potential:
     """The kinds of slice that can be made, and what the autoscaler has said last to those who wait."""
@@ -35,10 +37,13 @@ class Potential:
     def infeasible(self, fleet: Fleet, request: Request) -> Refusal | None:
         """Why the request could not be served by all the hosts there are and all those that could be made; None: it could."""
         refusal = infeasible(fleet, request)
-        if refusal is None or not self._slices:
+        if refusal is None or self.could_make(request):
+            return None
+        if not self._slices:
             return refusal
         could_be = (host for _, made in self._slices for host in made.hosts)
-        return None if self.could_make(request) else infeasible(Fleet((*fleet.hosts, *could_be)), request)
+        nearest = infeasible(Fleet((*fleet.hosts, *could_be)), request) or refusal
+        return nearest.model_copy(update={"message": f"{refusal.message}; {NO_GROUP}"})
 
     def could_make(self, request: Request) -> list[str]:
         """The scale groups whose slices could serve it."""
@@ -60,7 +65,7 @@ class Potential:
             refusal = never if never is not None else self._to_be_made(refusal, request)
         if outlook is None:
             return refusal
-        told = f"{refusal.message}; {outlook.message}"
+        told = f"{refusal.message.removesuffix(f'; {NO_GROUP}')}; {outlook.message}"
         return refusal.model_copy(update={"message": told, "scaling": outlook.message, "since": outlook.since})
 
     def _to_be_made(self, refusal: Refusal, request: Request) -> Refusal:

@@ -145,6 +145,10 @@ def test_what_the_platform_does_not_understand_is_not_tried_again_soon_and_the_r
 
     assert verdict.until == at(300)
     assert "no such runtime: v2-alhpa; correct scale group tpu in the configuration and reload it" in verdict.why
+    both = befalls(a_group(), F.BAD_CONFIG, befalls(a_group(), F.PLATFORM, requested_at=at(-2)), requested_at=at(-2)).groups[
+        "tpu"
+    ]
+    assert (both.failures, both.backoff_until) == (1, at(300))
 
 
 def test_a_zone_without_stock_is_passed_over_and_the_group_is_not() -> None:
@@ -179,6 +183,8 @@ def test_a_stock_out_is_believed_twice_as_long_with_each_time_in_a_row_up_to_the
         now = out.until
 
     assert waits == [30, 60, 120, 240, 480, 600, 600]
+    much_later = now + timedelta(hours=1)
+    assert befalls(group, F.STOCK_OUT, memory, now=much_later).stocked_out[0].until == much_later + timedelta(seconds=30)
 
 
 def test_stock_outs_of_slices_that_were_asked_for_together_count_once() -> None:

@@ -44,6 +44,15 @@ def test_a_gang_over_two_slices_asks_for_one_when_another_is_idle() -> None:
     assert made.drains == ()
 
 
+def test_a_gang_that_lacks_a_slice_its_group_may_not_have_goes_to_the_next_group() -> None:
+    """One idle, one busy, and no third: waiting for the busy one could take days."""
+    first, second = a_group("first", max_slices=2, priority=1), a_group("second", priority=2)
+
+    made = decide([first, second], slices_of(first, S.READY, S.READY), a_gang(tasks=8, groups=2), idle={"s1": at(-9)})
+
+    assert asked_groups(made) == {"second": 2}
+
+
 def test_a_gang_that_all_its_idle_slices_have_not_helped_gets_another() -> None:
     """Something keeps it from them that the autoscaler does not know; with a new one for each gang it gets on in the end."""
     group = a_group()
@@ -78,7 +87,10 @@ def test_no_more_accelerators_are_packed_into_a_machine_than_it_has() -> None:
 
 def test_tasks_with_chips_that_are_no_gang_share_the_hosts_of_a_slice() -> None:
     """Four tasks with the chips of one host each fill a slice of four hosts; four slices would be twelve hosts too many."""
-    assert asked_groups(decide(a_group(), (), (4, a_request(wants=some(cpu=1, device="tpu:auto:4"))))) == {"tpu": 1}
+    one, three = a_request("one", some(cpu=2, device="tpu:auto:4")), a_request("three", some(cpu=1, device="tpu:auto:4"))
+
+    assert asked_groups(decide(a_group(), (), (4, three))) == {"tpu": 1}
+    assert asked_groups(decide(a_group(), (), (1, one), (3, three))) == {"tpu": 1}
 
 
 def test_small_tasks_fill_what_large_ones_leave() -> None:
@@ -212,7 +224,13 @@ def test_a_gang_over_two_zones_gets_machines_in_both() -> None:
     """Equal parts in different zones; a group that has only one of them cannot serve it."""
     gang = a_request(wants=some(cpu=8), tasks=4, group_by="zone", groups=2)
 
-    assert asked(decide(a_cpu_group(zones=(A, B)), (), gang)) == {("cpu", A): 2, ("cpu", B): 2}
+    cpu = a_cpu_group(zones=(A, B))
+    there = [a_slice_of(cpu, f"{zone}{i}", zone=zone) for zone in (A, B) for i in (1, 2)]
+
+    assert asked(decide(cpu, (), gang)) == {("cpu", A): 2, ("cpu", B): 2}
+    assert (
+        len(decide(cpu.model_copy(update={"max_slices": 9}), there, gang, idle={each.id: at(-9) for each in there}).creates) == 1
+    )
     assert not decide(a_cpu_group(zones=(A,)), (), gang).outlooks[0].possible
 
 

@@ -188,6 +188,8 @@ def test_a_paused_group_is_asked_for_nothing_and_its_slices_help_nobody() -> Non
 
     assert asked_groups(made) == {"second": 1}
     assert "paused" in made.verdicts[0].why
+    over_two = decide(GROUPS, slices_of(GROUPS[0], S.READY), a_gang(tasks=8, groups=2), idle={"s1": at(-9)}, paused=("first",))
+    assert asked_groups(over_two) == {"second": 2}
 
 
 def test_a_gang_that_no_group_can_serve_stops_nobody() -> None:
@@ -216,6 +218,24 @@ def test_what_waits_for_a_blocked_group_wakes_the_autoscaler_when_that_ends() ->
 
     assert decide(GROUPS, (), a_gang(), memory=memory).next_at == at(40)
     assert decide(GROUPS, (), memory=memory).next_at is None
+
+
+def test_a_better_group_that_is_free_again_sooner_wakes_it_too() -> None:
+    """The gang waits for the second choice, which may grow again in a minute; the first choice's quota ends before."""
+    memory = Memory(groups={"first": GroupMemory(quota_until=at(30)), "second": GroupMemory(cooldown_until=at(60))})
+
+    assert decide(GROUPS, (), a_gang(), memory=memory).next_at == at(30)
+    assert asked_groups(decide(GROUPS, (), a_gang(), memory=memory, now=at(30))) == {"first": 1}
+
+
+def test_a_zone_that_may_have_stock_again_wakes_those_that_need_just_that_zone() -> None:
+    """The group as a whole is available, so its own standing has no end."""
+    memory = Memory.model_validate(
+        {"stocked_out": [{"zone": A, "kind": "tpu_vm:v5litepod-16:on-demand", "until": at(30), "at": NOON}]}
+    )
+    made = decide(a_group(zones=(A, B)), (), a_gang(constraints=demands(f"zone = {A}")), memory=memory)
+
+    assert (made.creates, made.next_at) == ((), at(30))
 
 
 def test_demand_that_is_met_wakes_nobody() -> None:
@@ -270,6 +290,7 @@ def test_the_memory_forgets_what_counts_no_more() -> None:
 
     memory = decide(a_group(), (), memory=Memory(groups={"tpu": old, "gone": old})).memory
 
+    assert decide(a_group()).memory == Memory()
     assert memory.groups == {"tpu": GroupMemory(failures=2, scale_ups=(at(-59),), lives=((at(-1799), True),))}
 
 

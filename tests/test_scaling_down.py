@@ -145,6 +145,7 @@ def test_a_smaller_most_gives_back_the_idle_first_and_at_once() -> None:
     made = shrink(idle={"s2": at(-1)}, max_slices=2)
 
     assert made.drains == (Drain(slice_id="s2", reason="max_slices is 2", idle_since=NOON),)
+    assert decide([], slices_of(a_group("gone"), S.READY), idle={"s1": at(-1)}).next_at == at(300)
 
 
 def test_after_the_idle_those_on_their_way_go_the_youngest_first_and_then_the_busy() -> None:

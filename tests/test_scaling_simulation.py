@@ -14,6 +14,7 @@ from iris.gangs import Request
 from iris.machines import SliceFault
 from iris.scale_groups import ScaleGroup
 from iris.scale_plan import Availability
+from iris.slices import SliceState
 from tests.builders import NOON, a_gang, a_request, at, demands, some
 from tests.scaling_world import BRISK, A, B, C, Cloud, World, a_cpu_group, a_group
 from tests.strategies import CHEAP
@@ -171,6 +172,28 @@ def test_sixty_slices_taken_back_at_once_are_replaced_within_one_decision_and_th
     }
     world.run(until=world.now + timedelta(minutes=30))
     assert len(world.slices) == 60
+
+
+def test_a_reload_that_allows_less_gives_back_the_idle_first_and_stops_no_work() -> None:
+    """Four slices, two at work; two are allowed from now on, and then none: who runs there is let run."""
+    world = World([a_group()])
+    for key, hours in (("short", 0.2), ("also short", 0.2), ("long", 3), ("also long", 3)):
+        world.submit(a_gang(key), runs=hours * HOUR)
+    world.run(until=NOON + timedelta(minutes=15))
+    assert len(world.slices) == 4
+    assert len(world.live) == 2
+
+    world.groups = [a_group(max_slices=2)]
+    world.run(until=world.now + timedelta(seconds=10))
+    assert len(world.slices) == 2
+    world.groups = []
+    world.run(until=world.now + timedelta(hours=1))
+    assert world.states() == {SliceState.DRAINING: 2}
+    world.run()
+
+    assert world.slices == {}
+    assert world.began.keys() == {f"task of {key}" for key in ("short", "also short", "long", "also long")}
+    assert all(began < NOON + timedelta(minutes=3) for began, _ in world.began.values())
 
 
 def test_a_cold_cluster_starts_one_slice_for_one_gang_and_gives_it_back_after_the_idle_delay() -> None:

@@ -218,7 +218,8 @@ def test_without_groups_nothing_can_be_made() -> None:
     """A cluster of machines that people bring themselves."""
     assert told([], (), a_gang()) == "there is no scale group"
     assert "accept_cpu_jobs" in told(GROUP, (), a_request())
-    assert "has max_slices 0" in told(a_group(max_slices=0), (), a_gang())
+    for request in (a_gang(), a_request(wants=some(device="tpu:auto:4"))):
+        assert "has max_slices 0" in told(a_group(max_slices=0), (), request)
 
 
 def test_no_outlook_is_longer_than_a_line_of_a_table() -> None:

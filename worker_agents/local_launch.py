@@ -87,10 +87,8 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
                 if len(await client.hosts()) >= options.hosts:
                     return record
         await asyncio.sleep(POLL)
-    logs = cluster_dir(options.name) / "logs"
-    raise IrisError(
-        f"local cluster {options.name!r} did not start within {patience.total_seconds():.0f} s; its logs are in {logs}"
-    )
+    what = f"did not start within {patience.total_seconds():.0f} s" if running() else "ended while it was starting"
+    raise IrisError(f"local cluster {options.name!r} {what}; its logs are in {cluster_dir(options.name) / 'logs'}")
 
 
 def stop_local(name: str) -> None:

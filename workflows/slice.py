@@ -50,7 +50,8 @@ class SliceWorkflow:
         self._requested_at = start.facts.requested_at if start.facts else workflow.now()
         self._changed_at = start.facts.changed_at if start.facts else workflow.now()
         self._ready_at = start.facts.ready_at if start.facts else None
-        self._steps: deque[SliceStep] = deque(start.steps, maxlen=MOST_STEPS)
+        begun = (SliceStep(at=self._requested_at, state=self._state, reason=self._reason),) if start.request else ()
+        self._steps: deque[SliceStep] = deque(start.steps or begun, maxlen=MOST_STEPS)
         self._drain = start.drain
         #: When a draining slice is looked at again, or one that is late; and how long after that.
         self._look_at = workflow.now()
@@ -152,7 +153,7 @@ class SliceWorkflow:
             id=self._start.id,
             state=self._state,
             reason=self._reason,
-            hosts=tuple(self._hosts.values()),
+            hosts=tuple(sorted(self._hosts.values(), key=lambda host: (len(host.id), host.id))),
             size=self._start.size,
             facts=self._facts(),
             refused=tuple(sorted(self._refused)),

@@ -97,13 +97,15 @@ def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | Non
 def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) -> None:
     """Give each SLICE back now. What runs there is stopped, after its grace, and its job waits for another."""
 
-    async def busy(client: IrisClient) -> list[str]:
-        hosts = await client.hosts()
-        return [task for named in slices for task in render_fleet.tasks_on((await FleetClient.of(client).slice(named)).id, hosts)]
+    async def busy(user: IrisClient) -> tuple[list[str], list[str]]:
+        hosts, client = await user.hosts(), FleetClient.of(user)
+        ids = [(await client.slice(named)).id for named in slices]
+        return ids, [task for slice_id in ids for task in render_fleet.tasks_on(slice_id, hosts)]
 
-    if not yes and (tasks := with_client(ctx, busy)):
+    ids, tasks = with_client(ctx, busy) if not yes else ([], [])
+    if tasks:
         few = ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
-        question = f"Delete {', '.join(slices)}? {few} will be stopped."
+        question = f"Delete {', '.join(ids)}? {few} will be stopped."
         if not sys.stdin.isatty():
             raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
         click.confirm(question, abort=True)

@@ -150,11 +150,7 @@ class Cluster:
 
     def pid(self, *words: str) -> int | None:
         """The process of this cluster that has all these words in its command line, if there is one."""
-        for process in self.processes():
-            with suppress(psutil.Error):
-                if set(words) <= set(process.cmdline()):
-                    return process.pid
-        return None
+        return next((process.pid for process in self.processes() if set(words) <= set(_command(process))), None)
 
     def kill(self, *words: str) -> int:
         """`kill -9` the process with these words in its command line; its number."""
@@ -162,6 +158,20 @@ class Cluster:
         assert pid is not None, f"no process has {words} in its command line"
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    @contextmanager
+    def no_machine_starts(self) -> Iterator[None]:
+        """The supervisor sleeps meanwhile, who starts agents: what is asked for is on its way for as long."""
+        supervisor = psutil.Process(self.pid("cluster", "start"))
+        supervisor.suspend()
+        try:
+            yield
+        finally:
+            supervisor.resume()
+
+    def agents(self, slice_id: str) -> list[psutil.Process]:
+        """The agents that run for a slice."""
+        return [process for process in self.processes() if {"agent", slice_id} <= set(_command(process))]
 
     def clear(self) -> None:
         """After a test: end whatever it has left."""
@@ -266,6 +276,13 @@ class Cluster:
     def there_is(self, name: str, within: float = 20.0) -> None:
         """Wait until a program has made this file."""
         eventually(self.file(name).exists, within, every=0.02)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """The command line of a process; of one that has just ended, none."""
+    with suppress(psutil.Error):
+        return list(process.cmdline())
+    return []
 
 
 def until(name: str) -> str:

@@ -152,7 +152,8 @@ def test_operators_close_hosts_and_clusters_and_users_hold_jobs_and_each_says_so
     tpus.iris("host", "uncordon", plain)
     looks = [tpus.begin("explain", "shut-out", "--json"), tpus.begin("cluster", "status", "--json")]
     outside, cluster = (look.ends().json for look in looks)
-    assert (outside["code"], outside["message"]) == ("PAUSED", f"the cluster is paused: new switches (by {USER})")
+    assert outside["code"] == "PAUSED"
+    assert outside["message"].startswith(f"the cluster is paused: new switches (by {USER})")
     assert (cluster["paused"], cluster["waiting"], cluster["held"]) == (f"new switches (by {USER})", 1, 1)
     tpus.file("runs.go").touch()
     runs.ends()

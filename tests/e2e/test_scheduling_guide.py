@@ -19,7 +19,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "scheduling.md"
 #: For one command.
 PATIENCE = 30.0
 #: They change nothing: asked again until what has been begun is there. Who reads a guide is not that quick.
-LOOKS = ("status", "explain", "logs", "jobs", "host list", "cluster status")
+LOOKS = ("status", "explain", "logs", "jobs", "host list", "cluster status", "slice list", "slice show", "autoscaler status")
 
 
 class Step(NamedTuple):

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from temporalio.client import WorkflowFailureError
 
+from iris.platforms.fake_cloud import Verb
 from iris.slices import SliceState
 from iris.states import JobState
 from iris.workflows import policies
@@ -69,14 +70,14 @@ async def _noted(fleet: FleetCluster, words: str) -> bool:
 
 
 async def test_a_draining_slice_takes_nothing_new_and_goes_when_its_last_gang_has_ended(fleet: FleetCluster) -> None:
-    """However long that takes: days pass, and nothing is stopped."""
+    """However long that takes: hours pass, and nothing is stopped."""
     await fleet.ready(a_cpu_group())
     tenants = [await fleet.tenant(wants=some(cpu=1)) for _ in range(2)]
     await fleet.drain(reason="max_slices is 0")
     await fleet.becomes("s1", S.DRAINING)
     late = await fleet.tenant(wants=some(cpu=1))
     await fleet.leaves(tenants[0])
-    await fleet.later(timedelta(days=2))
+    await fleet.later(6 * HOUR)
     shown = await fleet.shown()
     await fleet.leaves(tenants[1])
     await gone(fleet, within=policies.MOST_DRAIN_LOOK + SECOND)
@@ -121,8 +122,11 @@ async def test_the_earliest_deadline_of_several_drains_counts(fleet: FleetCluste
     await gone(fleet, within=MINUTE)
 
 
-async def test_a_job_that_is_evicted_by_a_drain_starts_again_elsewhere(fleet: FleetCluster) -> None:
+async def test_a_job_that_is_evicted_by_a_drain_starts_again_elsewhere(
+    fleet: FleetCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It pays a preemption, not a failure, and its first program is dead before the second begins."""
+    monkeypatch.setattr(policies, "DRAIN_LOOK", SECOND / 5)  # the clock stands still while a program runs
     first = Held()
     fleet.programs["cpu"] = in_turn(first, succeeds)
     await fleet.ready(a_cpu_group())
@@ -177,7 +181,7 @@ async def test_a_slice_that_is_drained_before_the_platform_has_answered_leaves_n
 ) -> None:
     """Whether the platform had done it by then, nobody knows: it is asked to delete it in any case."""
     if committed:
-        fleet.platform.lose_next_reply("create_slice")  # type: ignore[arg-type]
+        fleet.platform.lose_next_reply(Verb.CREATE)
         await fleet.make(a_group())
         await fleet.until(lambda: fleet.platform.created)
         fleet.platform.unreachable["europe-west4-a"] = "backend error"
@@ -212,7 +216,7 @@ async def test_what_is_going_is_deleted_again_and_again_until_it_is_gone(fleet: 
 async def test_a_delete_whose_reply_is_lost_or_refused_for_now_is_said_again(fleet: FleetCluster) -> None:
     """Neither is an answer."""
     await fleet.ready(a_group())
-    fleet.platform.lose_next_reply("delete_slice", times=2)  # type: ignore[arg-type]
+    fleet.platform.lose_next_reply(Verb.DELETE, times=2)
     fleet.platform.calls_per_minute = 1
     await fleet.drain()
 
@@ -236,7 +240,8 @@ async def test_a_slice_that_is_cancelled_gives_its_machines_back_before_it_ends(
     handle = await fleet.make(group)
     if state in (S.DRAINING, S.DELETING):
         await fleet.becomes("s1", S.READY)
-        tenant = await fleet.tenant(wants=some(cpu=1)) if state is S.DRAINING else None
+        if state is S.DRAINING:
+            await fleet.tenant(wants=some(cpu=1))
         await fleet.drain()
     await fleet.becomes("s1", state)
     await handle.cancel()

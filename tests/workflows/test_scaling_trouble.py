@@ -52,7 +52,7 @@ async def test_a_used_up_quota_sends_those_who_wait_to_the_next_group_and_is_lef
     tenant = await fleet.tenant_gang()
     await fleet.comes_true(lambda: tenant.placement, within=5 * MINUTE)
     waits = [await fleet.tenant_gang() for _ in range(4)]
-    await fleet.later(20 * MINUTE)
+    await fleet.later(18 * MINUTE)
     refused = [event.at for event in fleet.platform.audit if event.what == "NOT_CREATED"]
 
     assert {event.group for event in fleet.platform.audit if event.what == "CREATED"} == {"far"}

@@ -1,0 +1,118 @@
+"""The life of a cluster as a program has it, and machines that are given back without a control plane."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from iris.client.closing import delete_all
+from iris.client.cluster_manager import ClusterManager
+from iris.client.controllers import LocalController, create_controller
+from iris.client.scaling import the_one
+from iris.config import load_config, local_config, make_local_config
+from iris.errors import InvalidValue, IrisError, NotFound, Rejected
+from iris.machines import DeleteResult, FleetListing, MachineState, SliceObservation
+from iris.platforms.base import RateLimited, Unavailable
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SOON = timedelta(seconds=20)
+
+
+@pytest.mark.parametrize(("file", "kind"), [("eu-west4.yaml", "gcp"), ("manual.yaml", "manual")])
+def test_a_control_plane_elsewhere_is_refused_and_its_simulation_is_not(file: str, kind: str) -> None:
+    """The same configuration runs on this machine; nothing has happened before `start`."""
+    config = load_config(EXAMPLES / file)
+    elsewhere = ClusterManager(config)
+    assert not elsewhere.is_local
+    with pytest.raises(InvalidValue, match=f"controller: '{kind}' is not served by this version; .*--local"):
+        elsewhere.start()
+    with pytest.raises(ValueError, match="is not served by this version"):
+        create_controller(config)
+    here = ClusterManager(make_local_config(config, "here"))
+    assert here.is_local
+    with pytest.raises(RuntimeError, match=r"call ClusterManager\.start\(\) first"):
+        _ = here.controller
+    here.stop()
+
+
+def test_a_cluster_is_there_for_the_block_and_gone_after_it_however_that_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its address answers; a second of its name is refused; an exception in the block leaves no directory and no process."""
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
+    told: list[str] = []
+    manager = ClusterManager(local_config("block"), ephemeral=True, tell=told.append)
+    with pytest.raises(KeyError), manager.connect() as address:  # noqa: PT012
+        controller = manager.controller
+        assert controller.discover() == address
+        status = controller.status()
+        assert (status.running, status.healthy, status.address) == (True, True, address)
+        assert "serves" in (controller.fetch_startup_logs() or "")
+        with pytest.raises(Rejected, match="runs already"):
+            ClusterManager(local_config("block")).start()
+        raise KeyError
+    assert controller.discover() is None
+    assert not controller.status().running
+    assert controller.fetch_startup_logs() is None
+    assert not list(tmp_path.glob("clusters/*"))
+    assert told[0].startswith("giving back 1 slice(s): local-cpu-")
+    with pytest.raises(RuntimeError):
+        _ = manager.controller
+
+
+def test_a_cluster_whose_configuration_is_gone_can_still_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To stop a cluster, nobody needs the file that it was started with."""
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
+    plan = asyncio.run(LocalController.of("never").plan_stop())
+    assert (plan.name, plan.running, plan.slices, plan.processes) == ("never", False, (), ())
+
+
+def test_a_slice_is_meant_by_its_id_or_by_enough_of_the_beginning() -> None:
+    """A whole id means itself, even if others begin with it; what is not clear is answered with what there is."""
+    ids = ["tpu-1", "tpu-12", "tpu-2", "cpu-7", "tpu-1"]
+    assert [the_one(named, ids) for named in ("tpu-1", "tpu-12", "c")] == ["tpu-1", "tpu-12", "cpu-7"]
+    with pytest.raises(NotFound, match="tpu is the beginning of 3 slices' ids: tpu-1, tpu-12, tpu-2; say more of it"):
+        the_one("tpu", ids)
+    with pytest.raises(NotFound, match=r"there is no slice ctu-7; did you mean cpu-7,"):
+        the_one("ctu-7", ids)
+    with pytest.raises(NotFound, match="there is no slice xyz; `iris slice list` lists them"):
+        the_one("xyz", [])
+
+
+class Cloud:
+    """Machines that go when they have been asked so many times to, or never; refuses now and then."""
+
+    def __init__(self, *slices: str, asks: int = 2, unreachable: dict[str, str] | None = None) -> None:
+        self.left = dict.fromkeys(slices, asks)
+        self.unreachable = unreachable or {}
+        self._calls = 0
+
+    async def list_slices(self) -> FleetListing:
+        seen = (SliceObservation(slice_id=each, group="g", zone="z", state=MachineState.ACTIVE) for each in self.left)
+        return FleetListing(slices=tuple(seen), unreachable=self.unreachable)
+
+    async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
+        self._calls += 1
+        if self._calls % 3 == 0:
+            raise RateLimited("slowly") if self._calls % 2 else Unavailable("no answer")
+        self.left[slice_id] -= 1
+        if self.left[slice_id]:
+            return DeleteResult.GOING
+        del self.left[slice_id]
+        return DeleteResult.GONE
+
+
+async def test_machines_are_deleted_until_the_platform_says_that_they_are_gone() -> None:
+    """Whatever it refuses meanwhile is asked again."""
+    cloud = Cloud("a", "b", "c")
+    assert await delete_all(cloud, SOON) == ["a", "b", "c"]
+    assert not cloud.left
+
+
+async def test_machines_that_do_not_go_are_named_and_so_are_zones_that_cannot_be_seen() -> None:
+    """A stop that says all is well while something still costs money would be worse than one that fails."""
+    with pytest.raises(IrisError, match=r"2 slice\(s\) are still there.*: a, b; say the same again"):
+        await delete_all(Cloud("a", "b", asks=1_000), timedelta(seconds=0.5))
+    with pytest.raises(IrisError, match=r"not known, so it was not deleted: west-b \(timeout\); say the same again"):
+        await delete_all(Cloud("a", unreachable={"west-b": "timeout"}), SOON)

@@ -1,0 +1,146 @@
+"""Whatever is wanted and whatever goes wrong, for hours: everybody is served in the end, and not one machine is left over."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from iris.platforms.base import RateLimited, StockOut
+from iris.platforms.fake_cloud import Verb
+from iris.platforms.fake_machines import Shortage
+from iris.scale_groups import Pace
+from tests.builders import some
+from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster, Tenant, TenantCouriers
+from tests.harness import time_skipping_cluster
+from tests.scaling_world import A, B, a_cpu_group, a_group
+
+TICK = 3 * MINUTE
+TICKS = 20
+PACE = Pace(scale_up_delay=20 * SECOND)
+GROUPS = (a_cpu_group(max_slices=3, zones=(A, B), pace=PACE), a_group(max_slices=2, zones=(A, B), hosts=2, pace=PACE))
+Kind = Literal["core", "whole", "gang", "preempt", "break_", "vanish", "stock_out", "outage", "lost", "limit", "slow", "orphan", "restart"]
+
+
+class Event(BaseModel):
+    """What happens at one tick."""
+
+    tick: int
+    kind: Kind
+    #: Which slice or zone; for how many ticks.
+    number: int
+    ticks: int
+
+
+EVENTS = st.builds(
+    Event,
+    tick=st.integers(0, TICKS - 1),
+    kind=st.sampled_from(["core", "whole", "whole", "gang", "gang", *Kind.__args__]),  # type: ignore[attr-defined]
+    number=st.integers(0, 5),
+    ticks=st.integers(1, 5),
+)
+
+
+class Play:
+    """The cluster, those who want something of it, and what goes wrong."""
+
+    def __init__(self, fleet: FleetCluster) -> None:
+        self.fleet = fleet
+        self.tick = 0
+        #: With the tick after which each has had enough, counted from its placement.
+        self.tenants: dict[str, tuple[Tenant, int]] = {}
+        self.began: dict[str, int] = {}
+        self.served = 0
+        self.until: list[tuple[int, Callable[[], object]]] = []
+
+    async def happens(self, event: Event) -> None:
+        fleet, platform = self.fleet, self.fleet.platform
+        alive = sorted(platform.alive)
+        victim = alive[event.number % len(alive)] if alive else None
+        zone = (A, B)[event.number % 2]
+        match event.kind:
+            case "core" | "whole":
+                await self.comes(await fleet.tenant(wants=some(cpu=1 if event.kind == "core" else 8)), event.ticks)
+            case "gang":
+                await self.comes(await fleet.tenant_gang(tasks=2), event.ticks)
+            case "preempt" | "break_" | "vanish" if victim:
+                await getattr(platform, event.kind)(victim)
+            case "stock_out":
+                now = await fleet.now()
+                platform.shortages.append(Shortage(zone=zone, since=now, until=now + event.ticks * TICK))
+                platform.fail_next(Verb.CREATE, StockOut("none left"))
+            case "outage":
+                platform.unreachable[zone] = "backend error"
+                self.until.append((self.tick + event.ticks, lambda: platform.unreachable.pop(zone, None)))
+            case "lost":
+                platform.lose_next_reply(Verb.CREATE)
+                platform.lose_next_reply(Verb.DELETE)
+            case "limit":
+                platform.fail_next((Verb.CREATE, Verb.DELETE, Verb.LIST, Verb.DESCRIBE)[event.number % 4], RateLimited("too many"), 3)
+            case "slow":
+                platform.boot_delay, platform.delete_delay = event.number * MINUTE, event.ticks * MINUTE
+            case "orphan" if victim and victim in await fleet.in_state():
+                await fleet.shown(victim)
+                await fleet.slice_of(victim).terminate("by mistake")
+            case "restart":
+                await fleet.scaling()
+                await fleet.autoscaler.terminate("by mistake")
+                await fleet.scale(*GROUPS, gather=True, observe_interval=MINUTE)
+
+    async def comes(self, tenant: Tenant, ticks: int) -> None:
+        self.tenants[tenant.request.key] = (tenant, ticks)
+
+    async def go_on(self) -> None:
+        """A tick passes. Those whose slice was lost want another; those who have had their time go."""
+        self.tick += 1
+        for end in [end for at, end in self.until if at == self.tick]:
+            end()
+        await self.fleet.later(TICK)
+        there = {view.host.id for view in (await self.fleet.snapshot()).hosts}
+        for key, (tenant, ticks) in list(self.tenants.items()):
+            if tenant.placement is None:
+                continue
+            began = self.began.setdefault(key, self.tick)
+            lost = any(seat.host_id not in there for seat in tenant.placement.seats)
+            if lost or self.tick >= began + ticks:
+                await self.fleet.leaves(tenant)
+                del self.tenants[key]
+                self.served += not lost
+            if lost:
+                await self.comes(await self.fleet.tenant(tenant.request), ticks)
+
+    def calm(self) -> None:
+        """Nothing goes wrong any more."""
+        platform = self.fleet.platform
+        platform.shortages.clear()
+        platform.unreachable.clear()
+        platform.boot_delay = platform.delete_delay = MINUTE
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, database=None)
+@given(st.lists(EVENTS, min_size=8, max_size=30))
+async def test_after_hours_of_demand_and_faults_all_are_served_and_nothing_is_left(events: list[Event]) -> None:
+    """The three promises at once: nobody forgotten, nothing leaked or doubled, limits kept throughout."""
+    async with time_skipping_cluster(FleetCluster, TenantCouriers) as fleet:
+        fleet.hosts_work = False
+        await fleet.scale(*GROUPS, observe_interval=MINUTE)
+        play = Play(fleet)
+        for tick in range(TICKS):
+            for event in [event for event in events if event.tick == tick]:
+                await play.happens(event)
+            await play.go_on()
+        play.calm()
+        for _ in range(60):
+            if not play.tenants and not fleet.platform.alive:
+                break
+            await play.go_on()
+        await fleet.later(5 * MINUTE)
+
+        assert play.tenants == {}
+        assert play.served == sum(event.kind in ("core", "whole", "gang") for event in events)
+        assert fleet.platform.alive == []
+        assert (await fleet.scaling()).slices == ()
+        assert all(fleet.platform.most_alive[group.name] <= group.max_slices for group in GROUPS)
+        await fleet.audit()
+        assert await fleet.lister.running() == []
