@@ -65,7 +65,8 @@ class Scale:
             why = f"min_slices {group.min_slices}" if number < least else f"buffer_slices {group.buffer_slices}"
             self._ask(zone, why, why)
         self.lacking = waiting + least + reserve - more
-        if self.lacking and tokens < free and not (self.standing.turns_away or self.standing.holds_up):
+        held_up = self.standing.turns_away or (self.standing.holds_up and least + reserve == more)
+        if self.lacking and tokens < free and not held_up:
             ups = (*self.remembered.scale_ups, *(self.now for _ in self.creates))
             self.token_at = next_token(ups, self.most_per_minute, self.now)
         claimed = (berth.facts.id for berth in self.idle if berth.gangs and berth.facts is not None)

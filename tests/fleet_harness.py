@@ -303,6 +303,15 @@ class FleetCluster(Cluster):
             assert await self.now() < until, f"not true after {within}"
             await self.later(step)
 
+    async def terminate(self, handle: WorkflowHandle[Any, Any]) -> None:
+        """As somebody does in the Web UI. What is terminated with something under way stops the server's clock, so not then."""
+        await self.until(lambda: self._rests(handle))
+        await handle.terminate("by mistake")
+
+    async def _rests(self, handle: WorkflowHandle[Any, Any]) -> bool:
+        described = (await handle.describe()).raw_description
+        return not described.pending_activities and not described.HasField("pending_workflow_task")
+
     # Slices.
 
     async def make(self, group: ScaleGroup, slice_id: str = "s1", zone: str = "", **changes: Any) -> WorkflowHandle[Any, Any]:

@@ -110,6 +110,17 @@ def test_the_least_is_restored_whatever_the_pause() -> None:
     assert asked_groups(decide(group, there, memory=remember(cooldown_until=at(20)))) == {"tpu": 1}
 
 
+def test_the_least_waits_for_the_rate_and_not_for_what_only_holds_up_demand() -> None:
+    """With two a minute the third comes after a minute, though the platform may take two to answer the first request."""
+    group = a_group(min_slices=3, pace=Pace(scale_ups_per_minute=2))
+    first = decide(group)
+    there = slices_of(group, S.REQUESTED, S.REQUESTED, requested_at=at(0), changed_at=at(0))
+
+    assert asked_groups(first) == {"tpu": 2}
+    assert decide(group, there, memory=first.memory, now=at(1)).next_at == at(60)
+    assert asked_groups(decide(group, there, memory=first.memory, now=at(60))) == {"tpu": 1}
+
+
 def test_the_least_counts_what_can_be_used_or_will_be() -> None:
     """A failed slice, or one that is going, is none; one that boots is."""
     group = a_group(min_slices=2, max_slices=9)

@@ -115,7 +115,7 @@ class AutoscalerWorkflow:
 
     # Signals and queries. Handlers only record and wake.
 
-    @workflow.signal(description="More waits for hosts than before; how much is asked")
+    @workflow.signal(description="Something else waits for hosts than before; what, is asked")
     def demand(self) -> None:
         self._changed = self._tell_again = True
 

@@ -55,7 +55,7 @@ MAX_PLACEMENTS = 1_000
 #: Signals sent by one activity: a second's work, and a payload of some hundred kilobytes.
 MAX_NOTICES = 500
 _NOW = timedelta(0)
-#: Between two signals to the autoscaler that more waits.
+#: Between two signals to the autoscaler that something else waits.
 WAKE_EVERY = timedelta(seconds=1)
 #: Between two passes of which the first had to stop: a workflow task's end.
 BREATH = timedelta(milliseconds=1)
@@ -80,9 +80,9 @@ class SchedulerWorkflow:
         self._again_at: datetime | None = None
         #: The book is being put together: nothing is placed before it is whole.
         self._gathering = Gathering(self._ledger) if start.call_roll else None
-        #: What waited when the autoscaler was last woken, and whether there is more since.
+        #: What waited when the autoscaler was last woken, and whether it should be woken again.
         self._known_demand: dict[Shape, int] = {}
-        self._demand_grew = False
+        self._demand_changed = False
         self._describe()
 
     @workflow.run
@@ -267,21 +267,22 @@ class SchedulerWorkflow:
             page = page.model_copy(update={"token": roll.token})
 
     async def _tell_demand(self) -> None:
-        """Wake the autoscaler when more waits than it knows of. It asks what; how often it is woken is bounded."""
+        """Wake the autoscaler when something else waits than it knows of. It asks what; how often it is woken is bounded."""
         autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(self._cluster))
         while True:
-            await workflow.wait_condition(lambda: self._demand_grew)
-            self._known_demand, self._demand_grew = dict(self._ledger.demand()), False
+            await workflow.wait_condition(lambda: self._demand_changed)
+            self._known_demand, self._demand_changed = dict(self._ledger.demand()), False
             with contextlib.suppress(ApplicationError):  # there is none; a new one asks at once
                 await autoscaler.signal("demand")
             await workflow.sleep(WAKE_EVERY)
 
     def _watch_demand(self) -> None:
-        """Whether more waits for something than when the autoscaler was last woken; what has gone since no longer counts."""
+        """Whether the autoscaler should know: more waits for something than when it was last woken, or nobody for it any more."""
         if self._ledger.paused is not None:
             return
         demand, known = self._ledger.demand(), self._known_demand
-        self._demand_grew = self._demand_grew or any(count > known.get(shape, 0) for shape, count in demand.items())
+        self._demand_changed |= known.keys() - demand.keys() != set()
+        self._demand_changed |= any(count > known.get(shape, 0) for shape, count in demand.items())
         self._known_demand = {shape: min(count, demand[shape]) for shape, count in known.items() if shape in demand}
 
     async def _check_jobs(self) -> None:

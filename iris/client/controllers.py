@@ -19,9 +19,10 @@ from iris.platforms.base import SliceOps
 from iris.platforms.factory import create_platform
 from iris.worker_agents.local_cluster import CONFIG, LocalClusterOptions, machines_dir
 from iris.worker_agents.local_launch import left_processes, restart_control_plane, start_detached, stop_local
+from iris.workflows.messages import Snapshot, SnapshotPage
 
 #: How long a control plane may take to say that it is there; without it machines are deleted directly.
-ANSWER = timedelta(seconds=8)
+ANSWER = timedelta(seconds=6)
 #: How long slices may take to go: what runs on them has its grace, and some time to be accounted for.
 CLOSE_DOWN = timedelta(minutes=4)
 #: How long machines may take to go that are deleted directly: an agent gives its programs their grace.
@@ -235,11 +236,12 @@ class LocalController:
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     async def _answering(self) -> FleetClient | None:
-        """A client of the cluster, if its control plane answers within some seconds."""
+        """A client of the cluster, if both of its planners answer within some seconds."""
         with contextlib.suppress(TimeoutError, Unreachable):
             async with asyncio.timeout(ANSWER.total_seconds()):
                 client = await FleetClient.connect(self.name)
-                await client.autoscaler()
+                snapshot = client.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)
+                await asyncio.gather(client.autoscaler(), snapshot)
                 return client
         return None
 

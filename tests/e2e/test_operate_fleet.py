@@ -189,5 +189,3 @@ def test_a_stop_that_was_interrupted_is_finished_by_the_next_even_when_the_contr
         assert list((cluster.home / "clusters" / "local").glob("machines/*")) == []
         again = cluster.iris("cluster", "stop", "local", "--yes").out
         assert again == "cluster local did not run; nothing was left of it\n"
-        cluster.start()
-        cluster.iris("wait", "slow")

@@ -81,11 +81,9 @@ class Play:
             case "slow":
                 platform.boot_delay, platform.delete_delay = event.number * MINUTE, event.ticks * MINUTE
             case "orphan" if victim and victim in await fleet.in_state():
-                await fleet.shown(victim)
-                await fleet.slice_of(victim).terminate("by mistake")
+                await fleet.terminate(fleet.slice_of(victim))
             case "restart":
-                await fleet.scaling()
-                await fleet.autoscaler.terminate("by mistake")
+                await fleet.terminate(fleet.autoscaler)
                 await fleet.scale(*GROUPS, gather=True, observe_interval=MINUTE)
 
     async def comes(self, tenant: Tenant, ticks: int) -> None:

@@ -31,7 +31,7 @@ async def test_machines_whose_workflow_was_terminated_are_adopted_and_work_goes_
     await fleet.comes_true(lambda: tenant.placement)
     (slice_id,) = tenant.slices
     await fleet.comes_true(lambda: fleet.has(1))
-    await fleet.slice_of(slice_id).terminate("by mistake")
+    await fleet.terminate(fleet.slice_of(slice_id))
     await fleet.comes_true(lambda: _adopted(fleet, slice_id))
     shown = await fleet.becomes(slice_id, S.READY)
     await fleet.later(HOUR)
@@ -59,7 +59,7 @@ async def test_a_job_notices_nothing_of_its_slice_s_new_workflow(fleet: FleetClu
     (slice_id,) = fleet.platform.created
     await fleet.until(lambda: fleet.hosts[slice_id].taken)
     await fleet.until(lambda: fleet.has(1))
-    await fleet.slice_of(slice_id).terminate("by mistake")
+    await fleet.terminate(fleet.slice_of(slice_id))
     await fleet.until(lambda: _adopted(fleet, slice_id))
     await fleet.until(lambda: fleet.has(1))
     program.let_go()
@@ -78,7 +78,7 @@ async def test_machines_whose_workflow_was_terminated_while_they_were_deleted_ar
     await fleet.leaves(tenant)
     await fleet.comes_true(lambda: fleet.has(1, S.DELETING))
     (slice_id,) = fleet.platform.alive
-    await fleet.slice_of(slice_id).terminate("by mistake")
+    await fleet.terminate(fleet.slice_of(slice_id))
     await fleet.comes_true(lambda: not fleet.platform.alive)
     await fleet.comes_true(lambda: fleet.has(0, *S))
 
@@ -149,7 +149,7 @@ async def test_an_autoscaler_that_was_terminated_is_followed_by_one_that_knows_a
     await fleet.comes_true(lambda: all(tenant.placement for tenant in tenants))
     await fleet.comes_true(lambda: fleet.has(3))
     before = sorted(fleet.platform.alive)
-    await fleet.autoscaler.terminate("by mistake")
+    await fleet.terminate(fleet.autoscaler)
     await fleet.later(MINUTE)
     await fleet.scale(group, gather=True)
     await fleet.comes_true(lambda: fleet.has(3), within=MINUTE)
@@ -169,7 +169,7 @@ async def test_slices_go_on_while_there_is_no_autoscaler(fleet: FleetCluster) ->
     await fleet.scale(group)
     tenant = await fleet.tenant(wants=WHOLE)
     await fleet.comes_true(lambda: fleet.has(1, S.PROVISIONING))
-    await fleet.autoscaler.terminate("by mistake")
+    await fleet.terminate(fleet.autoscaler)
     await fleet.later(3 * MINUTE + SECOND)
     await fleet.comes_true(lambda: tenant.placement, within=MINUTE)
     await fleet.scale(group, gather=True)
@@ -183,7 +183,7 @@ async def test_a_scheduler_that_was_terminated_is_followed_by_one_that_knows_all
     group = a_cpu_group(min_slices=2, pace=EAGER)
     await fleet.scale(group)
     await fleet.comes_true(lambda: fleet.has(2))
-    await fleet.scheduler.terminate("by mistake")
+    await fleet.terminate(fleet.scheduler)
     await fleet.start_scheduler(SchedulerStart(cluster=fleet.name, call_roll=True))
     await fleet.comes_true(lambda: _hosts(fleet, 2), within=MINUTE)
     await fleet.later(20 * MINUTE)
