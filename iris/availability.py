@@ -184,6 +184,15 @@ def record(memory: Memory, *actions: Action) -> Memory:
     return memory.model_copy(update={"actions": (*memory.actions, *actions)[-MOST_ACTIONS:]}) if actions else memory
 
 
+def reconfigured(memory: Memory, before: Iterable[ScaleGroup], after: Iterable[ScaleGroup]) -> Memory:
+    """The memory after a change of the configuration: what failed in a group that is another one now may work."""
+    same = {group.name: group for group in before}
+    changed = {group.name for group in after if same.get(group.name) != group}
+    failed = {"failures": 0, "failed_at": None, "backoff_until": None, "backoff_reason": ""}
+    groups = {name: each.model_copy(update=failed) if name in changed else each for name, each in memory.groups.items()}
+    return memory.model_copy(update={"groups": groups})
+
+
 def named(memory: Memory, slice_ids: Sequence[str]) -> Memory:
     """The memory with the ids that the slices just asked for were given, in the order in which they were."""
     actions, ids = list(memory.actions), list(slice_ids)

@@ -437,3 +437,11 @@ class FleetCluster(Cluster):
             if each.request.cluster == self.name and not each.manual
         }
         assert ours <= owned, f"nobody looks after {sorted(ours - owned)}"
+
+
+class Forgetful(FleetCluster):
+    """As if the control plane were killed between any two steps of any workflow: the next step is taken by one that has nothing in
+    memory, and must come to where the former one was."""
+
+    async def _work(self, queue: str, **settings: Any) -> None:
+        await super()._work(queue, **{"max_cached_workflows": 0} | settings)

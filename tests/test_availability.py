@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from iris.availability import Churn, churn, churn_eases, learn, most_per_minute, named, next_token
+from iris.availability import Churn, churn, churn_eases, learn, most_per_minute, named, next_token, reconfigured
 from iris.machines import SliceFault
 from iris.scale_groups import Pace, ScaleGroup
 from iris.scale_plan import Availability, GroupMemory, Memory, ScalePlan
@@ -332,3 +332,15 @@ def test_facts_without_a_fault_are_a_failure_of_the_platform() -> None:
     failed = SliceFacts.model_validate(a_slice_of(a_group(), state=S.FAILED).model_dump() | {"ready_at": None})
 
     assert learn(Memory(), a_group(), failed, None, NOON).groups["tpu"].failures == 1
+
+
+def test_a_group_that_was_configured_anew_is_tried_again_at_once() -> None:
+    """Who has mended what the platform did not understand need not wait for the back-off; other groups' failures stand."""
+    mended, other = a_group("mended"), a_group("other")
+    failed = GroupMemory(failures=3, failed_at=at(0), backoff_until=at(300), backoff_reason="BAD_CONFIG: no such runtime")
+    memory = Memory(groups={"mended": failed, "other": failed})
+
+    after = reconfigured(memory, (mended, other), (mended.model_copy(update={"max_slices": 9}), other))
+
+    assert (after.groups["mended"].failures, after.groups["mended"].backoff_until) == (0, None)
+    assert after.groups["other"] == failed

@@ -126,6 +126,7 @@ class AutoscalerWorkflow:
 
     @workflow.signal(description="The cluster's configuration")
     def configure(self, settings: ScalingSettings) -> None:
+        self._memory = availability.reconfigured(self._memory, self._settings.groups if self._settings else (), settings.groups)
         self._settings = settings
         self._closing = self._close_at = None
         self._changed = True
@@ -186,17 +187,16 @@ class AutoscalerWorkflow:
 
     def _plan(self, settings: ScalingSettings, wanted: Wanted) -> ScalePlan:
         now = workflow.now()
-        plan = scaling.plan(settings.groups, self._slices.facts, wanted, self._memory, now)
-        drains = plan.drains
+        plan = scaling.plan(settings.groups, self._slices.as_they_will_be, wanted, self._memory, now)
         if self._closing is not None:
             going = (facts.id for facts in self._slices.facts if facts.state not in (SliceState.DELETING, SliceState.FAILED))
             drains = tuple(Drain(slice_id=each, reason=self._closing, deadline=self._close_at or now) for each in going)
         elif self._paused is not None:
             drains = ()
+        else:
+            return plan
         drains = tuple(each for each in drains if each.slice_id not in self._slices.told_to_go)
-        if self._closing is not None or self._paused is not None:
-            return plan.model_copy(update={"creates": (), "drains": drains, "memory": self._memory, "next_at": None})
-        return plan.model_copy(update={"drains": drains})
+        return plan.model_copy(update={"creates": (), "drains": drains, "memory": self._memory, "next_at": None})
 
     def _learn(self) -> None:
         """What slices have said since the last evaluation."""

@@ -30,6 +30,15 @@ class KnownSlices:
     def facts(self) -> tuple[SliceFacts, ...]:
         return tuple(self.known.values())
 
+    @property
+    def as_they_will_be(self) -> tuple[SliceFacts, ...]:
+        """Those that were told to go count as going, though they have not said so yet."""
+        going = {"state": SliceState.DRAINING}
+        return tuple(
+            each.model_copy(update=going) if each.state is SliceState.READY and each.id in self.told_to_go else each
+            for each in self.known.values()
+        )
+
     def heard(self, facts: SliceFacts) -> None:
         """What a slice says of itself."""
         self.told_to_go.discard(facts.id)

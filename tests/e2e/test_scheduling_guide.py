@@ -2,12 +2,13 @@
 
 A line that begins with `$ ` is a command, and the lines below it are its output, standard error included. There `…` stands for
 anything within a line, and alone on a line for any lines; runs of spaces are one, and empty lines do not count. A comment (`# …`)
-before a command is for the reader.
+before a command is for the reader. The slices of a group have other ids than in the guide, in the same order.
 """
 
 import re
 import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ import pytest
 
 from tests.e2e.cluster import Cluster, a_home
 
+#: A slice of a local cluster without a file, or a host of one.
+SLICE = re.compile(r"(local-[a-z0-9-]+?)-[0-9a-f]{8}\b")
 GUIDE = Path(__file__).parents[2] / "docs" / "scheduling.md"
 #: For one command.
 PATIENCE = 30.0
@@ -99,14 +102,40 @@ def test_what_a_command_prints_is_held_against_the_guide_line_by_line(output: st
     assert prints(output, tuple(expected.splitlines())) is same
 
 
-def ask(cluster: Cluster, step: Step) -> str:
-    """What the command prints, once that is what the guide shows."""
-    program, *arguments = shlex.split(step.command)
+def slices_in(text: str) -> dict[str, list[str]]:
+    """The ids of slices in a text, by group and in order."""
+    found: dict[str, set[str]] = {}
+    for slice_id in SLICE.finditer(text):
+        found.setdefault(slice_id[1], set()).add(slice_id[0])
+    return {group: sorted(ids) for group, ids in found.items()}
+
+
+def names(document: str, cluster: Cluster) -> dict[str, str]:
+    """The ids of the slices that the guide shows, and those that they stand for."""
+    there = slices_in(" ".join(cluster.slices()))
+    return {shown: real for group, ids in slices_in(document).items() for shown, real in zip(ids, there[group], strict=True)}
+
+
+def replaced(text: str, by: Mapping[str, str]) -> str:
+    for old, new in by.items():
+        text = text.replace(old, new)
+    return text
+
+
+def ask(cluster: Cluster, step: Step, stands_for: Mapping[str, str] | None = None) -> str:
+    """What the command prints, once that is what the guide shows.
+
+    Args:
+        stands_for: what the names in the guide are here.
+    """
+    stands_for = stands_for or {}
+    shown = {real: name for name, real in stands_for.items()}
+    program, *arguments = shlex.split(replaced(step.command, stands_for))
     assert program == "iris", f"line {step.line}: what is {program}?"
     deadline = time.monotonic() + PATIENCE
     again = " ".join(arguments).startswith(LOOKS)
     while True:
-        printed = cluster.begin(*arguments, merged=True).ends(code=None, within=PATIENCE).out
+        printed = replaced(cluster.begin(*arguments, merged=True).ends(code=None, within=PATIENCE).out, shown)
         if prints(printed, step.output) or not again or time.monotonic() > deadline:
             return printed
 
@@ -116,8 +145,10 @@ def test_the_guide_to_scheduling_does_what_it_says() -> None:
     with a_home() as home:
         cluster = Cluster(home)
         try:
-            for step in steps(GUIDE.read_text()):
-                printed = ask(cluster, step)
+            document, stands_for = GUIDE.read_text(), {}
+            for step in steps(document):
+                printed = ask(cluster, step, stands_for)
+                stands_for = stands_for or names(document, cluster)
                 shown = "\n".join(step.output)
                 assert prints(printed, step.output), (
                     f"{GUIDE.name}:{step.line}\n$ {step.command}\n--- the guide shows\n{shown}\n--- it prints\n{printed}"

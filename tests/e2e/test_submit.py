@@ -56,7 +56,8 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     assert set(listed) == {"id", "state", "user", "submitted_at"}
     assert listed["user"] == USER
     numbers = {"needed", "free", "hosts", "ahead", "excluded", "group_needs", "group_has"}
-    assert set(explained) == {"id", "state", "code", "message", "remedy", "attempts"} | numbers
+    hopes = {"scaling", "since"}
+    assert set(explained) == {"id", "state", "code", "message", "remedy", "attempts"} | numbers | hopes
     assert (explained["state"], explained["message"]) == ("RUNNING", f"runs on {cluster.only_host()}")
     (host,) = hosts
     assert host["id"] == cluster.only_host()
