@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from pydantic import ValidationError
 
 from iris.config_defaults import apply_defaults, meaningless_keys, origins_of
@@ -111,7 +111,7 @@ def _parse(text: str, name: str) -> dict[Any, Any]:
     return tree
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+class _Loader(yaml.SafeLoader):
     """YAML as it is safe to load, where a key that stands twice is an error rather than the end of the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
