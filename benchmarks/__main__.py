@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import Protocol
 
-from benchmarks import behind, book, command, gang, idle, latency, load, passes
+from benchmarks import behind, book, cold, command, evaluation, gang, idle, latency, load, passes
 from benchmarks.table import Row, show
 
 
@@ -25,6 +25,8 @@ MEASUREMENTS: dict[str, Measurement] = {
     "book": book.measure,
     "behind": behind.measure,
     "gang": gang.measure,
+    "evaluation": evaluation.measure,
+    "cold": cold.measure,
 }
 
 

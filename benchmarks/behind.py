@@ -13,13 +13,13 @@ import signal
 import time
 from statistics import median
 
-from benchmarks.ground import Ground, cluster
+from benchmarks.ground import NAME, Ground, cluster
 from benchmarks.latency import PAUSE, WARM_UP, start_of
 from benchmarks.table import Row
 from iris.client.client import IrisClient
+from iris.config import load_config, make_local_config
 from iris.errors import Unreachable
 from iris.jobs import JobSpec
-from iris.platforms.local import LocalHost
 from iris.resources import Resources
 from iris.workflows.messages import Snapshot, SnapshotPage
 
@@ -27,14 +27,19 @@ from iris.workflows.messages import Snapshot, SnapshotPage
 AT_ONCE = 64
 #: What the crowd asks for, in cores: more than the small host has, less than the large one has when nobody keeps it busy.
 CORES = (3, 4, 5, 6, 7)
-HOSTS = (LocalHost(id="bench-large", cpu_millis=8_000), LocalHost(id="bench-small", cpu_millis=2_000))
+HOSTS = """
+platform: {local: {}}
+scale_groups:
+  large: {type: local_vm, resources: {cpu: 8}, min_slices: 1, max_slices: 1}
+  small: {type: local_vm, resources: {cpu: 2}, min_slices: 1, max_slices: 1}
+"""
 #: Until all that was submitted waits.
 PATIENCE = 300.0
 LOOK_EVERY = 0.1
 
 
 def measure(*, quick: bool) -> list[Row]:
-    with cluster(HOSTS) as ground:
+    with cluster(make_local_config(load_config(HOSTS), NAME)) as ground:
         return asyncio.run(_measure(ground, crowd=1_000 if quick else 10_000, count=20 if quick else 50))
 
 

@@ -13,11 +13,13 @@ import psutil
 
 from iris import names
 from iris.client.client import IrisClient
-from iris.client.clusters import ClusterRecord
+from iris.client.clusters import ClusterRecord, cluster_dir
 from iris.client.connection import connect
-from iris.platforms.local import LocalHost
-from iris.worker_agents.local_cluster import LocalClusterOptions
+from iris.config import ClusterConfig, dump_config, local_config
+from iris.platforms.local import MACHINES, homes
+from iris.worker_agents.local_cluster import LocalClusterOptions, machines_dir
 from iris.worker_agents.local_launch import start_detached, stop_local
+from iris.worker_agents.machine_room import Machines
 
 NAME = "bench"
 
@@ -29,6 +31,7 @@ class Ground:
     record: ClusterRecord
     server: psutil.Process
     controller: psutil.Process
+    #: Those it began with.
     agents: tuple[psutil.Process, ...]
     floor: list[psutil.Process] = field(default_factory=list)
 
@@ -37,23 +40,31 @@ class Ground:
 
 
 @contextlib.contextmanager
-def cluster(hosts: int | tuple[LocalHost, ...]) -> Iterator[Ground]:
-    """A local cluster with the settings of `iris cluster start --local`, gone at the end with all its files."""
+def cluster(config: int | ClusterConfig) -> Iterator[Ground]:
+    """A local cluster with the settings of `iris cluster start --local`, gone at the end with all its files.
+
+    Args:
+        config: what it consists of, under the name `NAME`; or how many hosts there are all the time.
+    """
     before = os.environ.get(names.ENV_STATE_DIR)
     with tempfile.TemporaryDirectory(prefix="iris-bench-", ignore_cleanup_errors=True) as directory:
         os.environ[names.ENV_STATE_DIR] = directory
-        if isinstance(hosts, int):
-            hosts = tuple(LocalHost(id=f"{NAME}-{number}") for number in range(hosts))
-        options = LocalClusterOptions(name=NAME, hosts=hosts)
+        if isinstance(config, int):
+            config = local_config(NAME, config, min_hosts=config)
         try:
-            record = start_detached(options)
-            server, controller, *agents = (psutil.Process(process.pid) for process in record.processes)
-            yield Ground(record, server, controller, tuple(agents))
+            record = start_detached(LocalClusterOptions(name=NAME, config=dump_config(config)))
+            server, controller = (psutil.Process(process.pid) for process in record.processes)
+            yield Ground(record, server, controller, _agents())
         finally:
             stop_local(NAME)
             os.environ.pop(names.ENV_STATE_DIR)
             if before is not None:
                 os.environ[names.ENV_STATE_DIR] = before
+
+
+def _agents() -> tuple[psutil.Process, ...]:
+    reports = (Machines.model_validate_json((home / MACHINES).read_bytes()) for home in homes(machines_dir(cluster_dir(NAME))))
+    return tuple(psutil.Process(agent.pid) for report in reports for agent in report.agents.values())
 
 
 @contextlib.contextmanager

@@ -1,22 +1,28 @@
 """What a cluster costs while nothing happens: history events an hour, from a window of some minutes, with few hosts and many.
 
-Many hosts are simulated (`crowd`): real agents, several hundred to a process.
+The few are slices of a cluster with the scale groups of `examples/eu-west4.yaml`, of which the other groups have none. The many
+are simulated (`crowd`): real agents, several hundred to a process, that have joined a cluster without groups.
 """
 
 import asyncio
 import contextlib
 import tempfile
 import time
+from pathlib import Path
 
 import psutil
 
 from benchmarks.events import added, count_events, of_cluster
-from benchmarks.ground import Ground, child, cluster, cpu_seconds
+from benchmarks.ground import NAME, Ground, child, cluster, cpu_seconds
 from benchmarks.table import Row
 from iris.client.client import IrisClient
 from iris.client.connection import connect
+from iris.config import ClusterConfig, load_config, make_local_config
 from iris.errors import Unreachable
 
+EXAMPLE = Path(__file__).parents[1] / "examples" / "eu-west4.yaml"
+#: In it: how many hosts there always are.
+LEAST = "min_slices: 1"
 FEW = 10
 #: Real agents in one process of the crowd.
 PER_PROCESS = 250
@@ -27,7 +33,7 @@ TARGET = 3_000
 
 
 def measure_few(*, quick: bool) -> list[Row]:
-    with cluster(FEW) as ground:
+    with cluster(_europe()) as ground:
         return asyncio.run(_watch(ground, FEW, _window(quick), list(ground.agents)))
 
 
@@ -41,6 +47,13 @@ def measure_many(*, quick: bool) -> list[Row]:
             for first in range(0, many, PER_PROCESS)
         ]
         return asyncio.run(_watch(ground, many, _window(quick), [psutil.Process(process.pid) for process in crowd]))
+
+
+def _europe() -> ClusterConfig:
+    """The example on this machine, where so many hosts are always there."""
+    text = EXAMPLE.read_text()
+    assert LEAST in text
+    return make_local_config(load_config(text.replace(LEAST, f"min_slices: {FEW}")), NAME)
 
 
 def _window(quick: bool) -> float:

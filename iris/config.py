@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from iris.config_defaults import apply_defaults, meaningless_keys, origins_of
 from iris.config_errors import InvalidConfig, Where, dotted, section_at, shape_problems
 from iris.config_groups import groups, rules
-from iris.config_local import local_config, make_local_config
+from iris.config_local import local_config, make_local_config, with_rules
 from iris.config_models import ClusterConfig, ScaleGroupConfig
 from iris.config_rules import check_config, problems_of
 
@@ -36,6 +36,7 @@ __all__ = [
     "make_local_config",
     "origins",
     "rules",
+    "with_rules",
 ]
 
 

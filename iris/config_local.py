@@ -61,6 +61,11 @@ def make_local_config(config: ClusterConfig, name: str | None = None) -> Cluster
     return check_config(apply_defaults(_with(config, **changes)))
 
 
+def with_rules(config: ClusterConfig, **rules: Any) -> ClusterConfig:
+    """The configuration with some of the scheduler's rules decided otherwise."""
+    return apply_defaults(_with(config, scheduler=_with(config.scheduler, **rules)))
+
+
 def _local_pace(pace: AutoscalerDefaults) -> AutoscalerDefaults:
     changes = {"evaluation_interval": LOCAL_EVALUATION_INTERVAL, "scale_up_delay": LOCAL_SCALE_UP_DELAY}
     if "scale_down_delay" not in pace.model_fields_set:

@@ -440,8 +440,9 @@ class FleetCluster(Cluster):
 
 
 class Forgetful(FleetCluster):
-    """As if the control plane were killed between any two steps of any workflow: the next step is taken by one that has nothing in
+    """As if the control plane were killed between any two steps of a slice: the next step is taken by one that has nothing in
     memory, and must come to where the former one was."""
 
     async def _work(self, queue: str, **settings: Any) -> None:
-        await super()._work(queue, **{"max_cached_workflows": 0} | settings)
+        forgets = {"max_cached_workflows": 0} if queue == names.control_queue(self.name) else {}
+        await super()._work(queue, **forgets | settings)

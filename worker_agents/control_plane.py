@@ -31,8 +31,7 @@ from iris.activities.slices import Slices
 from iris.client.configuring import scaling_settings, tell_planners
 from iris.client.connection import connect
 from iris.compact import LedgerState
-from iris.config import ClusterConfig, InvalidConfig, load_config
-from iris.placement import Rules
+from iris.config import ClusterConfig, InvalidConfig, groups, load_config, rules
 from iris.platforms.base import Platform
 from iris.platforms.factory import create_platform
 from iris.worker_agents.process import rest_memory, stop_event
@@ -40,7 +39,7 @@ from iris.workflows.attributes import keywords
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.fleet_messages import AutoscalerStart
 from iris.workflows.job import JobWorkflow
-from iris.workflows.messages import Batch, Configure, SchedulerStart
+from iris.workflows.messages import SchedulerStart
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.slice import SliceWorkflow
 from iris.workflows.task import TaskWorkflow
@@ -68,8 +67,6 @@ class ControlPlaneOptions(BaseModel):
     store: str
     #: Where the Web UI of this Temporal service is, for clients to name; empty when there is none.
     ui: str = ""
-    #: The scheduler's; they take the place of those that it has.
-    rules: Rules = Rules()
     #: The file that says what the cluster consists of; None: of machines that people bring.
     config: Path | None = None
     #: Where the machines of a local cluster are asked for.
@@ -114,25 +111,18 @@ async def serve(options: ControlPlaneOptions) -> None:
     await _take_over(client, options.cluster)
     async with control, planner:
         await start_planners(client, options, file.config if file is not None else None)
-        await _configure(client, options, file)
+        if file is not None:
+            await tell_planners(client, options.cluster, file.config)
         logger.info("control plane of cluster %s serves", options.cluster)
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), LOOK_EVERY.total_seconds())
             try:
                 if file is not None and file.changed():
-                    await _configure(client, options, file)
+                    await tell_planners(client, options.cluster, file.config)
                 await start_planners(client, options, file.config if file is not None else None)
             except RPCError as error:
                 logger.warning("could not see whether the planners run: %s", error)
-
-
-async def _configure(client: Client, options: ControlPlaneOptions, file: ConfigFile | None) -> None:
-    if file is not None:
-        await tell_planners(client, options.cluster, file.config, options.rules)
-        return
-    scheduler = client.get_workflow_handle(names.scheduler_workflow(options.cluster))
-    await scheduler.signal("deliver", Batch(messages=(Configure(rules=options.rules),)))
 
 
 def make_workers(client: Client, cluster: str, platform: Platform | None = None) -> tuple[Worker, Worker]:
@@ -179,10 +169,10 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
     cluster = options.cluster
     other = await _keeps_another_book(client, cluster)
     settings = scaling_settings(config) if config is not None else None
-    kinds = settings.groups if settings is not None else ()
+    ledger = LedgerState(rules=rules(config), groups=list(groups(config))) if config is not None else LedgerState()
     await client.start_workflow(
         SchedulerWorkflow.run,
-        SchedulerStart(cluster=cluster, ledger=LedgerState(rules=options.rules, groups=list(kinds)), call_roll=True),
+        SchedulerStart(cluster=cluster, ledger=ledger, call_roll=True),
         id=names.scheduler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
         id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING if other else WorkflowIDConflictPolicy.USE_EXISTING,

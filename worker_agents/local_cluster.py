@@ -31,7 +31,6 @@ from iris.config import dump_config, groups, load_config, local_config
 from iris.errors import IrisError, Rejected, Unreachable
 from iris.hosts import Host
 from iris.machines import SliceRequest
-from iris.placement import Rules
 from iris.platforms.local import agent_command
 from iris.worker_agents.children import Child, Restarts
 from iris.worker_agents.machine_room import MachineRoom
@@ -70,7 +69,6 @@ class LocalClusterOptions(BaseModel):
     config: str = Field(default_factory=lambda: dump_config(local_config("local")))
     #: In memory: nothing is left when it stops.
     ephemeral: bool = False
-    rules: Rules = Rules()
 
     @property
     def hosts(self) -> int:
@@ -186,8 +184,7 @@ class _LocalCluster:
         record = self._record
         command = [sys.executable, "-m", "iris.cli.main", "controller", "serve", "--name", record.name]
         command += ["--address", record.address, "--store", record.store, "--ui", record.ui]
-        command += ["--config", str(self._dir / CONFIG), "--machines", str(machines_dir(self._dir))]
-        return [*command, "--rules", self._options.rules.model_dump_json()]
+        return [*command, "--config", str(self._dir / CONFIG), "--machines", str(machines_dir(self._dir))]
 
     def _agent_command(self, request: SliceRequest, host: Host) -> list[str]:
         """What a host writes is below its slice's directory, and goes with it."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
+from iris import names
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record
 from iris.errors import IrisError, Rejected, Unreachable
@@ -101,6 +102,7 @@ def stop_local(name: str) -> None:
     record = read_record(name)
     if record is None:
         return
+    hosts = _hosts(name)
     if record.supervisor is not None and record.alive():
         with contextlib.suppress(ProcessLookupError):
             os.kill(record.supervisor.pid, signal.SIGTERM)
@@ -112,6 +114,7 @@ def stop_local(name: str) -> None:
                 )
             time.sleep(POLL)
     clear_stopped(name)
+    _end_programs(hosts)
 
 
 def left_processes(name: str) -> list[ProcessRef]:
@@ -139,6 +142,7 @@ def clear_stopped(name: str) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             agent.kill()
     psutil.wait_procs([*agents, *keepers], KILL_WAIT.total_seconds())
+    _end_programs(_hosts(name))
     directory = cluster_dir(name)
     shutil.rmtree(directory if record.ephemeral else machines_dir(directory), ignore_errors=True)
 
@@ -185,6 +189,23 @@ def _process(ref: ProcessRef) -> Iterator[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
         if ref.alive():
             yield psutil.Process(ref.pid)
+
+
+def _hosts(name: str) -> set[str]:
+    """The ids of all hosts that a local cluster has ever made: each has left a log."""
+    return {log.stem for log in (cluster_dir(name) / "logs").glob("*.log")}
+
+
+def _end_programs(hosts: set[str]) -> None:
+    """Kill what still runs of the attempts on these hosts: their machines are gone, and so is what left its program's group."""
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            mine = process.environ()
+            if names.ENV_ATTEMPT_KEY in mine and mine.get(names.ENV_HOST_ID) in hosts:
+                process.kill()
+                left.append(process)
+    psutil.wait_procs(left, KILL_WAIT.total_seconds())
 
 
 def _keepers(agent: psutil.Process) -> list[psutil.Process]:

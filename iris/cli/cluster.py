@@ -25,10 +25,9 @@ from iris.cli.config import config
 from iris.client import scheduling
 from iris.client.clusters import ClusterRecord, cluster_dir, local_cluster
 from iris.client.scaling import FleetClient
-from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config
+from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config, with_rules
 from iris.constraints import parse_attribute
 from iris.names import check_name
-from iris.placement import Rules
 from iris.platforms.local import MAX_LOCAL_HOSTS
 from iris.resources import Device
 from iris.workflows.fleet_messages import AutoscalerStatus
@@ -68,7 +67,7 @@ for command in (config, *lifecycle.COMMANDS):
 @click.option(
     "--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="What else is true of each host outside slices."
 )
-@click.option("--preemption/--no-preemption", default=True, help="Whether stronger bands evict weaker ones.  [default: they do]")
+@click.option("--preemption/--no-preemption", default=None, help="Whether stronger bands evict weaker ones.  [default: they do]")
 @click.option("--patience", type=DURATION, help="How long a job is overtaken by smaller ones.  [default: 10m]")
 @click.option("--min-run-time", type=DURATION, help="How long a job has run before it may be evicted.  [default: 2m]")
 @click.option("--options", "given", type=click.File(), hidden=True)
@@ -90,11 +89,9 @@ def start(local: bool, detach: bool, given: TextIO | None, **asked: Any) -> None
         options = LocalClusterOptions.model_validate_json(given.read())
     else:
         meant = _local_config(asked)
-        given_times = {key: asked[key] for key in ("patience", "min_run_time") if asked[key] is not None}
-        rules = Rules(preemption=asked["preemption"], **given_times)
-        options = LocalClusterOptions(name=meant.name, config=dump_config(meant), ephemeral=asked["ephemeral"], rules=rules)
+        options = LocalClusterOptions(name=meant.name, config=dump_config(meant), ephemeral=asked["ephemeral"])
     if detach:
-        create_controller(load_config(options.config), ephemeral=options.ephemeral, rules=options.rules).start()
+        create_controller(load_config(options.config), ephemeral=options.ephemeral).start()
         _say_ready(local_cluster(options.name))
         return
 
@@ -129,7 +126,8 @@ def _local_config(asked: dict[str, Any]) -> ClusterConfig:
     else:
         meant = _simple_config(name or "local", asked)
     lifecycle.check_size(meant)
-    return meant
+    rules = {each: asked[each] for each in ("preemption", "patience", "min_run_time") if asked[each] is not None}
+    return with_rules(meant, **rules) if rules else meant
 
 
 def _simple_config(name: str, asked: dict[str, Any]) -> ClusterConfig:

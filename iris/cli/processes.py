@@ -1,39 +1,18 @@
 """`iris controller serve` and `iris agent`: the processes that clusters are made of."""
 
 import asyncio
-import json
 import logging
 from pathlib import Path
 
 import click
-from pydantic import ValidationError
 
 from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Parsed, cluster_option
 from iris.client.client import IrisClient
 from iris.client.clusters import state_dir
 from iris.constraints import parse_attribute
-from iris.errors import InvalidValue
 from iris.faults import Fault, parse_fault
 from iris.names import check_name
-from iris.placement import Rules
 from iris.resources import Device
-
-
-def _rules(text: str) -> Rules:
-    """The scheduler's rules, as the supervisor of a local cluster hands them on."""
-    known = ", ".join(Rules.model_fields)
-    remedy = f'write JSON with any of {known}, such as {{"patience": "PT10M"}}'
-    try:
-        rules = Rules.model_validate_json(text)
-    except ValidationError as error:
-        problems = (f"{'.'.join(map(str, each['loc']))} {each['msg']}".strip() for each in error.errors())
-        raise InvalidValue("rules", text, f"are no rules: {'; '.join(problems)}", remedy) from None
-    if unknown := json.loads(text).keys() - Rules.model_fields.keys():
-        raise InvalidValue("rules", text, f"has the unknown {', '.join(sorted(unknown))}", remedy)
-    return rules
-
-
-RULES = Parsed("json", _rules)
 
 FAULT = Parsed("name=regex", parse_fault)
 
@@ -49,12 +28,9 @@ def controller() -> None:
 @click.option("--namespace", default="default", show_default=True, help="The namespace there.")
 @click.option("--store", required=True, metavar="URL", help="The object store: file:///…, gs://… or s3://….")
 @click.option("--ui", default="", metavar="URL", help="Where Temporal's Web UI is, for links.")
-@click.option("--rules", type=RULES, default="{}", metavar="JSON", help="preemption, patience, owed_after, min_run_time.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="What the cluster consists of.")
 @click.option("--machines", type=click.Path(path_type=Path), hidden=True)
-def serve(
-    name: str, address: str, namespace: str, store: str, ui: str, rules: Rules, config: Path | None, machines: Path | None
-) -> None:
+def serve(name: str, address: str, namespace: str, store: str, ui: str, config: Path | None, machines: Path | None) -> None:
     """Serve a cluster's workflows until SIGTERM. Run two of them and either may die."""
     from iris.worker_agents.control_plane import ControlPlaneOptions, serve
 
@@ -65,7 +41,6 @@ def serve(
         namespace=namespace,
         store=store,
         ui=ui,
-        rules=rules,
         config=config,
         machines=machines,
     )

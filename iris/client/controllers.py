@@ -14,7 +14,6 @@ from iris.client.clusters import ClusterRecord, cluster_dir, read_record
 from iris.client.scaling import FleetClient, SliceRow
 from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config
 from iris.errors import InvalidValue, IrisError, Unreachable
-from iris.placement import Rules
 from iris.platforms.base import SliceOps
 from iris.platforms.factory import create_platform
 from iris.worker_agents.local_cluster import CONFIG, LocalClusterOptions, machines_dir
@@ -99,14 +98,11 @@ class ControllerProtocol(Protocol):
         ...
 
 
-def create_controller(
-    config: ClusterConfig, *, ephemeral: bool = False, rules: Rules | None = None, tell: Tell = _nobody
-) -> ControllerProtocol:
+def create_controller(config: ClusterConfig, *, ephemeral: bool = False, tell: Tell = _nobody) -> ControllerProtocol:
     """The control plane that a configuration names.
 
     Args:
         ephemeral: a local cluster keeps nothing.
-        rules: the scheduler's.
         tell: is told what a long operation waits for.
 
     Raises:
@@ -117,19 +113,16 @@ def create_controller(
         raise InvalidValue(
             "controller", kind, "is not served by this version", "run the same cluster on this machine with --local"
         )
-    return LocalController(config, ephemeral=ephemeral, rules=rules, tell=tell)
+    return LocalController(config, ephemeral=ephemeral, tell=tell)
 
 
 class LocalController:
     """A cluster on this machine: its supervisor is a process of its own, which outlives whoever started it."""
 
-    def __init__(
-        self, config: ClusterConfig, *, ephemeral: bool = False, rules: Rules | None = None, tell: Tell = _nobody
-    ) -> None:
+    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, tell: Tell = _nobody) -> None:
         self.name = config.name
         self.config = config
         self._ephemeral = ephemeral
-        self._rules = rules or Rules()
         self._tell = tell
 
     @classmethod
@@ -149,9 +142,7 @@ class LocalController:
             IrisError: it did not start; the message has the end of its log.
         """
 
-        options = LocalClusterOptions(
-            name=self.name, config=dump_config(self.config), ephemeral=self._ephemeral, rules=self._rules
-        )
+        options = LocalClusterOptions(name=self.name, config=dump_config(self.config), ephemeral=self._ephemeral)
         return start_detached(options).address
 
     def stop(self) -> None:

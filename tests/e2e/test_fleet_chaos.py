@@ -52,6 +52,7 @@ class Chaos:
         # Not the supervisor's: it waits longer each time for one that dies again and again.
         self._started.append(self.cluster.begin(*self._command))
         self.killed_in.append(state)
+        import time; print(time.strftime('%X'), state, flush=True)
         return seen
 
     def kill(self) -> None:

@@ -1,0 +1,105 @@
+"""A cluster without a machine: how soon a slice is asked for when a job wants one, and how soon many are there.
+
+Asked for it is when the local platform has it in writing, by the file's own time stamp: submission, a pass of the scheduler that
+finds nothing, the autoscaler's decision, the slice's workflow and its call of the platform lie before that. The agents that come
+then are real ones, two processes each.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+from benchmarks.ground import NAME, Ground, cluster
+from benchmarks.table import Row
+from iris.client.clusters import cluster_dir
+from iris.config import ClusterConfig, load_config, make_local_config
+from iris.jobs import JobSpec
+from iris.platforms.local import REQUEST, homes
+from iris.resources import Resources
+from iris.worker_agents.local_cluster import machines_dir
+
+#: Slices of one host, each filled by one task; nobody holds back how many are asked for at once.
+CONFIG = """
+platform: {local: {}}
+defaults: {autoscaler: {scale_down_delay: DELAY, scale_ups_per_minute: 1000, scale_downs_per_minute: 1000}}
+scale_groups:
+  hosts: {type: local_vm, resources: {cpu: 1}, max_slices: MOST}
+"""
+#: Seconds.
+TARGET = 1.0
+PATIENCE = 300.0
+LOOK_EVERY = 0.02
+#: Between two, so that each finds the cluster at rest.
+PAUSE = 4.0
+T = TypeVar("T")
+
+
+def measure(*, quick: bool) -> list[Row]:
+    many = 8 if quick else 50
+    with cluster(_config("1s", 2)) as ground:
+        first = asyncio.run(_first(ground, 3 if quick else 5))
+    with cluster(_config("10m", many)) as ground:
+        there = asyncio.run(_many(ground, many))
+    return [first, there]
+
+
+def _config(delay: str, most: int) -> ClusterConfig:
+    return make_local_config(load_config(CONFIG.replace("DELAY", delay).replace("MOST", str(most))), NAME)
+
+
+async def _first(ground: Ground, times: int) -> Row:
+    iris, took = await ground.client(), []
+    for _ in range(times):
+        began = time.time_ns()
+        submitted = await iris.submit(_job())
+        (home,) = await _until(lambda: homes(_machines()))
+        took.append(((home / REQUEST).stat().st_mtime_ns - began) / 1e9)
+        await iris.ended(submitted.id, submitted.run_id)
+        await _until(lambda: not homes(_machines()))  # idle for long enough, and given back
+        await asyncio.sleep(PAUSE)
+    took.sort()
+    times_taken = " ".join(f"{seconds:.2f}" for seconds in took)
+    return Row("from no slice: submit → one is asked for, s", median(took), target=TARGET, format="{:.2f}", note=times_taken)
+
+
+async def _many(ground: Ground, many: int) -> Row:
+    iris = await ground.client()
+    began = time.time()
+    await iris.submit(_job(many, ("sleep", "86400")))
+    reached: dict[str, float] = {}
+    async with asyncio.timeout(PATIENCE):
+        while "all there" not in reached:
+            asked, there, now = len(homes(_machines())), len(await iris.hosts()), time.time() - began
+            marks = {"all asked for": asked == many, "the first there": there > 0, "all there": there == many}
+            reached |= {mark: now for mark, so in marks.items() if so and mark not in reached}
+            await asyncio.sleep(10 * LOOK_EVERY)
+    note = ", ".join(f"{mark} after {seconds:.1f} s" for mark, seconds in reached.items())
+    return Row(f"from none to {many} slices of one host, s", reached["all there"], note=note)
+
+
+def _job(replicas: int = 1, command: tuple[str, ...] = ("true",)) -> JobSpec:
+    name = f"cold-{secrets.token_hex(4)}"
+    return JobSpec(user="bench", name=name, command=command, replicas=replicas, resources=Resources(cpu_millis=1000))
+
+
+def _machines() -> Path:
+    return machines_dir(cluster_dir(NAME))
+
+
+async def _until(look: Callable[[], T]) -> T:
+    """What `look` returns, once that is true.
+
+    Raises:
+        TimeoutError: it does not become so.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        if seen := look():
+            return seen
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {PATIENCE:.0f} s")
+        await asyncio.sleep(LOOK_EVERY)
