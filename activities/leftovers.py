@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import shutil
+from collections.abc import Container
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -41,6 +42,18 @@ def find(attempts: Path) -> list[tuple[Path, AttemptState]]:
             continue
         found.append((directory, state))
     return found
+
+
+def kill_on(hosts: Container[str]) -> list[psutil.Process]:
+    """Kill every program of an attempt on these hosts, wherever it moved to: their machines are gone. Returns those killed."""
+    killed = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            environment = process.environ()
+            if names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts:
+                process.kill()
+                killed.append(process)
+    return killed
 
 
 def kill(keys: set[str]) -> int:

@@ -10,20 +10,23 @@ played:
 """
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Replayer
 
 from iris import names
 from iris.activities.fleet import Fleet
 from iris.activities.rollcall import RollCall
 from iris.activities.slices import Slices
+from iris.client.connection import IrisPlugin
 from iris.gangs import Placement, Request
 from iris.hosts import Host
 from iris.liveness import Silent
@@ -132,14 +135,16 @@ class Lister:
     def __init__(self, client: Client, cluster: str) -> None:
         self._client = client
         self._cluster = cluster
-        #: Ids of workflows that may run.
+        #: Ids of workflows that may run, and of those that did.
         self.heard_of: set[str] = set()
+        self.ever: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
     def heard_of_slices(self, slice_ids: Iterable[str]) -> None:
         self.heard_of.update(names.slice_workflow(self._cluster, slice_id) for slice_id in slice_ids)
+        self.ever |= self.heard_of
 
     def list_workflows(self, query: str, **_: object) -> Listed:
         """The slices, or the jobs and tasks too if the query is about them."""
@@ -222,6 +227,7 @@ class FleetCluster(Cluster):
         self.hosts_work = True
         #: Slices whose agents are in another life than the first, and in which.
         self.incarnations: dict[str, str] = {}
+        #: By host and life: the run of its slice that has heard it.
         self._reported: dict[tuple[str, str], str] = {}
         self._waking = asyncio.Lock()
 
@@ -242,25 +248,17 @@ class FleetCluster(Cluster):
     async def wake(self) -> None:
         """Agents of machines that are up report to slices that have not heard them in this life of theirs."""
         async with self._waking:
-            now = await self.now()
-            up: dict[str, list[tuple[SliceRequest, int]]] = {}
-            for request, worker in self.platform.up(now):
-                life = self.incarnations.get(request.slice_id, "first")
-                host = names.host_of_slice(request.slice_id, worker, request.group.hosts)
-                if request.cluster == self.name:
-                    up.setdefault(request.slice_id, []).append((request, worker))
-                    self._reported.setdefault((host, life), "")
-            self.lister.heard_of_slices(up)
-            if up:
-                prefix = names.slice_workflow(self.name, "")
-                runs = {each.id.removeprefix(prefix): each.first_run for each in await self.lister.running()}
-                await asyncio.gather(
-                    *(self._wake(request, worker, runs[slice_id]) for slice_id in up for request, worker in up[slice_id] if slice_id in runs)
-                )
+            up = [each for each in self.platform.up(await self.now()) if each[0].cluster == self.name]
+            if not up:
+                return
+            self.lister.heard_of_slices(request.slice_id for request, _ in up)
+            runs = {each.id: each.first_run for each in await self.lister.running()}
+            await asyncio.gather(*(self._wake(request, worker, runs) for request, worker in up))
 
-    async def _wake(self, request: SliceRequest, worker: int, run: str) -> None:
+    async def _wake(self, request: SliceRequest, worker: int, runs: dict[str, str]) -> None:
         host = self.host(request, worker)
-        if self._reported[host.id, host.incarnation] == run:
+        run = runs.get(names.slice_workflow(self.name, request.slice_id))
+        if run is None or self._reported.get((host.id, host.incarnation)) == run:
             return
         if self.hosts_work:
             await self._agent(host, self.programs.get(request.group.name, succeeds))
@@ -349,10 +347,11 @@ class FleetCluster(Cluster):
 
     async def becomes(self, slice_id: str, state: SliceState, within: timedelta = HOUR) -> SliceStatus:
         """Let time pass until the slice is in the state."""
-        await self.comes_true(lambda: self._is(slice_id, state), within)
+        await self.comes_true(lambda: self.is_in(slice_id, state), within)
         return await self.shown(slice_id)
 
-    async def _is(self, slice_id: str, state: SliceState) -> bool:
+    async def is_in(self, slice_id: str, state: SliceState) -> bool:
+        """Whether the slice is in the state."""
         return (await self.shown(slice_id)).state is state
 
     async def look(self, slice_id: str = "s1", *, listed: bool = True) -> None:
@@ -432,17 +431,26 @@ class FleetCluster(Cluster):
         prefix = names.slice_workflow(self.name, "")
         owned = {each.id.removeprefix(prefix) for each in await self.lister.running()}
         ours = {
-            slice_id
-            for slice_id, each in self.platform.machines.items()
-            if each.request.cluster == self.name and not each.manual
+            slice_id for slice_id, each in self.platform.machines.items() if each.request.cluster == self.name and not each.manual
         }
         assert ours <= owned, f"nobody looks after {sorted(ours - owned)}"
 
+    async def replay(self) -> None:
+        """A control plane that has nothing in memory comes to where this one is: with the slices, and with the autoscaler.
+
+        Raises:
+            NondeterminismError: it decides otherwise.
+        """
+        replayer = Replayer(workflows=[SliceWorkflow, AutoscalerWorkflow], plugins=[IrisPlugin()])
+        for workflow_id in sorted({self.autoscaler.id, *self.lister.ever}):
+            with contextlib.suppress(RPCError):  # there has never been any
+                await replayer.replay_workflow(await self.client.get_workflow_handle(workflow_id).fetch_history())
+
 
 class Forgetful(FleetCluster):
-    """As if the control plane were killed between any two steps of a slice: the next step is taken by one that has nothing in
-    memory, and must come to where the former one was."""
+    """As if the control plane died again and again: it remembers one workflow at a time, and what any other one does next is done
+    by one that has nothing of it in memory. (With none at all the SDK loses tasks now and then.)"""
 
     async def _work(self, queue: str, **settings: Any) -> None:
-        forgets = {"max_cached_workflows": 0} if queue == names.control_queue(self.name) else {}
+        forgets = {"max_cached_workflows": 1} if queue == names.control_queue(self.name) else {}
         await super()._work(queue, **forgets | settings)

@@ -17,8 +17,12 @@ from temporalio.client import WorkflowHandle
 
 from iris.client.scheduling import drain, pause, resume, uncordon
 from iris.jobs import Band
+from iris.platforms.base import StockOut
+from iris.platforms.fake_cloud import Verb
+from iris.slices import SliceState
 from iris.workflows import autoscaler, policies
 from tests.builders import a_host, a_silent, some
+from tests.fleet_harness import EAGER, FleetCluster, TenantCouriers
 from tests.harness import (
     Cluster,
     Held,
@@ -33,6 +37,7 @@ from tests.harness import (
     is_refused,
     succeeds,
 )
+from tests.scaling_world import a_cpu_group, a_group
 
 HISTORIES = Path(__file__).with_name("histories")
 SECOND = timedelta(seconds=1)
@@ -293,15 +298,84 @@ async def _evictions(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await keep("scheduler-evicted-and-told-reasons", cluster.scheduler)
 
 
+async def _made_slices(fleet: FleetCluster, keep: Callable[..., Any]) -> None:
+    """Slices that were asked for: one that lived and was given back, and what else may become of one."""
+
+    async def ready(slice_id: str) -> None:
+        await fleet.make(a_cpu_group(), slice_id)
+        await fleet.until(lambda: fleet.is_in(slice_id, SliceState.READY))
+
+    async def kept(name: str, slice_id: str) -> None:
+        await fleet.until(lambda: fleet.is_in(slice_id, SliceState.DELETED))
+        await keep(name, fleet.slice_of(slice_id))
+
+    fleet.platform.delete_delay = SECOND / 2
+    await ready("idle")
+    await fleet.drain("idle", "idle for 5m", idle_since=await fleet.now())
+    await kept("slice-made-and-given-back", "idle")
+
+    fleet.platform.fail_next(Verb.CREATE, StockOut("there is no more capacity"))
+    await fleet.make(a_cpu_group(), "refused")
+    await kept("slice-refused", "refused")
+
+    await ready("preempted")
+    await fleet.platform.preempt("preempted")
+    await fleet.look("preempted")
+    await kept("slice-preempted", "preempted")
+
+    await ready("drained")
+    await fleet.tenant(wants=some(cpu=8))
+    await fleet.drain("drained", deadline=await fleet.now() + SECOND)
+    await kept("slice-drained-at-its-deadline", "drained")
+
+    await ready("cancelled")
+    handle = fleet.slice_of("cancelled")
+    await handle.cancel()
+    await fleet.until(lambda: _ended_as(fleet, handle, "CANCELED"))
+    await keep("slice-made-and-cancelled", handle)
+
+
+async def _ended_as(fleet: FleetCluster, handle: WorkflowHandle[Any, Any], end: str) -> bool:
+    return await fleet.shown_end(handle) == end
+
+
+async def _scaling(fleet: FleetCluster, keep: Callable[..., Any]) -> None:
+    """An autoscaler that grows for those who wait, adopts, replaces what was preempted, and shrinks."""
+    pace = EAGER.model_copy(update={"scale_down_delay": 2 * SECOND})
+    groups = a_cpu_group(max_slices=3, pace=pace), a_group(min_slices=1, pace=pace)
+    await fleet.scale(*groups, observe_interval=SECOND / 2, gather=True)
+    tenants = [await fleet.tenant(wants=some(cpu=8)) for _ in range(2)]
+    await fleet.until(lambda: all(tenant.placement for tenant in tenants))
+    await fleet.until(lambda: fleet.has(3))
+    (preempted,), (orphan,) = (tenant.slices for tenant in tenants)
+    await fleet.platform.preempt(preempted)
+    await fleet.slice_of(orphan).terminate("by mistake")
+    await fleet.until(lambda: preempted not in fleet.platform.alive)
+    await fleet.until(lambda: _adopted(fleet, orphan))
+    await fleet.leaves(tenants[1])
+    await fleet.until(lambda: len(fleet.platform.alive) == 1)
+    await fleet.configure(*groups[:1])
+    await fleet.until(lambda: not fleet.platform.alive)
+    await keep("autoscaler-with-groups", fleet.autoscaler)
+
+
+async def _adopted(fleet: FleetCluster, slice_id: str) -> bool:
+    return any(action.what == "adopted" and action.slice_id == slice_id for action in (await fleet.scaling()).actions)
+
+
 async def main() -> None:
     """Each group of scenes has a cluster of its own; what is not wanted is played and not written."""
     policies.HEARTBEAT = policies.CHECK_JOBS_EVERY = SECOND
+    policies.DRAIN_LOOK = policies.DELETE_LOOK = SECOND / 5
     autoscaler.LOOK_EVERY = autoscaler.LOOK_AGAIN = SECOND
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
     for scenes, settings in ((_first_version, [short]), (_gangs, [short]), (_holds, []), (_evictions, [])):
         async with dev_server_cluster(*settings) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
+    for of_fleet in (_made_slices, _scaling):
+        async with dev_server_cluster(kind=FleetCluster, couriers=TenantCouriers) as fleet:
+            await of_fleet(fleet, Recorder(fleet, sys.argv[1:]).keep)
 
 
 if __name__ == "__main__":

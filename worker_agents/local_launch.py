@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
-from iris import names
+from iris.activities import leftovers
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record
 from iris.errors import IrisError, Rejected, Unreachable
@@ -197,15 +197,7 @@ def _hosts(name: str) -> set[str]:
 
 
 def _end_programs(hosts: set[str]) -> None:
-    """Kill what still runs of the attempts on these hosts: their machines are gone, and so is what left its program's group."""
-    left = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            mine = process.environ()
-            if names.ENV_ATTEMPT_KEY in mine and mine.get(names.ENV_HOST_ID) in hosts:
-                process.kill()
-                left.append(process)
-    psutil.wait_procs(left, KILL_WAIT.total_seconds())
+    psutil.wait_procs(leftovers.kill_on(hosts), KILL_WAIT.total_seconds())
 
 
 def _keepers(agent: psutil.Process) -> list[psutil.Process]:

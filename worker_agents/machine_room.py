@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
+from iris.activities import leftovers
 from iris.client.clusters import ProcessRef
 from iris.hosts import Host
 from iris.machines import MachineState, SliceRequest
@@ -148,6 +149,8 @@ class _Slice:
                     keepers.create_task(agent.keep(self.end, self._restarts, self._write))
         finally:
             await asyncio.gather(*(agent.stop(self._patience) for agent in agents))
+            # A program that has left its process group does not outlive its machine either.
+            await asyncio.to_thread(leftovers.kill_on, {host.id for host in hosts})
 
     def _write(self, agent: Child) -> None:
         """Put down what runs. ACTIVE once every agent has been started: that one dies later is no news of the machines."""

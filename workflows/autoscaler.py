@@ -150,7 +150,7 @@ class AutoscalerWorkflow:
     def status(self) -> AutoscalerStatus:
         return AutoscalerStatus(
             groups=self._verdicts,
-            slices=self._slices.facts,
+            slices=self._slices.with_news(self._news),
             actions=self._memory.actions,
             outlooks=self._outlooks,
             evaluated_at=self._evaluated_at,

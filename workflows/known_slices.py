@@ -30,6 +30,11 @@ class KnownSlices:
     def facts(self) -> tuple[SliceFacts, ...]:
         return tuple(self.known.values())
 
+    def with_news(self, news: Iterable[SliceFacts]) -> tuple[SliceFacts, ...]:
+        """As slices are by what they have said last, whether it was entered or not."""
+        latest = {**self.known, **{each.id: each for each in news}}
+        return tuple(each for each in latest.values() if each.state is not SliceState.DELETED)
+
     @property
     def as_they_will_be(self) -> tuple[SliceFacts, ...]:
         """Those that were told to go count as going, though they have not said so yet."""

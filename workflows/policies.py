@@ -34,10 +34,10 @@ PLATFORM_CALL = timedelta(seconds=60)
 #: Before a platform that did not answer is asked again about machines that are overdue.
 LOOK_AGAIN = timedelta(seconds=30)
 #: Between two questions whether machines are gone: doubled each time, up to the most.
-DELETE_LOOK = timedelta(seconds=1)
+DELETE_LOOK = timedelta(milliseconds=200)
 MOST_DELETE_LOOK = timedelta(seconds=30)
 #: Between two questions whether a draining slice is free: doubled each time, up to the most.
-DRAIN_LOOK = timedelta(seconds=5)
+DRAIN_LOOK = timedelta(seconds=1)
 MOST_DRAIN_LOOK = timedelta(minutes=2)
 #: After its deadline what runs on a draining slice has its grace, and then so long to be accounted for, before it goes anyway.
 EVICTION_PATIENCE = timedelta(minutes=2)

@@ -56,6 +56,8 @@ class SliceWorkflow:
         #: When a draining slice is looked at again, or one that is late; and how long after that.
         self._look_at = workflow.now()
         self._look_every = policies.DRAIN_LOOK
+        #: What ran on it at its deadline was told to go.
+        self._evicted = False
         #: The autoscaler wants to know where the slice is, though nothing has changed.
         self._asked = False
         self._refused: set[str] = set()
@@ -284,8 +286,8 @@ class SliceWorkflow:
             return
         self._reason = f"{self._drain.reason}; {answer.problem}"
         self._describe()
-        if overdue:
-            self._look_every = policies.DRAIN_LOOK
+        if overdue and not self._evicted:
+            self._evicted, self._look_every = True, policies.DRAIN_LOOK
         self._look_at = workflow.now() + self._look_every
         if deadline is not None and not overdue:
             self._look_at = min(self._look_at, deadline)

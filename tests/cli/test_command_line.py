@@ -11,6 +11,7 @@ from iris.cli.main import COMMANDS, run
 from iris.client.identity import full_job_id
 from iris.errors import InvalidValue
 
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "local.yaml")
 SERVE = ["controller", "serve", "--name", "x", "--address", "x:1", "--store", "file:///x"]
 
 
@@ -103,9 +104,19 @@ def test_every_command_of_the_help_exists_and_explains_itself(command: str, caps
         (["cluster", "start"], "say --local"),
         (["cluster", "start", "--local", "--tpu", "v5litepod-17"], "did you mean v5litepod-1"),
         (["cluster", "start", "--local", "--slices", "2"], "say with --tpu of what kind"),
-        (["cluster", "start", "--local", "--tpu", "v5litepod-256", "--slices", "8"], "that begins with 513 hosts; 500 is the most"),
+        (
+            ["cluster", "start", "--local", "--tpu", "v5litepod-256", "--slices", "8"],
+            "that begins with 513 hosts; 500 is the most",
+        ),
         (["cluster", "start", "--local", "--attribute", "plain"], "'plain' is not a pair"),
+        (["cluster", "start", "--local", "--config", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
+        (
+            ["cluster", "start", "--local", "--config", EXAMPLE, "--hosts", "2", "--cpu", "4"],
+            "--hosts, --cpu: the machines are in the file of --config",
+        ),
         (["agent"], "say --join"),
+        (["agent", "--join", "--token", "t"], "say --join on a machine that you bring, or --slice and --token"),
+        (["agent", "--token", "t"], "say with --slice of which"),
         (["agent", "--join", "--slice-size", "4"], "say with --slice which"),
         (["agent", "--join", "--fault", "fabric=("], "is not a regular expression"),
         (["sumbit", "--", "true"], "there is no command 'sumbit'; did you mean 'submit'?"),

@@ -69,9 +69,11 @@ class Chaos:
         agents = eventually(lambda: len(found := self._agents()) == len(WANTS) and found, every=0.02)
         for agent in agents:
             agent.suspend()
-        yield
-        for agent in agents:
-            agent.resume()
+        try:
+            yield
+        finally:
+            for agent in agents:
+                agent.resume()
 
     def _agents(self) -> list[psutil.Process]:
         return [each for slice_id in self.cluster.machines() for each in self.cluster.agents(slice_id)]

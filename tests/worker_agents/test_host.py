@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowExecutionStatus
 
 from iris.errors import Rejected
 from iris.hosts import Host
@@ -26,13 +27,18 @@ ME = a_host("w0", slice_id="pair")
 OTHER = a_host("w1", slice_id="pair")
 
 
+def a_life(directory: Path, token: str | None = None) -> _Incarnation:
+    """One life of the agent of host w0, on a machine that was brought, or made for the slice with this token."""
+    nowhere: Any = None
+    store = (directory / "store").as_uri()
+    options = AgentOptions(address="", namespace="", cluster="local", store=store, host_id="w0", token=token, directory=directory)
+    return _Incarnation(nowhere, Store(store), options, ME, asyncio.Event())
+
+
 @pytest.fixture
 def life(tmp_path: Path) -> _Incarnation:
-    """One life of the agent of host w0."""
-    nowhere: Any = None
-    store = (tmp_path / "store").as_uri()
-    options = AgentOptions(address="", namespace="", cluster="local", store=store, host_id="w0", directory=tmp_path)
-    return _Incarnation(nowhere, Store(store), options, ME, asyncio.Event())
+    """Of a machine that was brought."""
+    return a_life(tmp_path)
 
 
 def test_an_agent_lives_on_as_long_as_its_slice_counts_it_in(life: _Incarnation) -> None:
@@ -57,6 +63,30 @@ def test_an_agent_whose_place_another_has_taken_stops(life: _Incarnation) -> Non
     assert life._replaced(knows(ME)) == ""
     with pytest.raises(Rejected, match=r"another agent has taken over host w0 \(incarnation second\)"):
         life._replaced(knows(a_host("w0", slice_id="pair", incarnation="second"), OTHER))
+
+
+@pytest.mark.parametrize(
+    "how", [None, *(each for each in WorkflowExecutionStatus if each is not WorkflowExecutionStatus.RUNNING)]
+)
+def test_a_machine_that_was_brought_begins_anew_however_its_slice_has_ended(
+    life: _Incarnation, how: WorkflowExecutionStatus | None
+) -> None:
+    """It belongs to whoever brought it, who wants it to work."""
+    assert life._ended(how).startswith("its slice ")
+
+
+@pytest.mark.parametrize("how", [None, WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.CANCELED])
+def test_a_machine_that_was_made_is_of_no_use_when_its_slice_has_ended(
+    tmp_path: Path, how: WorkflowExecutionStatus | None
+) -> None:
+    """It is being deleted, and another one may be here already."""
+    with pytest.raises(Rejected, match="slice pair, for which this machine was made, has ended"):
+        a_life(tmp_path, token="secret")._ended(how)
+
+
+def test_a_machine_whose_slice_somebody_terminated_waits_for_another_to_look_after_it(tmp_path: Path) -> None:
+    """What runs there runs on: the autoscaler finds the machine, and adopts it."""
+    assert a_life(tmp_path, token="secret")._ended(WorkflowExecutionStatus.TERMINATED) == ""
 
 
 def test_a_host_is_a_slice_by_itself_unless_it_is_told_of_one() -> None:

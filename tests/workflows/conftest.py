@@ -21,3 +21,4 @@ async def fleet() -> AsyncIterator[FleetCluster]:
     async with time_skipping_cluster(FleetCluster, TenantCouriers) as fleet:
         yield fleet
         await fleet.audit()
+        await fleet.replay()

@@ -40,7 +40,7 @@ async def test_a_slice_is_made_and_its_hosts_take_work(fleet: FleetCluster) -> N
 
     assert sorted(host.id for host in shown.hosts) == ["s1-w-0", "s1-w-1", "s1-w-2", "s1-w-3"]
     assert await fleet.offers(*shown.hosts)
-    assert [step.state for step in shown.steps] == ["PROVISIONING", "BOOTSTRAPPING", "READY"]
+    assert [step.state for step in shown.steps] == ["REQUESTED", "PROVISIONING", "BOOTSTRAPPING", "READY"]
 
 
 async def test_a_slice_that_boots_slowly_shows_what_it_waits_for(fleet: FleetCluster) -> None:
@@ -72,7 +72,7 @@ async def test_a_slice_that_is_refused_fails_with_the_platform_s_reason(fleet: F
     shown = await ended(fleet, fault)
 
     assert shown.reason == next(event.reason for event in fleet.platform.audit).partition(": ")[2]
-    assert [step.state for step in shown.steps] == ["FAILED", "DELETING", "DELETED"]
+    assert [step.state for step in shown.steps] == ["REQUESTED", "FAILED", "DELETING", "DELETED"]
     assert fleet.platform.created == []
 
 

@@ -156,7 +156,7 @@ async def test_a_job_on_a_slice_that_is_drained_without_a_deadline_runs_to_its_e
     job = await fleet.submit(resources=WHOLE)
     await fleet.until(lambda: fleet.hosts["s1"].taken)
     await fleet.drain()
-    await fleet.until(lambda: fleet._is("s1", S.DRAINING))
+    await fleet.until(lambda: fleet.is_in("s1", S.DRAINING))
     program.let_go()
 
     assert (await fleet.end(job)).state is JobState.SUCCEEDED

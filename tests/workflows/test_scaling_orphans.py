@@ -1,4 +1,4 @@
-"""Machines without a workflow, workflows without an autoscaler, an autoscaler without a memory: nothing leaks, nothing doubles."""
+"""Machines without a workflow, workflows without an autoscaler, planners without a memory: nothing leaks, nothing doubles."""
 
 from datetime import timedelta
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from itertools import pairwise
 
 from iris.hosts import ClosedBy, Closure
 from iris.platforms.fake_machines import Shortage
@@ -37,7 +38,7 @@ async def test_a_zone_without_stock_is_asked_less_and_less_often_and_used_again_
     tenant = await fleet.tenant_gang()
     await fleet.comes_true(lambda: tenant.placement, within=90 * MINUTE, step=5 * MINUTE)
     asked = [event.at for event in fleet.platform.audit if event.what == "NOT_CREATED"]
-    gaps = [later - before for before, later in zip(asked, asked[1:], strict=False)]
+    gaps = [later - before for before, later in pairwise(asked)]
 
     assert gaps[0] >= timedelta(seconds=30)
     assert 5 <= len(asked) <= 15
@@ -57,7 +58,7 @@ async def test_a_used_up_quota_sends_those_who_wait_to_the_next_group_and_is_lef
 
     assert {event.group for event in fleet.platform.audit if event.what == "CREATED"} == {"far"}
     assert sum(waiting.placement is not None for waiting in waits) == 3  # as many as `far` may have
-    assert all(later - before >= Pace().quota_timeout for before, later in zip(refused, refused[1:], strict=False))
+    assert all(later - before >= Pace().quota_timeout for before, later in pairwise(refused))
     verdicts = {verdict.group: verdict for verdict in (await fleet.scaling()).groups}
     assert verdicts["near"].availability == "QUOTA_EXCEEDED"
 
@@ -70,13 +71,13 @@ async def test_a_group_whose_slices_do_not_boot_is_asked_less_and_less_often(fle
     for _ in range(4):
         await fleet.later(30 * MINUTE)
     made = [event.at for event in fleet.platform.audit if event.what == "CREATED"]
-    gaps = [later - before for before, later in zip(made, made[1:], strict=False)]
+    gaps = [later - before for before, later in pairwise(made)]
     (verdict,) = (await fleet.scaling()).groups
     fleet.platform.boot_delay = timedelta(0)
     await fleet.comes_true(lambda: tenant.placement, within=2 * HOUR, step=MINUTE)
 
     assert 4 <= len(made) <= 7
-    assert all(later > before for before, later in zip(gaps, gaps[1:], strict=False))
+    assert all(later > before for before, later in pairwise(gaps))
     assert verdict.availability == "BACKOFF"
     assert "the platform has not made its machines within 1m" in verdict.why
 
@@ -146,7 +147,9 @@ async def test_the_slice_of_a_quarantined_host_is_replaced(fleet: FleetCluster) 
     await fleet.comes_true(lambda: fleet.has(1))
     (broken,) = fleet.platform.alive
     await fleet.later(15 * MINUTE)
-    await fleet.tells(Close(host_id=f"{broken}-w-1", closure=Closure(by=ClosedBy.QUARANTINE, reason="3 attempts in a row failed")))
+    await fleet.tells(
+        Close(host_id=f"{broken}-w-1", closure=Closure(by=ClosedBy.QUARANTINE, reason="3 attempts in a row failed"))
+    )
     await fleet.comes_true(lambda: fleet.platform.alive and broken not in fleet.platform.alive)
     await fleet.comes_true(lambda: fleet.has(1))
 
