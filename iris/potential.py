@@ -9,6 +9,8 @@ from iris.refusals import INFEASIBLE, Refusal, RefusalCode, infeasible
 from iris.scale_groups import ScaleGroup
 from iris.scale_plan import Outlook
 
+#: For these reasons other hosts would be of use.
+UNTIL_THERE_ARE_HOSTS = INFEASIBLE | {RefusalCode.BUSY, RefusalCode.CLOSED}
 NO_GROUP = "no scale group can make one that could take it"
 
 
@@ -59,7 +61,7 @@ class Potential:
 
     def explain(self, refusal: Refusal, fleet: Fleet, request: Request) -> Refusal:
         """The refusal of the hosts there are, with what is done about it."""
-        outlook = self._by_shape.get(request.shape)
+        outlook = self._by_shape.get(request.shape) if refusal.code in UNTIL_THERE_ARE_HOSTS else None
         if refusal.code in INFEASIBLE and self._slices:
             never = self.infeasible(fleet, request)
             refusal = never if never is not None else self._to_be_made(refusal, request)

@@ -12,12 +12,12 @@ played:
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer
@@ -27,12 +27,11 @@ from iris.activities.fleet import Fleet
 from iris.activities.rollcall import RollCall
 from iris.activities.slices import Slices
 from iris.client.connection import IrisPlugin
-from iris.gangs import Placement, Request
+from iris.gangs import Request
 from iris.hosts import Host
 from iris.liveness import Silent
 from iris.machines import CreateOutcome, SliceRequest
 from iris.platforms.fake import FakePlatform
-from iris.refusals import Refusal
 from iris.scale_groups import Pace, ScaleGroup
 from iris.scale_plan import Drain
 from iris.slices import SliceState, SliceStatus
@@ -48,126 +47,18 @@ from iris.workflows.fleet_messages import (
     ScalingSettings,
     SliceInput,
 )
-from iris.workflows.messages import Ask, Configure, Envelope, EvictionNotices, Keys, Message, Notices, Release
+from iris.workflows.messages import Ask, Configure, Envelope, Message, Release
 from iris.workflows.slice import SliceWorkflow
 from tests.builders import a_gang, a_request
-from tests.harness import BlindCouriers, Cluster, Couriers, Program, succeeds
+from tests.fleet_played import Lister, Tenant, TenantCouriers
+from tests.harness import Cluster, Couriers, Program, succeeds
 
-#: With what the owners of tenants begin.
-TENANT = "tenant/"
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 #: The pace of a group that grows and shrinks at once, however much that is.
 EAGER = Pace(scale_up_delay=timedelta(0), scale_ups_per_minute=1000, scale_downs_per_minute=1000)
+#: With what the owners of tenants begin.
+TENANT = "tenant/"
 _TENANTS = itertools.count(1)
-
-
-class Tenant:
-    """A gang that wants hosts and has no job."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.placement: Placement | None = None
-        #: Why it waits, as it was told when it asked.
-        self.refusal: Refusal | None = None
-        #: Why it had to go; None: it has not.
-        self.evicted: str | None = None
-
-    @property
-    def slices(self) -> set[str]:
-        """Those that it was given."""
-        return {seat.slice_id for seat in self.placement.seats} if self.placement else set()
-
-
-class TenantCouriers(BlindCouriers):
-    """Those who tell jobs, and tenants too."""
-
-    def __init__(self, client: Client) -> None:
-        super().__init__(client)
-        #: By key.
-        self.tenants: dict[str, Tenant] = {}
-
-    @activity.defn
-    async def tell_placed(self, notices: Notices) -> Keys:
-        for each in notices.placements:
-            if each.key in self.tenants:
-                self.tenants[each.key].placement = each
-        jobs = tuple(each for each in notices.placements if each.key not in self.tenants)
-        return await super().tell_placed(Notices(placements=jobs))
-
-    @activity.defn
-    async def tell_evicted(self, notices: EvictionNotices) -> Keys:
-        """A tenant that is told to go is gone: its key comes back, as that of an owner who is not there any more."""
-        gone = tuple(each for each in notices.evictions if each.key in self.tenants)
-        for each in gone:
-            self.tenants[each.key].evicted = each.reason
-        jobs = tuple(each for each in notices.evictions if each.key not in self.tenants)
-        told = await super().tell_evicted(EvictionNotices(evictions=jobs))
-        return Keys(keys=(*told.keys, *(each.key for each in gone)))
-
-
-class Execution(NamedTuple):
-    """A workflow that runs, as lists have it."""
-
-    id: str
-    run_id: str
-    first_run: str
-
-
-class Listed:
-    """What a list of workflows comes to, on one page."""
-
-    def __init__(self, found: Callable[[], Any]) -> None:
-        self._found = found
-        self.current_page: list[Execution] | None = None
-        self.next_page_token = b""
-
-    async def fetch_next_page(self, **_: object) -> None:
-        self.current_page = await self._found()
-
-    async def __aiter__(self) -> AsyncIterator[Execution]:
-        for execution in await self._found():
-            yield execution
-
-
-class Lister:
-    """A client to whom the workflows that somebody has heard of are listed by looking at each."""
-
-    def __init__(self, client: Client, cluster: str) -> None:
-        self._client = client
-        self._cluster = cluster
-        #: Ids of workflows that may run, and of those that did.
-        self.heard_of: set[str] = set()
-        self.ever: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def heard_of_slices(self, slice_ids: Iterable[str]) -> None:
-        self.heard_of.update(names.slice_workflow(self._cluster, slice_id) for slice_id in slice_ids)
-        self.ever |= self.heard_of
-
-    def list_workflows(self, query: str, **_: object) -> Listed:
-        """The slices, or the jobs and tasks too if the query is about them."""
-        slices_only = f"{names.SA_KIND} = '{names.KIND_SLICE}'" in query
-        return Listed(lambda: self.running(slices_only))
-
-    async def running(self, slices_only: bool = True) -> list[Execution]:
-        prefix = names.slice_workflow(self._cluster, "")
-        wanted = sorted(each for each in self.heard_of if each.startswith(prefix) or not slices_only)
-        return [each for each in await asyncio.gather(*map(self._look, wanted)) if each is not None]
-
-    async def _look(self, workflow_id: str) -> Execution | None:
-        try:
-            described = await self._client.get_workflow_handle(workflow_id).describe()
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            described = None
-        if described is None or described.status is not WorkflowExecutionStatus.RUNNING:
-            self.heard_of.discard(workflow_id)
-            return None
-        first = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
-        return Execution(workflow_id, described.run_id or "", first)
 
 
 class PlayedFleet(Fleet):
@@ -303,10 +194,11 @@ class FleetCluster(Cluster):
 
     async def terminate(self, handle: WorkflowHandle[Any, Any]) -> None:
         """As somebody does in the Web UI. What is terminated with something under way stops the server's clock, so not then."""
-        await self.until(lambda: self._rests(handle))
+        await self.until(lambda: self.rests(handle))
         await handle.terminate("by mistake")
 
-    async def _rests(self, handle: WorkflowHandle[Any, Any]) -> bool:
+    async def rests(self, handle: WorkflowHandle[Any, Any]) -> bool:
+        """Whether nothing is under way in the workflow."""
         described = (await handle.describe()).raw_description
         return not described.pending_activities and not described.HasField("pending_workflow_task")
 

@@ -8,6 +8,7 @@ On the time-skipping server (`time_skipping_cluster`) ten days pass in a moment,
 3. It cannot list or count, so the activities that need that are played by `Couriers` and `Watch` below.
 4. A timer that fires, or an activity that ends, while its workflow is about to cancel it wedges that workflow
    (temporalio/sdk-java#2606): such races are tried on the dev server.
+5. A child that ends after its parent was terminated stops the clock for good; so may what is terminated while it does something.
 
 `dev_server_cluster` is the same cluster on Temporal's dev server, in real time, for what the other one cannot do.
 """

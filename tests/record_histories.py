@@ -22,7 +22,8 @@ from iris.platforms.fake_cloud import Verb
 from iris.slices import SliceState
 from iris.workflows import autoscaler, policies
 from tests.builders import a_host, a_silent, some
-from tests.fleet_harness import EAGER, FleetCluster, TenantCouriers
+from tests.fleet_harness import EAGER, FleetCluster
+from tests.fleet_played import TenantCouriers
 from tests.harness import (
     Cluster,
     Held,

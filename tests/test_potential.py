@@ -7,7 +7,7 @@ import pytest
 from iris.fleet import Fleet
 from iris.gangs import Request
 from iris.potential import Potential
-from iris.refusals import RefusalCode, infeasible
+from iris.refusals import Refusal, RefusalCode, infeasible
 from iris.scale_groups import ScaleGroup, SliceType
 from iris.scale_plan import Outlook
 from tests.builders import NOON, TPU_HOST, a_fleet, a_gang, a_host, a_request, a_slice, demands, some
@@ -92,3 +92,12 @@ def test_a_dry_run_names_the_groups_without_slices() -> None:
 
     assert potential.could_make(a_gang()) == ["tpus"]
     assert set(potential.cannot_make(a_gang())) == {"small"}
+
+
+def test_who_waits_for_another_reason_hears_nothing_of_slices() -> None:
+    """The cluster is paused: that another slice is on its way would be no hope, and may be stale."""
+    outlook = Outlook(example=a_gang(), message="slice s is on its way")
+    paused = Refusal(code=RefusalCode.PAUSED, message="the cluster is paused")
+    told = Potential([a_group()], [outlook]).explain(paused, a_fleet(*a_slice("there")), a_gang())
+
+    assert (told.message, told.scaling) == ("the cluster is paused", "")

@@ -55,6 +55,8 @@ SERVER_SETTINGS = (
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
     "frontend.namespaceCount=5000",
+    # Else timers fire up to a second late, and the autoscaler's half seconds are whole ones.
+    'history.timerProcessorMaxTimeShift="20ms"',
 )
 SQLITE_SETTINGS = ("journal_mode=wal", "synchronous=1")
 

@@ -85,7 +85,8 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
         if record is not None and record.alive():
             with contextlib.suppress(IrisError):
                 client = client or await IrisClient.connect(options.name)
-                if len(await client.hosts()) >= options.hosts:
+                hosts = [view.host for view in await client.hosts()]
+                if len(hosts) >= options.hosts and all([await client.polls(host) for host in hosts]):
                     return record
         await asyncio.sleep(POLL)
     what = f"did not start within {patience.total_seconds():.0f} s" if running() else "ended while it was starting"

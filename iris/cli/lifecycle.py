@@ -169,7 +169,7 @@ def check_size(config: ClusterConfig) -> None:
 def _plan_text(plan: "StopPlan") -> str:
     """What a stop would do, for people."""
     if not plan.running:
-        return f"cluster {plan.name} does not run; {_left_text(plan, 'would be')}"
+        return f"cluster {plan.name} does not run; {_left_text(plan, 'would clear away')}"
     how = "by the autoscaler" if plan.answers else "directly: the control plane does not answer"
     lines = [f"would give back {len(plan.slices)} slice(s), {how}", *(f"  {slice_id}" for slice_id in plan.slices)]
     if plan.jobs:
@@ -180,11 +180,11 @@ def _plan_text(plan: "StopPlan") -> str:
     return "\n".join([*lines, "nothing was changed"])
 
 
-def _left_text(plan: "StopPlan", done: str = "was") -> str:
+def _left_text(plan: "StopPlan", done: str = "cleared away") -> str:
     left = [f"{len(plan.slices)} slice(s)"] if plan.slices else []
     left += [f"{len(plan.processes)} process(es)"] if plan.processes else []
     left += [f"its directory {cluster_dir(plan.name)}"] if plan.ephemeral else []
-    return f"{' and '.join(left)} {done} cleared away" if left else "nothing was left of it"
+    return f"{done}: {' and '.join(left)}" if left else "nothing was left of it"
 
 
 def _say(text: str) -> None:

@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Client,
     WorkflowHandle,
@@ -19,6 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris import names
 from iris.client.clusters import ClusterRecord
 from iris.errors import Rejected, Unreachable
+from iris.hosts import Host
 from iris.workflows.messages import Answers, Batch, Message
 
 #: How long a question to a workflow may take before the control plane counts as away.
@@ -64,6 +68,21 @@ class Asking:
         return await self._query(
             self._client.get_workflow_handle(names.scheduler_workflow(self.cluster.name)), query, argument, result
         )
+
+    async def polls(self, host: Host) -> bool:
+        """Whether this incarnation of the host asks for work: after a power cut the book may name those that were there before.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=names.host_queue(self.cluster.name, host.id)),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        )
+        async with reaching(self.cluster):
+            described = await self._client.workflow_service.describe_task_queue(request, timeout=ASK_TIMEOUT)
+        return any(poller.identity == names.worker_identity(host.id, host.incarnation) for poller in described.pollers)
 
     async def _query(self, handle: WorkflowHandle[Any, Any], query: str, argument: Any, result: type[T]) -> T:
         arguments = [] if argument is None else [argument]

@@ -1,6 +1,7 @@
 """A control plane that dies whenever it hurts most: what it was at goes on with the next one, and ends the same."""
 
-from collections.abc import Callable, Iterator, Mapping
+import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -38,21 +39,24 @@ class Chaos:
         ids = [entry["execution"]["workflowId"].rpartition("/")[2] for entry in found]
         return {slice_id: self.cluster.query(f"slice/{slice_id}", "status") for slice_id in ids}
 
-    def kill_in(self, state: str) -> Mapping[str, dict[str, Any]]:
-        """`kill -9` every control plane once both slices are in this state; another one is started at once."""
+    def all_are(self, state: str) -> dict[str, dict[str, Any]]:
+        """What the slices say, one of each group, once all of them are in this state."""
 
-        def both() -> dict[str, dict[str, Any]]:
-            with suppress(Exception):  # it may be on its way still
+        def look() -> dict[str, dict[str, Any]]:
+            with suppress(subprocess.CalledProcessError):  # nobody answers while the control plane is on its way
                 slices = self.slices()
                 return slices if [each["state"] for each in slices.values()] == [state] * len(WANTS) else {}
             return {}
 
-        seen = eventually(both, within=30)
+        return eventually(look, within=30)
+
+    def kill_in(self, state: str) -> dict[str, dict[str, Any]]:
+        """`kill -9` every control plane once all slices are in this state; another one is started at once."""
+        seen = self.all_are(state)
         self.kill()
         # Not the supervisor's: it waits longer each time for one that dies again and again.
         self._started.append(self.cluster.begin(*self._command))
         self.killed_in.append(state)
-        import time; print(time.strftime('%X'), state, flush=True)
         return seen
 
     def kill(self) -> None:
@@ -66,7 +70,7 @@ class Chaos:
     @contextmanager
     def agents_sleep(self) -> Iterator[None]:
         """Agents exist by now, and say nothing meanwhile."""
-        agents = eventually(lambda: len(found := self._agents()) == len(WANTS) and found, every=0.02)
+        agents = eventually(lambda: len(found := self.agents()) == len(WANTS) and found, every=0.02)
         for agent in agents:
             agent.suspend()
         try:
@@ -75,7 +79,7 @@ class Chaos:
             for agent in agents:
                 agent.resume()
 
-    def _agents(self) -> list[psutil.Process]:
+    def agents(self) -> list[psutil.Process]:
         return [each for slice_id in self.cluster.machines() for each in self.cluster.agents(slice_id)]
 
     @contextmanager
@@ -94,9 +98,7 @@ def chaos(tmp_path: Path) -> Iterator[Chaos]:
     file = tmp_path / "chaos.yaml"
     file.write_text(CONFIG)
     with a_cluster("--config", str(file), name="chaos") as cluster:
-        chaos = Chaos(cluster)
-        yield chaos
-        chaos.kill()
+        yield Chaos(cluster)
 
 
 def test_a_control_plane_killed_at_each_step_of_a_slices_life_and_restarted_gives_the_same_end(chaos: Chaos) -> None:
@@ -108,8 +110,7 @@ def test_a_control_plane_killed_at_each_step_of_a_slices_life_and_restarted_give
             cluster.submit(group, *wants, "--", "sh", "-c", runs_until_told)
         slices = chaos.kill_in("REQUESTED")
     assert sorted(each["facts"]["group"] for each in slices.values()) == sorted(WANTS)
-    supervisor = cluster.no_machine_starts()
-    with supervisor:
+    with cluster.no_machine_starts():
         eventually(lambda: len(cluster.machines()) == len(WANTS))
         chaos.kill_in("PROVISIONING")
     with chaos.agents_sleep():
@@ -122,19 +123,16 @@ def test_a_control_plane_killed_at_each_step_of_a_slices_life_and_restarted_give
     with cluster.no_machine_starts():
         cluster.file("go").touch()
         chaos.kill_in("DELETING")
-    ended = eventually(lambda: (found := chaos.slices()) and _all(found, lambda each: each["state"] == "DELETED") and found)
+    ended = chaos.all_are("DELETED")
 
     assert chaos.killed_in == LIFE[:-1]
     assert sorted(ended) == sorted(slices), "created = deleted, and nothing else was"
     assert [[step["state"] for step in each["steps"]] for each in ended.values()] == [LIFE] * len(WANTS)
     assert [each["facts"]["fault"] for each in ended.values()] == [None] * len(WANTS)
-    assert (cluster.machines(), chaos._agents(), cluster.hosts()) == ([], [], {})
+    assert (cluster.machines(), chaos.agents(), cluster.hosts()) == ([], [], {})
     for job in WANTS:
         told = eventually(lambda: (found := cluster.status(job))["state"] == "SUCCEEDED" and found)
         assert [task["attempt"] for task in told["tasks"]] == [1]
     status = eventually(lambda: not (found := cluster.query("autoscaler", "status"))["slices"] and found)
     assert sorted((act["what"], act["slice_id"]) for act in status["actions"]) == sorted(("scale_up", each) for each in slices)
 
-
-def _all(slices: Mapping[str, dict[str, Any]], holds: Callable[[dict[str, Any]], bool]) -> bool:
-    return all(holds(each) for each in slices.values())

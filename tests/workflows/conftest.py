@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.fleet_harness import FleetCluster, TenantCouriers
+from tests.fleet_harness import FleetCluster
+from tests.fleet_played import TenantCouriers
 from tests.harness import Cluster, time_skipping_cluster
 
 

@@ -8,10 +8,12 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 
 from iris.slices import SliceState
 from iris.workflows import policies
+from iris.workflows.fleet_messages import CloseDown
 from tests.builders import some
-from tests.fleet_harness import EAGER, SECOND, FleetCluster, TenantCouriers
+from tests.fleet_harness import EAGER, HOUR, SECOND, FleetCluster
+from tests.fleet_played import TenantCouriers
 from tests.harness import dev_server_cluster
-from tests.scaling_world import a_cpu_group
+from tests.scaling_world import A, a_cpu_group
 
 S = SliceState
 #: Long for a history here; 4,096 events by default.
@@ -138,6 +140,46 @@ async def test_an_autoscaler_that_continues_as_new_all_the_time_loses_no_slice_a
     assert (await fleet.autoscaler.describe()).run_id != first, "it did not continue as new: nothing was tested"
     assert len(fleet.platform.created) == 18
     assert fleet.platform.most_alive["cpu"] == 6
+
+
+async def test_an_autoscaler_that_continues_as_new_while_it_closes_down_keeps_the_deadline(fleet: FleetCluster) -> None:
+    """Whoever was given an hour to write a checkpoint has an hour."""
+    await fleet.scale(a_cpu_group(pace=QUICK), observe_interval=SECOND / 5)
+    tenant = await fleet.tenant(wants=WHOLE)
+    await fleet.until(lambda: tenant.placement)
+    deadline = await fleet.now() + HOUR
+    await fleet.autoscaler.signal("close_down", CloseDown(reason="the cluster is stopped", deadline=deadline))
+    await fleet.until(lambda: fleet.has(1, S.DRAINING))
+    for _ in range(2):
+        before = (await fleet.autoscaler.describe()).run_id
+        await fleet.until(lambda before=before: _is_another(fleet, before))
+    await asyncio.sleep(1)
+
+    assert tenant.evicted is None
+    await fleet.leaves(tenant)
+    await fleet.until(lambda: not fleet.platform.alive)
+
+
+async def _is_another(fleet: FleetCluster, run: str | None) -> bool:
+    return (await fleet.autoscaler.describe()).run_id != run
+
+
+async def test_a_slice_whose_workflow_was_terminated_before_it_had_machines_is_forgotten(
+    fleet: FleetCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to adopt and nobody to report; but somebody waits for it, and the group has room for one."""
+    monkeypatch.setattr(policies, "CENSUS_EVERY", 3)
+    monkeypatch.setattr(policies, "LIST_LAG", SECOND)
+    fleet.platform.unreachable[A] = "backend error"
+    await fleet.scale(a_cpu_group(max_slices=1, pace=QUICK), observe_interval=SECOND / 2)
+    tenant = await fleet.tenant(wants=WHOLE)
+    await fleet.until(lambda: fleet.has(1, S.REQUESTED))
+    (slice_id,) = await fleet.in_state(S.REQUESTED)
+    await fleet.slice_of(slice_id).terminate("by mistake")
+    fleet.platform.unreachable.clear()
+    await fleet.until(lambda: tenant.placement)
+
+    assert slice_id not in tenant.slices
 
 
 async def test_a_terminated_autoscaler_s_successor_finds_all_slices_in_temporal_s_own_list(

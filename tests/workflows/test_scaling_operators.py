@@ -4,7 +4,8 @@ from iris.slices import SliceState
 from iris.workflows.fleet_messages import CloseDown, PauseScaling
 from iris.workflows.messages import Pause, Resume
 from tests.builders import some
-from tests.fleet_harness import EAGER, HOUR, MINUTE, SECOND, FleetCluster, Tenant
+from tests.fleet_harness import EAGER, HOUR, MINUTE, SECOND, FleetCluster
+from tests.fleet_played import Tenant
 from tests.scaling_world import a_cpu_group, a_group
 
 S = SliceState

@@ -5,6 +5,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 from iris.hosts import ClosedBy, Closure
+from iris.liveness import Silent
 from iris.platforms.fake_machines import Shortage
 from iris.scale_groups import Pace
 from iris.slices import SliceState
@@ -170,6 +171,20 @@ async def test_what_runs_on_the_slice_of_a_quarantined_host_may_end(fleet: Fleet
     await fleet.comes_true(lambda: not fleet.platform.alive)
 
     assert tenant.evicted is None
+
+
+async def test_a_slice_with_a_silent_host_is_replaced(fleet: FleetCluster) -> None:
+    """The machine runs, says the platform; but its agent has not been heard of in two looks."""
+    await fleet.scale(a_group(min_slices=1, pace=EAGER))
+    await fleet.comes_true(lambda: fleet.has(1))
+    await fleet.later(15 * MINUTE)
+    (lost,) = fleet.platform.alive
+    silent = Silent(host_id=f"{lost}-w-2", slice_id=lost, incarnation="first", age=31)
+    fleet.fleet.silent = [(silent,), (silent,)]
+    await fleet.comes_true(lambda: lost not in fleet.platform.alive, within=MINUTE)
+    await fleet.comes_true(lambda: fleet.has(1))
+
+    assert (await fleet.shown(lost)).reason == f"host {lost}-w-2 has not reported for 31 s"
 
 
 async def test_a_rate_limited_platform_gets_everything_done_in_the_end(fleet: FleetCluster) -> None:

@@ -1,0 +1,124 @@
+"""What a cluster of `tests.fleet_harness` plays itself: gangs without jobs, and lists of workflows."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, NamedTuple
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris import names
+from iris.gangs import Placement, Request
+from iris.refusals import Refusal
+from iris.workflows.messages import EvictionNotices, Keys, Notices
+from tests.harness import BlindCouriers
+
+
+class Tenant:
+    """A gang that wants hosts and has no job."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.placement: Placement | None = None
+        #: Why it waits, as it was told when it asked.
+        self.refusal: Refusal | None = None
+        #: Why it had to go; None: it has not.
+        self.evicted: str | None = None
+
+    @property
+    def slices(self) -> set[str]:
+        """Those that it was given."""
+        return {seat.slice_id for seat in self.placement.seats} if self.placement else set()
+
+
+class TenantCouriers(BlindCouriers):
+    """Those who tell jobs, and tenants too."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        #: By key.
+        self.tenants: dict[str, Tenant] = {}
+
+    @activity.defn
+    async def tell_placed(self, notices: Notices) -> Keys:
+        for each in notices.placements:
+            if each.key in self.tenants:
+                self.tenants[each.key].placement = each
+        jobs = tuple(each for each in notices.placements if each.key not in self.tenants)
+        return await super().tell_placed(Notices(placements=jobs))
+
+    @activity.defn
+    async def tell_evicted(self, notices: EvictionNotices) -> Keys:
+        """A tenant that is told to go is gone: its key comes back, as that of an owner who is not there any more."""
+        gone = tuple(each for each in notices.evictions if each.key in self.tenants)
+        for each in gone:
+            self.tenants[each.key].evicted = each.reason
+        jobs = tuple(each for each in notices.evictions if each.key not in self.tenants)
+        told = await super().tell_evicted(EvictionNotices(evictions=jobs))
+        return Keys(keys=(*told.keys, *(each.key for each in gone)))
+
+
+class Execution(NamedTuple):
+    """A workflow that runs, as lists have it."""
+
+    id: str
+    run_id: str
+    first_run: str
+
+
+class Listed:
+    """What a list of workflows comes to, on one page."""
+
+    def __init__(self, found: Callable[[], Any]) -> None:
+        self._found = found
+        self.current_page: list[Execution] | None = None
+        self.next_page_token = b""
+
+    async def fetch_next_page(self, **_: object) -> None:
+        self.current_page = await self._found()
+
+    async def __aiter__(self) -> AsyncIterator[Execution]:
+        for execution in await self._found():
+            yield execution
+
+
+class Lister:
+    """A client to whom the workflows that somebody has heard of are listed by looking at each."""
+
+    def __init__(self, client: Client, cluster: str) -> None:
+        self._client = client
+        self._cluster = cluster
+        #: Ids of workflows that may run, and of those that did.
+        self.heard_of: set[str] = set()
+        self.ever: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def heard_of_slices(self, slice_ids: Iterable[str]) -> None:
+        self.heard_of.update(names.slice_workflow(self._cluster, slice_id) for slice_id in slice_ids)
+        self.ever |= self.heard_of
+
+    def list_workflows(self, query: str, **_: object) -> Listed:
+        """The slices, or the jobs and tasks too if the query is about them."""
+        slices_only = f"{names.SA_KIND} = '{names.KIND_SLICE}'" in query
+        return Listed(lambda: self.running(slices_only))
+
+    async def running(self, slices_only: bool = True) -> list[Execution]:
+        prefix = names.slice_workflow(self._cluster, "")
+        wanted = sorted(each for each in self.heard_of if each.startswith(prefix) or not slices_only)
+        return [each for each in await asyncio.gather(*map(self._look, wanted)) if each is not None]
+
+    async def _look(self, workflow_id: str) -> Execution | None:
+        try:
+            described = await self._client.get_workflow_handle(workflow_id).describe()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            described = None
+        if described is None or described.status is not WorkflowExecutionStatus.RUNNING:
+            self.heard_of.discard(workflow_id)
+            return None
+        first = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+        return Execution(workflow_id, described.run_id or "", first)
