@@ -11,7 +11,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "machines.md"
 
 def files(document: str) -> dict[str, str]:
     """The text of every block that is a file, by its name."""
-    return {name: text for name, text in re.findall(r"```yaml\n# (\S+)\n(.*?)```", document, re.DOTALL)}
+    return dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", document, re.DOTALL))
 
 
 def test_the_guide_to_machines_does_what_it_says() -> None:
