@@ -65,12 +65,13 @@ class Chaos:
                 if {"controller", "serve"} <= set(process.cmdline()):
                     process.kill()
         for each in self._started:
-            each.process.poll()
+            each.process.poll()  # no zombie stays
 
     @contextmanager
     def agents_sleep(self) -> Iterator[None]:
         """Agents exist by now, and say nothing meanwhile."""
-        agents = eventually(lambda: len(found := self.agents()) == len(WANTS) and found, every=0.02)
+        eventually(lambda: len(self.agents()) == len(WANTS), every=0.02)
+        agents = self.agents()
         for agent in agents:
             agent.suspend()
         try:
@@ -80,6 +81,7 @@ class Chaos:
                 agent.resume()
 
     def agents(self) -> list[psutil.Process]:
+        """Those of all slices of which there is anything on this machine."""
         return [each for slice_id in self.cluster.machines() for each in self.cluster.agents(slice_id)]
 
     @contextmanager
@@ -88,13 +90,16 @@ class Chaos:
         machines = self.cluster.home / "clusters" / self.cluster.name / "machines"
         machines.rmdir()
         machines.touch()
-        yield
-        machines.unlink()
-        machines.mkdir()
+        try:
+            yield
+        finally:
+            machines.unlink()
+            machines.mkdir()
 
 
 @pytest.fixture
 def chaos(tmp_path: Path) -> Iterator[Chaos]:
+    """Nothing runs yet, so that nothing is in the way of making the machines' directory fail."""
     file = tmp_path / "chaos.yaml"
     file.write_text(CONFIG)
     with a_cluster("--config", str(file), name="chaos") as cluster:
@@ -131,8 +136,8 @@ def test_a_control_plane_killed_at_each_step_of_a_slices_life_and_restarted_give
     assert [each["facts"]["fault"] for each in ended.values()] == [None] * len(WANTS)
     assert (cluster.machines(), chaos.agents(), cluster.hosts()) == ([], [], {})
     for job in WANTS:
-        told = eventually(lambda: (found := cluster.status(job))["state"] == "SUCCEEDED" and found)
-        assert [task["attempt"] for task in told["tasks"]] == [1]
-    status = eventually(lambda: not (found := cluster.query("autoscaler", "status"))["slices"] and found)
-    assert sorted((act["what"], act["slice_id"]) for act in status["actions"]) == sorted(("scale_up", each) for each in slices)
-
+        cluster.iris("wait", job)
+        assert [task["attempt"] for task in cluster.status(job)["tasks"]] == [1]
+    eventually(lambda: not cluster.query("autoscaler", "status")["slices"])
+    acts = cluster.query("autoscaler", "status")["actions"]
+    assert sorted((act["what"], act["slice_id"]) for act in acts) == sorted(("scale_up", each) for each in slices)

@@ -123,7 +123,7 @@ async def test_the_earliest_deadline_of_several_drains_counts(fleet: FleetCluste
 
 
 async def test_a_job_that_is_evicted_by_a_drain_starts_again_elsewhere(
-    fleet: FleetCluster, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, fleet: FleetCluster
 ) -> None:
     """It pays a preemption, not a failure, and its first program is dead before the second begins."""
     monkeypatch.setattr(policies, "DRAIN_LOOK", SECOND / 5)  # the clock stands still while a program runs

@@ -1,6 +1,9 @@
 """The autoscaler and the people who run the cluster: pause, resume, another configuration, the end of it all."""
 
+import pytest
+
 from iris.slices import SliceState
+from iris.workflows import policies
 from iris.workflows.fleet_messages import CloseDown, PauseScaling
 from iris.workflows.messages import Pause, Resume
 from tests.builders import some
@@ -10,6 +13,12 @@ from tests.scaling_world import a_cpu_group, a_group
 
 S = SliceState
 WHOLE = some(cpu=8)
+
+
+@pytest.fixture(autouse=True)
+def _looks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An autoscaler that closes down says so twice, a second apart; a look that is due just then wedges the server."""
+    monkeypatch.setattr(policies, "DRAIN_LOOK", 3 * SECOND)
 
 
 async def tenants_on(fleet: FleetCluster, count: int) -> list[Tenant]:
