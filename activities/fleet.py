@@ -6,7 +6,8 @@ import time
 
 from temporalio import activity
 from temporalio.api.workflowservice.v1 import ListWorkersRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.service import RPCError
 
 from iris import names
 from iris.liveness import Silent, silent_hosts
@@ -47,14 +48,24 @@ class Fleet:
         """What the scheduler could not place, and which slices have nothing to do."""
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(ref.cluster))
         wanted: Wanted = await scheduler.query("wanted", result_type=Wanted)
-        return wanted
+        # By the server's clock, as slices have it; and from a history, what is decided by it is decided again in a replay.
+        return wanted.model_copy(update={"as_of": activity.info().scheduled_time})
 
     @activity.defn
     async def observe_fleet(self, look: Look) -> FleetReport:
         """The hosts that ought to report and do not, and what is new of the machines."""
         if not look.machines or self._platform is None:
             return FleetReport(silent=await self._silent(look.cluster))
-        silent, report = await asyncio.gather(self._silent(look.cluster), self._machines(look, self._platform))
+        silent, report = await asyncio.gather(
+            self._silent(look.cluster), self._machines(look, self._platform), return_exceptions=True
+        )
+        if isinstance(report, BaseException):
+            raise report
+        if isinstance(silent, BaseException):
+            if not isinstance(silent, RPCError | WorkflowQueryFailedError):
+                raise silent
+            logger.warning("the scheduler does not say which hosts there are: %s", silent)
+            silent = ()
         return report.model_copy(update={"silent": silent})
 
     async def _machines(self, look: Look, platform: SliceOps) -> FleetReport:
@@ -68,6 +79,7 @@ class Fleet:
         self._reported = {**(self._reported if listing.unreachable else {}), **seen}
         self._number += bool(changed) or look.heard != self._number
         return FleetReport(
+            at=activity.info().scheduled_time,
             number=self._number,
             changed=changed,
             absent=() if ANYWHERE in listing.unreachable else tuple(sorted(owned - seen.keys())),

@@ -34,6 +34,8 @@ CHURN_KEEPS = 0.5
 
 #: How slices are lost that were there.
 LOST = frozenset({SliceFault.PREEMPTED, SliceFault.HOST_LOST, SliceFault.VANISHED})
+#: Slices that die within so short a time of one another died of one thing: a storm of preemptions, a power cut.
+ONE_MOMENT = timedelta(minutes=1)
 _LEAVING = frozenset({SliceState.DRAINING, SliceState.DELETING})
 
 Stock = Mapping[tuple[str, str], StockedOut]
@@ -61,6 +63,8 @@ class Standing(NamedTuple):
     availability: Availability
     why: str = ""
     until: datetime | None = None
+    #: It is because slices have died young: `min_slices` is restored all the same, but slowly.
+    churned: bool = False
 
     @property
     def turns_away(self) -> bool:
@@ -143,7 +147,8 @@ def standing(
     if not lives.factor:
         until = churn_eases(remembered.lives, now)
         short = f"{lives.short} of {lives.of} slices died within {format_duration(SHORT_LIFE)} of being ready"
-        return Standing(Availability.BACKOFF, f"{short}, tried again {clock(until) if until else 'later'}", until)
+        told = f"{short}, tried again {clock(until) if until else 'later'}"
+        return Standing(Availability.BACKOFF, told, until, churned=True)
     kind = kind_of(group)
     empty = [out for zone in group.zones if (out := stock.get((zone, kind))) is not None]
     if len(empty) == len(group.zones):
@@ -221,7 +226,8 @@ def _failed(memory: Memory, group: ScaleGroup | None, facts: SliceFacts, before:
         return memory
     remembered = memory.groups.get(group.name, GroupMemory())
     if facts.ready_at is not None:
-        remembered = _lived(remembered, now - facts.ready_at, now)
+        # Whoever stops an agent has not found the machines bad.
+        remembered = remembered if fault is SliceFault.HOST_LEFT else _lived(remembered, now - facts.ready_at, now)
     elif fault is SliceFault.QUOTA:
         until = now + group.pace.quota_timeout
         remembered = remembered.model_copy(update={"quota_until": until, "quota_reason": facts.reason})
@@ -235,8 +241,11 @@ def _failed(memory: Memory, group: ScaleGroup | None, facts: SliceFacts, before:
 
 
 def _lived(remembered: GroupMemory, life: timedelta, now: datetime) -> GroupMemory:
-    if SHORT_LIFE <= life < LONG_LIFE:
+    short = life < SHORT_LIFE
+    if not short and life < LONG_LIFE:
         return remembered
+    if short and any(not long and now - when < ONE_MOMENT for when, long in remembered.lives):
+        return remembered  # they died of the same thing
     lives = tuple(each for each in remembered.lives if now - each[0] < CHURN_WINDOW)
     return remembered.model_copy(update={"lives": (*lives, (now, life >= LONG_LIFE))[-MOST_LIVES:]})
 

@@ -12,6 +12,9 @@ from iris.packing import Berth, Pool, Supply
 from iris.scale_groups import ScaleGroup
 from iris.scale_plan import Create, Drain, GroupMemory, Memory
 
+#: How many slices of a group whose slices die young are asked for in a minute, to restore its `min_slices`.
+CHURNED_PER_MINUTE = 1
+
 
 class Scale:
     """One group during the decision: what it offers to those that wait, and then what is done about it."""
@@ -61,11 +64,16 @@ class Scale:
         reserve = 0 if waiting else max(0, group.buffer_slices - self.spare - least)
         zone = next((zone for zone in group.zones if zone in self.supply.zones), group.zones[0])
         more = min(least + reserve, allowed - len(self.creates))
+        if self.standing.churned:
+            more = min(least, free, max(0, CHURNED_PER_MINUTE - len(within_minute(self.remembered.scale_ups, self.now))))
         for number in range(more):
             why = f"min_slices {group.min_slices}" if number < least else f"buffer_slices {group.buffer_slices}"
             self._ask(zone, why, why)
         self.lacking = waiting + least + reserve - more
         held_up = self.standing.turns_away or (self.standing.holds_up and least + reserve == more)
+        if self.standing.churned and least > more:
+            ups = (*self.remembered.scale_ups, *(self.now for _ in self.creates))
+            self.token_at = next_token(ups, CHURNED_PER_MINUTE, self.now)
         if self.lacking and tokens < free and not held_up:
             ups = (*self.remembered.scale_ups, *(self.now for _ in self.creates))
             self.token_at = next_token(ups, self.most_per_minute, self.now)

@@ -134,7 +134,7 @@ class Holding:
         young = sorted(self.coming, key=lambda each: (each.requested_at, each.id), reverse=True)[:excess]
         for each in young:
             # One that is ready may have been given something to do by now.
-            ready = {"idle_since": now} if each.state is _S.READY else {"deadline": now}
+            ready = {"idle_since": now} if each.state is _S.READY else {}
             self.drains.append(Drain(slice_id=each.id, reason=why, **ready))
             self.coming.remove(each)
         excess -= len(young)

@@ -31,6 +31,7 @@ from iris.placement import place
 from iris.potential import Potential
 from iris.preemption import Eviction, evictions
 from iris.refusals import Refusal, Situation
+from iris.uses import Uses
 from iris.waiting import Waiting, owed_a_turn
 
 #: How many forgotten keys, changed requests, ended incarnations, and closed hosts that are gone, are remembered. A message is
@@ -94,9 +95,7 @@ class Ledger:
         self._fruitless: set[Shape] = set()
         #: When the last pass was: who is owed a turn is asked as of then.
         self._passed_at: datetime | None = None
-        #: When something last ran on each slice, and the slices that something has left since the last pass.
-        self._used_at = dict(state.used_at)
-        self._left: set[str] = set()
+        self._uses = Uses(state.used_at)
         #: What the autoscaler can make, and means to.
         self.potential = Potential(state.groups, state.outlooks)
 
@@ -117,7 +116,7 @@ class Ledger:
             paused_groups=self.paused_groups,
             evicting=list(self.evicting),
             rules=self.rules,
-            used_at=self._used_at,
+            used_at=self._uses.at,
             groups=list(self.potential.groups),
             outlooks=list(self.potential.outlooks),
         )
@@ -212,6 +211,8 @@ class Ledger:
             if (host.id, host.incarnation) in self._ended:
                 continue
             before = self.hosts.get(host.id)
+            if before is None:
+                self._uses.left(host.slice_id)
             if before is not None and before.incarnation != host.incarnation:
                 _remember(self._ended, (before.id, before.incarnation), None)
             self.hosts[host.id] = host
@@ -224,15 +225,16 @@ class Ledger:
 
     def slice_down(self, lives: Iterable[tuple[str, str]]) -> None:
         """A slice is gone with these (host, incarnation)s; a later life of the same machines is another slice's business."""
-        lives = list(lives)
+        lives, gone = list(lives), set()
         for host_id, incarnation in lives:
             _remember(self._ended, (host_id, incarnation), None)
             host = self.hosts.get(host_id)
             if host is not None and host.incarnation == incarnation:
                 del self.hosts[host_id]
-                self._used_at.pop(host.slice_id, None)
+                gone.add(host.slice_id)
                 self._fleet = None
         self._drop_orphans(host_id for host_id, _ in lives)
+        self._uses.gone(gone)
 
     def retire(self, lives: Iterable[tuple[str, str]], idle_since: datetime | None = None) -> str:
         """A slice wants to go: its hosts are taken out if nothing runs there; else what does.
@@ -245,11 +247,7 @@ class Ledger:
             if running := sorted(self.live[key].task for key in self._seated.get(host_id, ())):
                 return f"host {host_id} runs {', '.join(running[:3])}{' …' if len(running) > 3 else ''}"
             host = self.hosts.get(host_id)
-            if (
-                host is not None
-                and idle_since is not None
-                and (used := self._used_at.get(host.slice_id, idle_since)) > idle_since
-            ):
+            if host is not None and (used := self._uses.after(host.slice_id, idle_since)) is not None:
                 return f"something ran on it until {used:%H:%M:%S} UTC"
         self.slice_down(lives)
         for host_id, _ in lives:
@@ -257,10 +255,10 @@ class Ledger:
         return ""
 
     def idle(self) -> dict[str, datetime | None]:
-        """The slices of scale groups on which nothing runs, and since when; None: nothing ever has."""
+        """The slices of scale groups on which nothing runs, and since when; None: since a moment that is not known yet."""
         busy = {seat.slice_id for placement in self.live.values() for seat in placement.seats}
         made = {host.slice_id for host in self.hosts.values() if SCALE_GROUP in host.attributes}
-        return {slice_id: self._used_at.get(slice_id) for slice_id in sorted(made - busy)}
+        return {slice_id: self._uses.at.get(slice_id) for slice_id in sorted(made - busy)}
 
     # What operators say.
 
@@ -304,8 +302,7 @@ class Ledger:
 
     def settle(self, now: datetime, most: int | None = None) -> Settled:
         """One pass: whoever fits, but at most so many, is moved from the queue to their hosts; then who has to make room."""
-        self._used_at.update(dict.fromkeys(self._left, now))
-        self._left.clear()
+        self._uses.now_is(now)
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._kept = {}
             return Settled([], [], stopped=False, again_at=None)
@@ -336,7 +333,7 @@ class Ledger:
         """What would become of the request if it were asked now. Nothing is changed."""
         trial = copy.copy(self)  # which shares what asking and a pass do not change
         trial.live, trial.waiting, trial.evicting = dict(self.live), self.waiting.copy(), dict(self.evicting)
-        trial._seated, trial._used_at, trial._left = {}, {}, set()
+        trial._seated, trial._uses = {}, Uses()
         trial.ask(request)
         trial.settle(now)
         placement = trial.live.get(request.key)
@@ -372,7 +369,7 @@ class Ledger:
         self._freed = True
         for seat in placement.seats if placement is not None else ():
             self._seated.get(seat.host_id, set()).discard(key)
-            self._left.add(seat.slice_id)
+            self._uses.left(seat.slice_id)
         return placement
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:

@@ -45,6 +45,8 @@ class SliceObservation(BaseModel):
     #: In the platform's words.
     reason: str = ""
     created_at: datetime | None = None
+    #: How many machines it has when it is whole, if the platform knows.
+    hosts: int = 1
     #: Of the request that made it, as far as the platform kept it; empty: it did not.
     token: str = ""
 
@@ -78,7 +80,8 @@ class SliceFault(StrEnum):
     BOOT_TIMEOUT = "BOOT_TIMEOUT"  # the machines did not come in time
     INIT_TIMEOUT = "INIT_TIMEOUT"  # the agents did not report in time
     PREEMPTED = "PREEMPTED"  # the platform has taken it back
-    HOST_LOST = "HOST_LOST"  # one of its hosts is silent or has left
+    HOST_LOST = "HOST_LOST"  # one of its hosts is silent
+    HOST_LEFT = "HOST_LEFT"  # one of its agents was stopped, and said so
     VANISHED = "VANISHED"  # the platform no longer knows it
 
 

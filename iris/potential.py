@@ -2,9 +2,10 @@
 
 import copy
 from collections.abc import Iterable
+from functools import cached_property
 
-from iris.fleet import Fleet
-from iris.gangs import Request
+from iris.fleet import REMEMBERED_SHAPES, Fleet
+from iris.gangs import Request, Shape
 from iris.refusals import INFEASIBLE, Refusal, RefusalCode, infeasible
 from iris.scale_groups import ScaleGroup
 from iris.scale_plan import Outlook
@@ -21,13 +22,11 @@ class Potential:
         self.groups = tuple(groups)
         self.outlooks = tuple(outlooks)
         self._by_shape = {outlook.example.shape: outlook for outlook in self.outlooks}
-        #: A slice of each kind in each of its zones, as if it were there.
-        self._slices = [
-            (group, Fleet(group.slice_hosts(f"a-slice-of-{group.name}-in-{zone}", zone)))
-            for group in self.groups
-            if group.max_slices
-            for zone in group.zones
-        ]
+        self._makeable = [group for group in self.groups if group.max_slices]
+        #: A slice of each kind in each of its zones, as if it were there; put together when somebody asks for it.
+        self._slices: dict[tuple[str, str], Fleet] = {}
+        #: The groups that could serve a shape: the same until the configuration changes, and asked for every batch of asks.
+        self._could: dict[Shape, list[str]] = {}
 
     def told(self, outlooks: Iterable[Outlook]) -> "Potential":
         """The same, with other news for those who wait."""
@@ -41,28 +40,59 @@ class Potential:
         refusal = infeasible(fleet, request)
         if refusal is None or self.could_make(request):
             return None
-        if not self._slices:
+        if not self._makeable:
             return refusal
-        could_be = (host for _, made in self._slices for host in made.hosts)
-        nearest = infeasible(Fleet((*fleet.hosts, *could_be)), request) or refusal
-        return nearest.model_copy(update={"message": f"{refusal.message}; {NO_GROUP}"})
+        nearest = infeasible(self._one_of_each, request) or refusal
+        return refusal.model_copy(
+            update={
+                "code": nearest.code if refusal.code is RefusalCode.NO_HOSTS else refusal.code,
+                "message": f"{refusal.message}; {NO_GROUP}",
+                "remedy": nearest.remedy,
+            }
+        )
 
     def could_make(self, request: Request) -> list[str]:
         """The scale groups whose slices could serve it."""
-        one = request if request.groups == 1 else request.model_copy(update={"groups": 1, "tasks": request.group_size})
-        could = [group for group, made in self._slices if group.max_slices >= request.groups and infeasible(made, one) is None]
-        return list(dict.fromkeys(group.name for group in could))
+        could = self._could.get(request.shape)
+        if could is None:
+            if len(self._could) >= REMEMBERED_SHAPES:
+                self._could.clear()
+            could = [group.name for group in self._makeable if self._why_not(group, request) == ""]
+            self._could[request.shape] = could
+        return could
 
     def cannot_make(self, request: Request) -> dict[str, str]:
         """Why the other scale groups could not, by their names."""
         could = self.could_make(request)
-        whys = ((group.name, infeasible(made, request)) for group, made in self._slices if group.name not in could)
-        return {name: why.message if why else "it may not have so many slices" for name, why in whys}
+        return {group.name: self._why_not(group, request) for group in self._makeable if group.name not in could}
+
+    def _why_not(self, group: ScaleGroup, request: Request) -> str:
+        """Why no slice of the group could serve it; empty: one could, or as many as it wants together."""
+        if group.max_slices < request.groups:
+            return f"it may not have more than {group.max_slices} slices"
+        one = request if request.groups == 1 else request.model_copy(update={"groups": 1, "tasks": request.group_size})
+        refusal = None
+        for zone in group.zones:
+            if (refusal := infeasible(self._slice(group, zone), one)) is None:
+                return ""
+            if refusal.code in (RefusalCode.NO_DEVICE, RefusalCode.TOO_BIG):
+                break  # it is the same in every zone
+        return refusal.message if refusal is not None else "it has no zone"
+
+    def _slice(self, group: ScaleGroup, zone: str) -> Fleet:
+        if (group.name, zone) not in self._slices:
+            self._slices[group.name, zone] = Fleet(group.slice_hosts(f"a-slice-of-{group.name}-in-{zone}", zone))
+        return self._slices[group.name, zone]
+
+    @cached_property
+    def _one_of_each(self) -> Fleet:
+        """A slice of each group: for saying what comes nearest."""
+        return Fleet(host for group in self._makeable for host in self._slice(group, group.zones[0]).hosts)
 
     def explain(self, refusal: Refusal, fleet: Fleet, request: Request) -> Refusal:
         """The refusal of the hosts there are, with what is done about it."""
         outlook = self._by_shape.get(request.shape) if refusal.code in UNTIL_THERE_ARE_HOSTS else None
-        if refusal.code in INFEASIBLE and self._slices:
+        if refusal.code in INFEASIBLE and self._makeable:
             never = self.infeasible(fleet, request)
             refusal = never if never is not None else self._to_be_made(refusal, request)
         if outlook is None:

@@ -113,9 +113,10 @@ class ScaleGroup(BaseModel):
         return {**follows, **self.attributes}
 
 
-def unknown_group(name: str, zone: str) -> ScaleGroup:
+def unknown_group(name: str, zone: str, hosts: int = 1) -> ScaleGroup:
     """In the place of a group that the configuration no longer has: enough to give its slices back."""
-    return ScaleGroup(name=name or "unknown", type=SliceType.LOCAL_VM, zones=(zone,), resources=Resources(), max_slices=0)
+    kind = SliceType.LOCAL_VM
+    return ScaleGroup(name=name or "unknown", type=kind, zones=(zone,), hosts=hosts, resources=Resources(), max_slices=0)
 
 
 def region_of(zone: str) -> str:

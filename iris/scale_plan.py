@@ -32,7 +32,9 @@ class Wanted(BaseModel):
     broken: dict[str, str] = Field(default_factory=dict)
     #: Scale groups whose hosts take nothing new now.
     paused: tuple[str, ...] = ()
-    #: When this was asked: a slice that became ready later may be what they wait for.
+    #: Whether the scheduler has been told what they may hope for.
+    informed: bool = True
+    #: When this was asked, by the server's clock: a slice that became ready later may be what they wait for.
     as_of: datetime
 
 

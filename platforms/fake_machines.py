@@ -80,6 +80,7 @@ class Machines:
             state=self.state(now),
             reason=self.reason,
             created_at=self.created_at,
+            hosts=self.request.group.hosts,
             token=self.request.token,
         )
 

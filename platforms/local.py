@@ -197,5 +197,6 @@ def _observe(home: Path) -> SliceObservation | None:
         zone=request.zone,
         state=MachineState.DELETING if going else state,
         created_at=created_at,
+        hosts=request.group.hosts,
         token=request.token,
     )

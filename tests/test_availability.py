@@ -39,8 +39,11 @@ def befalls(
 def lives(*minutes: float) -> Memory:
     """A group whose slices have just died, each after so many minutes of being ready."""
     memory = Memory()
-    for each in minutes:
-        memory = befalls(a_group(), F.PREEMPTED, memory, lived=60 * each)
+    for number, each in enumerate(minutes):
+        # One after the other: those that die in one moment die of one thing.
+        memory = befalls(
+            a_group(), F.PREEMPTED, memory, lived=60 * each, now=NOON + timedelta(seconds=61 * (number - len(minutes) + 1))
+        )
     return memory
 
 
@@ -259,8 +262,9 @@ def test_short_lives_are_forgotten_after_half_an_hour() -> None:
     made = decide(a_group(), (), a_gang(), memory=memory, now=at(60))
 
     assert standing(made) is Availability.BACKOFF
-    assert made.next_at == made.verdicts[0].until == churn_eases(memory.groups["tpu"].lives, at(60)) == at(1800)
-    assert asked_groups(decide(a_group(), (), a_gang(), memory=memory, now=at(1800))) == {"tpu": 1}
+    eases = at(1800 - 122)  # when the first of the three is forgotten
+    assert made.next_at == made.verdicts[0].until == churn_eases(memory.groups["tpu"].lives, at(60)) == eases
+    assert asked_groups(decide(a_group(), (), a_gang(), memory=memory, now=eases)) == {"tpu": 1}
 
 
 def test_a_slice_that_was_being_given_back_dies_of_nothing() -> None:
@@ -344,3 +348,36 @@ def test_a_group_that_was_configured_anew_is_tried_again_at_once() -> None:
 
     assert (after.groups["mended"].failures, after.groups["mended"].backoff_until) == (0, None)
     assert after.groups["other"] == failed
+
+
+def test_slices_that_die_in_one_moment_die_of_one_thing() -> None:
+    """Sixty preemptions at once, or a power cut, say nothing about the machines: the group must not stand still."""
+    memory = Memory()
+    for number in range(60):
+        memory = befalls(a_group(), F.PREEMPTED, memory, lived=60, now=at(number / 10))
+
+    assert len(memory.groups["tpu"].lives) == 1
+    assert asked_groups(decide(a_group(), (), a_gang(), memory=memory, now=at(10))) == {"tpu": 1}
+
+
+def test_an_agent_that_was_stopped_says_nothing_about_its_machine() -> None:
+    """Somebody restarts a laptop's cluster three times in ten minutes; the fourth start must not wait for half an hour."""
+    memory = Memory()
+    for minute in (0, 3, 6):
+        memory = befalls(a_group(), F.HOST_LEFT, memory, lived=60, now=at(60 * minute))
+
+    assert not memory.groups["tpu"].lives
+
+
+def test_the_least_is_restored_slowly_where_slices_die_young() -> None:
+    """One a minute: a group at rest is no use to anybody, and one that makes slices in vain costs money."""
+    group = a_group(min_slices=3)
+    memory = lives(1, 1, 1)
+
+    first = decide(group, (), memory=memory, now=at(60))
+
+    assert asked_groups(first) == {"tpu": 1}
+    assert first.next_at == at(120)
+    there = slices_of(group, S.PROVISIONING)
+    assert asked_groups(decide(group, there, memory=first.memory, now=at(90))) == {}
+    assert asked_groups(decide(group, there, memory=first.memory, now=at(121))) == {"tpu": 1}

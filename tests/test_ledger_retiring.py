@@ -84,7 +84,7 @@ def test_a_slice_that_has_gone_takes_its_closures_along() -> None:
 
 
 def test_idle_are_slices_of_scale_groups_on_which_nothing_runs() -> None:
-    """Machines that somebody brought are nobody's to give back; a slice that never ran anything has no time."""
+    """Machines that somebody brought are nobody's to give back; a slice that never ran anything is idle since it came."""
     busy, idle, used = (a_slice(name, attributes=GROUP) for name in ("busy", "idle", "used"))
     ledger = a_ledger(*used)
     ran_until(ledger, at(50))
@@ -93,7 +93,7 @@ def test_idle_are_slices_of_scale_groups_on_which_nothing_runs() -> None:
     (placed,) = ledger.settle(at(60)).placed
     runs_on = placed.seats[0].slice_id
 
-    expected = {"busy": None, "idle": None, "used": at(50)}
+    expected = {"busy": at(60), "idle": at(60), "used": at(50)}
     del expected[runs_on]
     assert ledger.idle() == expected
 

@@ -163,8 +163,8 @@ def test_after_the_idle_those_on_their_way_go_the_youngest_first_and_then_the_bu
 
     assert [(drain.slice_id, drain.idle_since, drain.deadline) for drain in made.drains] == [
         ("idle", NOON, None),
-        ("asked", None, NOON),
-        ("booting", None, NOON),
+        ("asked", None, None),
+        ("booting", None, None),
         ("young", None, None),
     ]
     assert made.creates == ()

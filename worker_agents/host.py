@@ -203,7 +203,7 @@ class _Incarnation:
 
     async def _sign_off(self, reason: str) -> None:
         """Be taken out at once, not when the silence is noticed."""
-        lost = HostLost(host_id=self._host.id, incarnation=self._host.incarnation, reason=reason)
+        lost = HostLost(host_id=self._host.id, incarnation=self._host.incarnation, reason=reason, left=True)
         with contextlib.suppress(RPCError):
             await self._slice().signal("host_lost", lost, rpc_timeout=RPC_TIMEOUT)
 

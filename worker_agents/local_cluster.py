@@ -143,16 +143,22 @@ class _LocalCluster:
             asyncio.create_task(self._keep_server()),
         ]
         logger.info("cluster %s: %s, Web UI %s", self._options.name, self._record.address, self._record.ui)
-        await self._stop.wait()
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({stopped, self._room_open}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._stop.is_set():
+            logger.error("the machine room has ended, and the cluster with it")
+            self._stop.set()
         await asyncio.gather(*keepers)
 
     async def stop(self) -> None:
         """Agents first, so that they can say how their programs ended; the server last."""
         self._room_closes.set()
-        if self._room_open is not None:
-            await self._room_open
-        await self._control.stop(STOP)
-        await self._server.stop(STOP)
+        try:
+            if self._room_open is not None:
+                await self._room_open
+        finally:
+            await self._control.stop(STOP)
+            await self._server.stop(STOP)
 
     async def _keep_server(self) -> None:
         """The one that runs, and then those that come after it."""

@@ -8,10 +8,10 @@ tells one to go (`_evaluate`). Both go on side by side: a cloud that is slow to 
 import asyncio
 import contextlib
 from collections import deque
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from iris import availability, details, names, scaling
 from iris.activities.fleet import Fleet
@@ -37,8 +37,6 @@ from iris.workflows.known_slices import KnownSlices
 from iris.workflows.messages import Batch, ClusterRef, HostLost, Message, Outlooks
 from iris.workflows.slice import LIVE
 
-_NOW = timedelta(0)
-
 
 @workflow.defn
 class AutoscalerWorkflow:
@@ -51,10 +49,7 @@ class AutoscalerWorkflow:
         self._memory = start.memory
         self._unowned: dict[str, Unowned] = {each.observation.slice_id: each for each in start.unowned}
         self._outlooks: tuple[Outlook, ...] = start.outlooks
-        #: The scheduler may be a new one, which was told nothing yet.
-        self._tell_again = True
         self._paused, self._closing = start.paused, start.closing
-        self._close_at: datetime | None = None
         #: What slices have said and has not been learned from.
         self._news: deque[SliceFacts] = deque()
         self._changed = True
@@ -101,23 +96,19 @@ class AutoscalerWorkflow:
         return self._watching.done() or (suggested and self._settings is not None)
 
     async def _wait(self) -> None:
-        """Until something has changed or is due, but not too soon after the last evaluation."""
+        """Until something has changed or is due."""
         due = self._next_at
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: (self._changed and self._settings is not None) or self._ends(),
-                timeout=max(_NOW, due - workflow.now()) if due else None,
+                timeout=max(policies.MOMENT, due - workflow.now()) if due else None,
             )
-        if self._evaluated_at is not None and self._settings is not None:
-            gap = min(policies.EVALUATE_EVERY, self._settings.evaluation_interval)
-            if (rest := self._evaluated_at + gap - workflow.now()) > _NOW:
-                await workflow.sleep(rest)
 
     # Signals and queries. Handlers only record and wake.
 
     @workflow.signal(description="Something else waits for hosts than before; what, is asked")
     def demand(self) -> None:
-        self._changed = self._tell_again = True
+        self._changed = True
 
     @workflow.signal(description="A slice came into another state, or was not given back")
     def slice_changed(self, facts: SliceFacts) -> None:
@@ -128,7 +119,7 @@ class AutoscalerWorkflow:
     def configure(self, settings: ScalingSettings) -> None:
         self._memory = availability.reconfigured(self._memory, self._settings.groups if self._settings else (), settings.groups)
         self._settings = settings
-        self._closing = self._close_at = None
+        self._closing = None
         self._changed = True
 
     @workflow.signal(description="Neither ask for slices nor give any back")
@@ -143,7 +134,7 @@ class AutoscalerWorkflow:
 
     @workflow.signal(description="Give all slices back: the cluster is being stopped")
     def close_down(self, close: CloseDown) -> None:
-        self._closing, self._close_at = close.reason, close.deadline
+        self._closing = close
         self._changed = True
 
     @workflow.query(description="Scale groups, slices, what was done last and why")
@@ -156,7 +147,7 @@ class AutoscalerWorkflow:
             evaluated_at=self._evaluated_at,
             next_at=self._next_at,
             paused=self._paused,
-            closing=self._closing,
+            closing=self._closing.reason if self._closing is not None else None,
             unreachable=self._unreachable,
             unowned=tuple(each.observation for each in self._unowned.values()),
             settings=self._settings,
@@ -166,57 +157,59 @@ class AutoscalerWorkflow:
 
     async def _evaluate(self, settings: ScalingSettings) -> None:
         self._changed = False
-        asked_at = workflow.now()
-        answer = await workflow.execute_activity_method(
-            Fleet.ask_wanted,
-            ClusterRef(cluster=self._cluster),
-            task_queue=names.control_queue(self._cluster),
-            start_to_close_timeout=policies.ASK,
-            retry_policy=policies.UNTIL_DONE,
-        )
+        wanted = await self._ask_wanted()
         self._learn()
-        # What became ready before the scheduler was asked, it has counted in.
-        plan = self._plan(settings, answer.model_copy(update={"as_of": asked_at}))
-        self._memory, self._verdicts, self._next_at = plan.memory, plan.verdicts, plan.next_at
-        self._evaluated_at = workflow.now()
-        made = await asyncio.gather(*(self._slices.create(settings, create) for create in plan.creates))
-        self._memory = availability.named(self._memory, made)
-        await asyncio.gather(*(self._slices.drain(drain) for drain in plan.drains))
-        await self._tell_outlooks(plan.outlooks)
-        self._describe()
-
-    def _plan(self, settings: ScalingSettings, wanted: Wanted) -> ScalePlan:
-        now = workflow.now()
-        plan = scaling.plan(settings.groups, self._slices.as_they_will_be, wanted, self._memory, now)
         if self._closing is not None:
-            going = (facts.id for facts in self._slices.facts if facts.state not in (SliceState.DELETING, SliceState.FAILED))
-            drains = tuple(Drain(slice_id=each, reason=self._closing, deadline=self._close_at or now) for each in going)
-        elif self._paused is not None:
-            drains = ()
+            await asyncio.gather(*(self._slices.drain(drain) for drain in self._slices.all_of_them(self._closing)))
+        if wanted is not None:
+            await self._carry_out(
+                settings, scaling.plan(settings.groups, self._slices.as_they_will_be, wanted, self._memory, wanted.as_of), wanted
+            )
         else:
-            return plan
-        drains = tuple(each for each in drains if each.slice_id not in self._slices.told_to_go)
-        return plan.model_copy(update={"creates": (), "drains": drains, "memory": self._memory, "next_at": None})
+            self._changed = True  # the scheduler does not answer: nothing can be decided, and it is asked again
+        self._describe()
+        # What happens meanwhile is evaluated together. Always, not only if it is too soon: no decision may hang on the clock.
+        await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
+
+    async def _ask_wanted(self) -> Wanted | None:
+        try:
+            return await workflow.execute_activity_method(
+                Fleet.ask_wanted,
+                ClusterRef(cluster=self._cluster),
+                task_queue=names.control_queue(self._cluster),
+                start_to_close_timeout=policies.ASK,
+                retry_policy=policies.A_FEW_TIMES,
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            return None
+
+    async def _carry_out(self, settings: ScalingSettings, plan: ScalePlan, wanted: Wanted) -> None:
+        """Do what the plan says; a cluster that is paused or closes down has only its reasons."""
+        self._verdicts, self._evaluated_at = plan.verdicts, wanted.as_of
+        if self._closing is not None or self._paused is not None:
+            self._next_at = None
+        else:
+            self._memory, self._next_at = plan.memory, plan.next_at
+            made = await asyncio.gather(*(self._slices.create(settings, create, wanted.as_of) for create in plan.creates))
+            self._memory = availability.named(self._memory, made)
+            await asyncio.gather(*(self._slices.drain(drain) for drain in plan.drains))
+        if plan.outlooks != self._outlooks or (plan.outlooks and not wanted.informed):
+            self._outlooks = plan.outlooks
+            await self._tell_scheduler(Outlooks(outlooks=plan.outlooks))
 
     def _learn(self) -> None:
         """What slices have said since the last evaluation."""
         while self._news:
             facts = self._news.popleft()
             before = self._slices.known.get(facts.id)
-            self._memory = availability.learn(self._memory, self._group(facts.group), facts, before, workflow.now())
+            self._memory = availability.learn(self._memory, self._group(facts.group), facts, before, facts.changed_at)
             self._slices.heard(facts)
 
     def _group(self, name: str) -> ScaleGroup | None:
         groups = self._settings.groups if self._settings is not None else ()
         return next((group for group in groups if group.name == name), None)
-
-    async def _tell_outlooks(self, outlooks: tuple[Outlook, ...]) -> None:
-        """Let those who wait know what they may hope for, when it has changed."""
-        if outlooks == self._outlooks and not self._tell_again:
-            return
-        self._outlooks, self._tell_again = outlooks, False
-        if not await self._tell_scheduler(Outlooks(outlooks=outlooks)):
-            self._outlooks = ()
 
     async def _tell_scheduler(self, message: Message) -> bool:
         """Whether there was one to be told."""
@@ -251,7 +244,7 @@ class AutoscalerWorkflow:
             await self._heed(report)
             self._describe()
             every = LOOK_EVERY if self._settings is None else self._settings.observe_interval
-            await workflow.sleep(min(every, LOOK_AGAIN) if self._suspects else every)
+            await workflow.sleep(LOOK_AGAIN if self._suspects else every)
 
     async def _tell_lost(self, host: Silent) -> None:
         news = HostLost(host_id=host.host_id, incarnation=host.incarnation, reason=host.reason)
@@ -261,21 +254,26 @@ class AutoscalerWorkflow:
     async def _heed(self, report: FleetReport) -> None:
         """What the platform's list says, for the slices that it is about."""
         self._heard, self._unreachable = report.number, report.unreachable
-        live = {facts.id: facts for facts in self._slices.facts if facts.state in LIVE}
+        self._learn()
+        coming = {facts.id: facts for facts in self._slices.facts if facts.state in (SliceState.REQUESTED, *LIVE)}
         news: dict[str, SliceObservation | None] = {
-            each.slice_id: each for each in report.changed if each.slice_id in live and _is_news(each, live[each.slice_id].state)
+            each.slice_id: each
+            for each in report.changed
+            if each.slice_id in coming and _is_news(each, coming[each.slice_id].state)
         }
+        live = {slice_id: facts for slice_id, facts in coming.items() if facts.state in LIVE}
         gone = (each for each in report.absent if each in live and live[each].zone not in report.unreachable)
         news.update(dict.fromkeys(gone))
         await asyncio.gather(
             *(self._slices.tell(slice_id, "cloud_state", CloudState(observation=each)) for slice_id, each in news.items())
         )
         await self._look_after(report)
-        if report.owned is not None:
-            settled = workflow.now() - policies.LIST_LAG
+        if report.owned is not None and report.at is not None:
+            settled = report.at - policies.LIST_LAG
             missing = set(self._slices.known) - set(report.owned) - self._slices.strays.keys()
             lost = sorted(each for each in missing if self._slices.known[each].changed_at < settled)
-            await asyncio.gather(*(self._slices.tell(slice_id, "report") for slice_id in lost))
+            unheard = sorted(set(report.owned) - self._slices.known.keys())
+            await asyncio.gather(*(self._slices.tell(slice_id, "report") for slice_id in (*lost, *unheard)))
 
     async def _look_after(self, report: FleetReport) -> None:
         """Machines that nobody looks after, look after look, get a workflow: it waits for their agents, or gives them back."""
@@ -292,20 +290,19 @@ class AutoscalerWorkflow:
                 del self._unowned[slice_id]
 
     async def _adopt(self, found: SliceObservation) -> None:
-        group = self._group(found.group)
-        known = group is not None and bool(found.token)
-        reason = "found without a workflow" + ("" if known else ", and of no use: it cannot be told from a stranger's")
+        reason = "found without a workflow" + ("" if found.token else ", and of no use: its agents cannot say whose they are")
         request = SliceRequest(
             slice_id=found.slice_id,
             cluster=self._cluster,
             zone=found.zone,
             token=found.token,
-            group=group or unknown_group(found.group, found.zone),
+            # One that the configuration no longer has is given back by the next plan, when what runs there has ended.
+            group=self._group(found.group) or unknown_group(found.group, found.zone, found.hosts),
         )
-        if await self._slices.start(request, reason, adopted=True):
+        if await self._slices.start(request, reason, workflow.now(), adopted=True):
             action = Action(at=workflow.now(), group=found.group, what="adopted", slice_id=found.slice_id, reason=reason)
             self._memory = availability.record(self._memory, action)
-            if not known:
+            if not found.token:
                 await self._slices.drain(Drain(slice_id=found.slice_id, reason=reason, deadline=workflow.now()))
             self._changed = True
 
@@ -326,7 +323,7 @@ class AutoscalerWorkflow:
     def _describe(self) -> None:
         notes = [f"{host.reason}; looked at again" for host in self._suspects]
         notes += [f"**Paused**: {self._paused}"] if self._paused is not None else []
-        notes += [f"**Closing down**: {self._closing}"] if self._closing is not None else []
+        notes += [f"**Closing down**: {self._closing.reason}"] if self._closing is not None else []
         notes += [f"Zone {zone} could not be listed: {reason}" for zone, reason in self._unreachable.items()]
         workflow.set_current_details(details.autoscaler_details(self._verdicts, self._memory.actions, notes))
 
@@ -334,5 +331,5 @@ class AutoscalerWorkflow:
 def _is_news(seen: SliceObservation, state: SliceState) -> bool:
     """Whether a slice in this state does not know it yet."""
     if seen.state is MachineState.ACTIVE:
-        return state is SliceState.PROVISIONING
+        return state in (SliceState.REQUESTED, SliceState.PROVISIONING)
     return seen.state is not MachineState.CREATING

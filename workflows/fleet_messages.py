@@ -85,6 +85,14 @@ class Unowned(Wire):
     looks: int = 1
 
 
+class CloseDown(Wire):
+    """Give all slices back, and make none until the next configuration."""
+
+    reason: str
+    #: What runs on them is stopped then.
+    deadline: datetime | None = None
+
+
 class AutoscalerStart(Wire):
     """All that a run of the autoscaler hands to the next."""
 
@@ -100,8 +108,8 @@ class AutoscalerStart(Wire):
     outlooks: tuple[Outlook, ...] = ()
     #: Why it neither asks for slices nor gives any back; None when it does.
     paused: str | None = None
-    #: Why all slices are being given back; None when they are not.
-    closing: str | None = None
+    #: All slices are being given back; None: they are not.
+    closing: CloseDown | None = None
     #: Whether its knowledge of slices is empty because an earlier workflow was lost, or may have been: they are asked first.
     gather: bool = False
 
@@ -122,6 +130,8 @@ class FleetReport(Wire):
     """What is not as it should be; nothing when all is well, so that a quiet fleet of any size costs the same history."""
 
     silent: tuple[Silent, ...] = ()
+    #: When the look was, by the server's clock; None in what version 0.1 wrote.
+    at: datetime | None = None
     #: The number of this report, for the next look.
     number: int = 0
     #: Machines that the platform sees otherwise than at the last look.
@@ -144,14 +154,6 @@ class SliceList(Wire):
 
 class PauseScaling(Wire):
     reason: str = ""
-
-
-class CloseDown(Wire):
-    """Give all slices back, and make none until the next configuration."""
-
-    reason: str
-    #: What runs on them is stopped then.
-    deadline: datetime | None = None
 
 
 class AutoscalerStatus(Wire):

@@ -1,6 +1,7 @@
 """The slices that the autoscaler knows: starting their workflows, telling them things, and keeping what they say."""
 
 from collections.abc import Container, Iterable, Mapping
+from datetime import datetime
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
@@ -11,7 +12,7 @@ from iris.scale_plan import Create, Drain
 from iris.slices import SliceFacts, SliceState
 from iris.workflows import policies
 from iris.workflows.attributes import keywords
-from iris.workflows.fleet_messages import ScalingSettings, SliceInput
+from iris.workflows.fleet_messages import CloseDown, ScalingSettings, SliceInput
 from iris.workflows.slice import SliceWorkflow
 
 
@@ -25,6 +26,7 @@ class KnownSlices:
         self.strays = dict(strays)
         #: Those that were told to go and have not answered.
         self.told_to_go: set[str] = set()
+        self._told_of_the_end: set[str] = set()
 
     @property
     def facts(self) -> tuple[SliceFacts, ...]:
@@ -57,19 +59,19 @@ class KnownSlices:
         """What slices said when they were asked; what they have said since is newer."""
         self.known = {**{each.id: each for each in found}, **self.known}
 
-    async def create(self, settings: ScalingSettings, create: Create) -> str:
+    async def create(self, settings: ScalingSettings, create: Create, now: datetime) -> str:
         """Start the workflow of a slice that is wanted, under an id that nothing ever had; the id."""
         group = next(each for each in settings.groups if each.name == create.group)
         slice_id = names.slice_id(settings.prefix, group.name, workflow.uuid4().hex[:8])
         request = SliceRequest(
             slice_id=slice_id, cluster=self._cluster, zone=create.zone, token=workflow.uuid4().hex, group=group
         )
-        await self.start(request, create.reason)
+        await self.start(request, create.reason, now)
         return slice_id
 
-    async def start(self, request: SliceRequest, reason: str, *, adopted: bool = False) -> bool:
+    async def start(self, request: SliceRequest, reason: str, now: datetime, *, adopted: bool = False) -> bool:
         """Whether a workflow was started: a slice that has one already looks after itself."""
-        slice_id, group, zone, now = request.slice_id, request.group, request.zone, workflow.now()
+        slice_id, group, zone = request.slice_id, request.group, request.zone
         facts = SliceFacts(
             id=slice_id,
             group=group.name,
@@ -81,7 +83,7 @@ class KnownSlices:
         )
         before, self.known[slice_id] = self.known.get(slice_id), facts
         try:
-            await workflow.start_child_workflow(
+            child = await workflow.start_child_workflow(
                 SliceWorkflow.run,
                 SliceInput(cluster=self._cluster, id=slice_id, size=group.hosts, request=request, facts=facts, adopted=adopted),
                 id=names.slice_workflow(self._cluster, slice_id),
@@ -104,12 +106,24 @@ class KnownSlices:
                 self.known[slice_id] = before
             return False
         self.strays.pop(slice_id, None)
+        child.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # it says itself how it ends
         return True
 
     async def drain(self, drain: Drain) -> None:
         """Tell a slice to go."""
         self.told_to_go.add(drain.slice_id)
         await self.tell(drain.slice_id, "drain", drain)
+
+    def all_of_them(self, close: CloseDown) -> list[Drain]:
+        """For a cluster that closes down: every slice has to go, and is told so once."""
+        going = [
+            facts.id
+            for facts in self.known.values()
+            if facts.state not in (SliceState.DELETING, SliceState.FAILED) and facts.id not in self._told_of_the_end
+        ]
+        self._told_of_the_end.update(going)
+        deadline = close.deadline or workflow.now()
+        return [Drain(slice_id=slice_id, reason=close.reason, deadline=deadline) for slice_id in going]
 
     async def tell(self, slice_id: str, signal: str, *news: object) -> bool:
         """Whether the slice's workflow was there to be told."""

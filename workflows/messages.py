@@ -92,6 +92,8 @@ class HostLost(Wire):
     host_id: str
     incarnation: str
     reason: str = ""
+    #: It was stopped, and has said so itself.
+    left: bool = False
 
 
 class Close(Wire):

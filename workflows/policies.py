@@ -13,6 +13,9 @@ UNTIL_DONE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval
 #: For questions that can wait: when nobody answers, they are asked again later, and other news is heard meanwhile.
 A_FEW_TIMES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3)
 
+#: The shortest timer. None at all, where another clock would have started one, would be another history.
+MOMENT = timedelta(milliseconds=1)
+
 #: The first try of an exchange, inside the workflow task. Longer would hold a workflow-task slot and be re-run by its heartbeat.
 EXCHANGE_QUICK = timedelta(seconds=2)
 #: Each further try, as a normal activity.
@@ -36,6 +39,8 @@ LOOK_AGAIN = timedelta(seconds=30)
 #: Between two questions whether machines are gone: doubled each time, up to the most.
 DELETE_LOOK = timedelta(milliseconds=200)
 MOST_DELETE_LOOK = timedelta(seconds=30)
+#: So long a slice that ends waits for the scheduler to take its hosts out, before its machines are given back all the same.
+SCHEDULER_PATIENCE = timedelta(minutes=1)
 #: Between two questions whether a draining slice is free: doubled each time, up to the most.
 DRAIN_LOOK = timedelta(seconds=1)
 MOST_DRAIN_LOOK = timedelta(minutes=2)

@@ -48,7 +48,7 @@ from iris.workflows.messages import (
     Snapshot,
     SnapshotPage,
 )
-from iris.workflows.views import owners_of, snapshot_of, wanted_of
+from iris.workflows.views import broken_slices, owners_of, reserve_of, snapshot_of, wanted_of
 
 #: Placed by one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
 MAX_PLACEMENTS = 1_000
@@ -82,6 +82,8 @@ class SchedulerWorkflow:
         self._gathering = Gathering(self._ledger) if start.call_roll else None
         #: What waited when the autoscaler was last woken, and whether it should be woken again.
         self._known_demand: dict[Shape, int] = {}
+        self._known_broken: set[str] = set()
+        self._known_reserve: set[str] = set()
         self._demand_changed = False
         self._describe()
 
@@ -277,10 +279,14 @@ class SchedulerWorkflow:
             await workflow.sleep(WAKE_EVERY)
 
     def _watch_demand(self) -> None:
-        """Whether the autoscaler should know: more waits for something than when it was last woken, or nobody for it any more."""
+        """Whether the autoscaler should know: more waits for something than when it was last woken, or nobody does any more; a
+        slice cannot do its work; one of a group that keeps a reserve is idle no longer."""
         if self._ledger.paused is not None:
             return
         demand, known = self._ledger.demand(), self._known_demand
+        broken, reserve = set(broken_slices(self._ledger)), reserve_of(self._ledger)
+        self._demand_changed |= not (broken <= self._known_broken and reserve >= self._known_reserve)
+        self._known_broken, self._known_reserve = broken, reserve
         self._demand_changed |= known.keys() - demand.keys() != set()
         self._demand_changed |= any(count > known.get(shape, 0) for shape, count in demand.items())
         self._known_demand = {shape: min(count, demand[shape]) for shape, count in known.items() if shape in demand}

@@ -9,7 +9,7 @@ taken out before it comes back.
 import asyncio
 import contextlib
 from collections import deque
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -34,7 +34,6 @@ LIVE = (SliceState.PROVISIONING, SliceState.BOOTSTRAPPING, SliceState.READY, Sli
 COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
 #: Steps that are kept to be shown.
 MOST_STEPS = 30
-_NOW = timedelta(0)
 
 
 @workflow.defn
@@ -82,12 +81,11 @@ class SliceWorkflow:
         if self._state is SliceState.REQUESTED:
             await self._come()
         while self._state in LIVE:
-            await self._wait()
+            due = await self._wait()
+            if due is not None:
+                await self._in_time(due)
             while self._inbox and self._state in LIVE:
                 await self._handle(self._inbox.popleft())
-            due = self._due()
-            if due is not None and workflow.now() >= due:
-                await self._in_time()
             if self._asked:
                 self._asked = False
                 await self._tell()
@@ -117,15 +115,19 @@ class SliceWorkflow:
         if outcome.observation is not None:
             await self._machines(outcome.observation)
 
-    async def _wait(self) -> None:
-        """Until there is news, or something is due."""
+    async def _wait(self) -> datetime | None:
+        """Until there is news, or something is due: what was due then. No decision hangs on the clock: when a query is the first
+        to wake a workflow, it shows the time before the timer fired, and in a replay the one after."""
         due = self._due()
 
         def news() -> bool:
             return bool(self._inbox) or self._asked or workflow.info().is_continue_as_new_suggested()
 
-        with contextlib.suppress(TimeoutError):
-            await workflow.wait_condition(news, timeout=max(_NOW, due - workflow.now()) if due else None)
+        try:
+            await workflow.wait_condition(news, timeout=max(policies.MOMENT, due - workflow.now()) if due else None)
+        except TimeoutError:
+            return due
+        return None
 
     # Signals and queries. Handlers only record and wake.
 
@@ -168,6 +170,7 @@ class SliceWorkflow:
         match event:
             case HostReady(host=host, token=token):
                 if self._start.request is None or token == self._start.request.token:
+                    self._refused.discard(host.id)
                     await self._host_ready(host)
                 else:
                     self._refused.add(host.id)
@@ -198,7 +201,7 @@ class SliceWorkflow:
         """One host gone is the slice gone: the survivors of a TPU slice cannot compute without it."""
         known = self._hosts.get(lost.host_id)
         if known is not None and known.incarnation == lost.incarnation:  # else news of an earlier life of the host
-            await self._fail(SliceFault.HOST_LOST, lost.reason)
+            await self._fail(SliceFault.HOST_LEFT if lost.left else SliceFault.HOST_LOST, lost.reason)
 
     async def _machines(self, seen: SliceObservation | None) -> None:
         """What the platform says of them."""
@@ -207,14 +210,13 @@ class SliceWorkflow:
         elif seen is not None and seen.state is MachineState.ACTIVE and self._state is SliceState.PROVISIONING:
             await self._move_and_tell(SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents")
 
-    async def _look_closer(self) -> None:
-        """Ask the platform about this one slice: its lists may lag behind."""
+    async def _look_closer(self) -> bool:
+        """Ask the platform about this one slice: its lists may lag behind. Whether it answered."""
         assert self._start.request is not None
         if (found := await machines.look(self._start.request)) is not None:
             await self._machines(found.observation)
-            self._look_at = workflow.now()
-        else:
-            self._look_at = workflow.now() + policies.LOOK_AGAIN
+        self._look_at = workflow.now() + policies.LOOK_AGAIN
+        return found is not None
 
     async def _drained(self, drain: Drain) -> None:
         if self._state in COMING and self._start.adopted and self._start.request is not None and self._start.request.token:
@@ -257,26 +259,26 @@ class SliceWorkflow:
                 return self._look_at
         return None
 
-    async def _in_time(self) -> None:
+    async def _in_time(self, due: datetime) -> None:
         assert self._start.request is not None
         pace = self._start.request.group.pace
         match self._state:
             case SliceState.DRAINING:
-                await self._look()
+                await self._look(due)
             case SliceState.BOOTSTRAPPING:
                 told = f"{len(self._hosts)} of {self._start.size} agents have reported"
                 await self._fail(SliceFault.INIT_TIMEOUT, f"{told} within {format_duration(pace.init_timeout)}")
             case SliceState.PROVISIONING:
                 # Slow is not failed: the platform may have made them while nobody looked, or it cannot be asked.
-                await self._look_closer()
-                if self._state is SliceState.PROVISIONING and self._look_at <= workflow.now():
+                answered = await self._look_closer()
+                if self._state is SliceState.PROVISIONING and answered:
                     told = f"the platform has not made its machines within {format_duration(pace.boot_timeout)}"
                     await self._fail(SliceFault.BOOT_TIMEOUT, told)
 
-    async def _look(self) -> None:
+    async def _look(self, now: datetime) -> None:
         """Whether a draining slice is free by now; at its deadline what runs there is stopped."""
         assert self._drain is not None
-        now, deadline = workflow.now(), self._drain.deadline
+        deadline = self._drain.deadline
         overdue = deadline is not None and now >= deadline
         closure = Closure(by=ClosedBy.DRAIN, reason=self._drain.reason)
         answer = await exchange(self._start.cluster, Retire(lives=self._lives(), closure=closure, evict=overdue))
@@ -303,24 +305,34 @@ class SliceWorkflow:
         if self._state is SliceState.DELETED:
             return
         self._note("cancelled")
-        await self._give_back()
+        await self._give_back(continues=False)  # the run that comes after would not know that it is cancelled
 
-    async def _give_back(self) -> None:
+    async def _give_back(self, *, continues: bool = True) -> None:
         """Its hosts are taken out; what was asked for is deleted until the platform says that nothing is left."""
         if self._asking is not None and not self._asking.done():
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
-        if self._hosts:
-            await exchange(self._start.cluster, SliceDown(lives=self._lives()))
+        down = asyncio.create_task(self._take_out())
+        if self._start.request is None:
+            await down
+        else:
+            # A scheduler that does not answer gives nothing to these hosts either: machines are not kept for it.
+            with contextlib.suppress(TimeoutError):
+                await workflow.wait_condition(down.done, timeout=policies.SCHEDULER_PATIENCE)
         if self._state is not SliceState.DELETING:
             await self._move_and_tell(SliceState.DELETING, self._reason)
         pause = policies.DELETE_LOOK
         while self._start.request is not None and not await machines.give_back(self._start.request):
-            if workflow.info().is_continue_as_new_suggested():
+            if continues and workflow.info().is_continue_as_new_suggested():
                 self._continue()
             await workflow.sleep(pause)
             pause = min(2 * pause, policies.MOST_DELETE_LOOK)
+        await down
         await self._move_and_tell(SliceState.DELETED, self._reason)
+
+    async def _take_out(self) -> None:
+        if self._hosts:
+            await exchange(self._start.cluster, SliceDown(lives=self._lives()))
 
     # Telling.
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from iris import names
-from iris.gangs import EPOCH, Placement
+from iris.gangs import Placement
 from iris.hosts import ClosedBy, headroom
 from iris.ledger import Ledger
 from iris.scale_plan import Demand, Wanted
@@ -47,15 +47,28 @@ def wanted_of(ledger: Ledger, now: datetime) -> Wanted:
         key=lambda each: (each.band.rank, each.submitted_at, each.key),
     )
     counts = ledger.demand()
-    hosts = ledger.hosts
-    quarantined = [(id, each) for id, each in ledger.closed.items() if each.by is ClosedBy.QUARANTINE and id in hosts]
     return Wanted(
         demands=tuple(Demand(count=counts[each.shape], example=each) for each in examples[:MOST_SHAPES]),
-        idle={slice_id: since or EPOCH for slice_id, since in ledger.idle().items()},
-        broken={hosts[host_id].slice_id: f"host {host_id} is {closure}" for host_id, closure in quarantined if host_id in hosts},
+        idle={slice_id: since or now for slice_id, since in ledger.idle().items()},
+        broken=broken_slices(ledger),
         paused=tuple(ledger.paused_groups),
+        informed=bool(ledger.potential.outlooks),
         as_of=now,
     )
+
+
+def broken_slices(ledger: Ledger) -> dict[str, str]:
+    """Slices with a quarantined host, and which."""
+    return {
+        ledger.hosts[host_id].slice_id: f"host {host_id} is {closure}"
+        for host_id, closure in ledger.closed.items()
+        if closure.by is ClosedBy.QUARANTINE and host_id in ledger.hosts
+    }
+
+
+def reserve_of(ledger: Ledger) -> set[str]:
+    """The idle slices, if there is a group that keeps a reserve of them."""
+    return set(ledger.idle()) if any(group.buffer_slices for group in ledger.potential.groups) else set()
 
 
 def owners_of(ledger: Ledger, page: SnapshotPage) -> Owners:
