@@ -232,7 +232,8 @@ class SliceWorkflow:
             if self._state is SliceState.READY:
                 self._move(SliceState.DRAINING, drain.reason)
                 await self._tell()
-            self._look_at, self._look_every = workflow.now(), policies.DRAIN_LOOK
+            self._look_every = policies.DRAIN_LOOK
+            await self._look(None)
 
     async def _retire_if_idle(self, drain: Drain) -> None:
         """The scheduler has the last word: whatever it gave to the slice meanwhile runs there."""
@@ -275,14 +276,16 @@ class SliceWorkflow:
                     told = f"the platform has not made its machines within {format_duration(pace.boot_timeout)}"
                     await self._fail(SliceFault.BOOT_TIMEOUT, told)
 
-    async def _look(self, now: datetime) -> None:
-        """Whether a draining slice is free by now; at its deadline what runs there is stopped."""
+    async def _look(self, due: datetime | None) -> None:
+        """Whether a draining slice is free; the first look, which was due at no time, closes its hosts, and the one that is due
+        at its deadline stops what runs there."""
         assert self._drain is not None
         deadline = self._drain.deadline
-        overdue = deadline is not None and now >= deadline
+        overdue = deadline is not None and due is not None and due >= deadline
         closure = Closure(by=ClosedBy.DRAIN, reason=self._drain.reason)
         answer = await exchange(self._start.cluster, Retire(lives=self._lives(), closure=closure, evict=overdue))
-        if not answer.problem or (deadline is not None and now >= deadline + policies.EVICTION_PATIENCE):
+        given_up = overdue and due is not None and deadline is not None and due >= deadline + policies.EVICTION_PATIENCE
+        if not answer.problem or given_up:
             told = f"{self._drain.reason}; {answer.problem}" if answer.problem else self._drain.reason
             await self._move_and_tell(SliceState.DELETING, told)
             return
@@ -312,13 +315,13 @@ class SliceWorkflow:
         if self._asking is not None and not self._asking.done():
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
-        down = asyncio.create_task(self._take_out())
-        if self._start.request is None:
-            await down
-        else:
+        down = asyncio.create_task(exchange(self._start.cluster, SliceDown(lives=self._lives()))) if self._hosts else None
+        if down is not None and self._start.request is not None:
             # A scheduler that does not answer gives nothing to these hosts either: machines are not kept for it.
             with contextlib.suppress(TimeoutError):
                 await workflow.wait_condition(down.done, timeout=policies.SCHEDULER_PATIENCE)
+        elif down is not None:
+            await down
         if self._state is not SliceState.DELETING:
             await self._move_and_tell(SliceState.DELETING, self._reason)
         pause = policies.DELETE_LOOK
@@ -327,12 +330,9 @@ class SliceWorkflow:
                 self._continue()
             await workflow.sleep(pause)
             pause = min(2 * pause, policies.MOST_DELETE_LOOK)
-        await down
+        if down is not None:
+            await down
         await self._move_and_tell(SliceState.DELETED, self._reason)
-
-    async def _take_out(self) -> None:
-        if self._hosts:
-            await exchange(self._start.cluster, SliceDown(lives=self._lives()))
 
     # Telling.
 
