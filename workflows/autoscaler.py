@@ -52,7 +52,8 @@ class AutoscalerWorkflow:
         self._paused, self._closing = start.paused, start.closing
         #: What slices have said and has not been learned from.
         self._news: deque[SliceFacts] = deque()
-        self._changed = True
+        #: Slices have said something; somebody waits, or has given an order.
+        self._changed, self._urgent = False, True
         self._verdicts: tuple[Verdict, ...] = ()
         self._evaluated_at: datetime | None = None
         self._next_at: datetime | None = None
@@ -100,7 +101,7 @@ class AutoscalerWorkflow:
         due = self._next_at
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: (self._changed and self._settings is not None) or self._ends(),
+                lambda: ((self._changed or self._urgent) and self._settings is not None) or self._ends(),
                 timeout=max(policies.MOMENT, due - workflow.now()) if due else None,
             )
 
@@ -108,7 +109,7 @@ class AutoscalerWorkflow:
 
     @workflow.signal(description="Something else waits for hosts than before; what, is asked")
     def demand(self) -> None:
-        self._changed = True
+        self._urgent = True
 
     @workflow.signal(description="A slice came into another state, or was not given back")
     def slice_changed(self, facts: SliceFacts) -> None:
@@ -120,22 +121,22 @@ class AutoscalerWorkflow:
         self._memory = availability.reconfigured(self._memory, self._settings.groups if self._settings else (), settings.groups)
         self._settings = settings
         self._closing = None
-        self._changed = True
+        self._urgent = True
 
     @workflow.signal(description="Neither ask for slices nor give any back")
     def pause(self, pause: PauseScaling) -> None:
         self._paused = pause.reason
-        self._changed = True
+        self._urgent = True
 
     @workflow.signal(description="Ask for slices and give them back again")
     def resume(self) -> None:
         self._paused = None
-        self._changed = True
+        self._urgent = True
 
     @workflow.signal(description="Give all slices back: the cluster is being stopped")
     def close_down(self, close: CloseDown) -> None:
         self._closing = close
-        self._changed = True
+        self._urgent = True
 
     @workflow.query(description="Scale groups, slices, what was done last and why")
     def status(self) -> AutoscalerStatus:
@@ -156,7 +157,10 @@ class AutoscalerWorkflow:
     # Deciding.
 
     async def _evaluate(self, settings: ScalingSettings) -> None:
-        self._changed = False
+        if self._changed and not self._urgent:
+            # A storm of preemptions arrives slice by slice: it is answered as one.
+            await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
+        self._changed = self._urgent = False
         wanted = await self._ask_wanted()
         self._learn()
         if self._closing is not None:
@@ -166,7 +170,7 @@ class AutoscalerWorkflow:
                 settings, scaling.plan(settings.groups, self._slices.as_they_will_be, wanted, self._memory, wanted.as_of), wanted
             )
         else:
-            self._changed = True  # the scheduler does not answer: nothing can be decided, and it is asked again
+            self._urgent = True  # the scheduler does not answer: nothing can be decided, and it is asked again
         self._describe()
         # What happens meanwhile is evaluated together. Always, not only if it is too soon: no decision may hang on the clock.
         await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))

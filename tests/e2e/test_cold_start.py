@@ -9,6 +9,8 @@ import pytest
 
 from tests.e2e.cluster import USER, Cluster, a_cluster, eventually, until
 
+pytestmark = pytest.mark.long
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "eu-west4.yaml"
 GROUP = "tpu_v5e_16"
 GANG = ("--tpu", "v5litepod-16")

@@ -10,6 +10,8 @@ import pytest
 
 from tests.e2e.cluster import USER, Cluster, a_cluster, alive, eventually, until
 
+pytestmark = pytest.mark.long
+
 #: A program that takes a lock for as long as it lives; whoever finds it taken says so. Attempt 1 never ends by itself.
 EXCLUSIVE = """
 import fcntl, os, pathlib, subprocess, time

@@ -11,6 +11,8 @@ import pytest
 
 from tests.e2e.cluster import Cluster, Running, a_cluster, eventually, until
 
+pytestmark = pytest.mark.long
+
 CONFIG = """
 name: chaos
 platform: {local: {}}

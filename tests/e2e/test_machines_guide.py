@@ -3,8 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.cluster import Cluster, a_home
 from tests.e2e.test_scheduling_guide import ask, prints, steps
+
+pytestmark = pytest.mark.long
 
 GUIDE = Path(__file__).parents[2] / "docs" / "machines.md"
 

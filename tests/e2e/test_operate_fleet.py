@@ -10,6 +10,8 @@ import pytest
 
 from tests.e2e.cluster import USER, Cluster, a_cluster, a_home, eventually, until
 
+pytestmark = pytest.mark.long
+
 CONFIG = """
 name: fleet
 platform: {local: {}}

@@ -16,6 +16,8 @@ import pytest
 
 from tests.e2e.cluster import Cluster, a_home
 
+pytestmark = pytest.mark.long
+
 #: A slice of a local cluster without a file, or a host of one.
 SLICE = re.compile(r"(local-[a-z0-9-]+?)-[0-9a-f]{8}\b")
 GUIDE = Path(__file__).parents[2] / "docs" / "scheduling.md"

@@ -82,7 +82,7 @@ def test_the_loss_of_one_host_ends_the_whole_slice_and_another_takes_its_place_a
     assert not any(alive(pid) for pid in agents if pid is not None)
     ended = tpu.slice(former)
     assert ended is not None
-    assert (ended["state"], ended["facts"]["fault"], ended["reason"]) == ("DELETED", "HOST_LOST", f"host {lost} was stopped")
+    assert (ended["state"], ended["facts"]["fault"], ended["reason"]) == ("DELETED", "HOST_LEFT", f"host {lost} was stopped")
     assert [step["state"] for step in ended["steps"]][-3:] == ["FAILED", "DELETING", "DELETED"]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -16,6 +17,8 @@ from tests.fleet_harness import MINUTE, SECOND, FleetCluster, Forgetful
 from tests.fleet_played import Tenant, TenantCouriers
 from tests.harness import time_skipping_cluster
 from tests.scaling_world import A, B, a_cpu_group, a_group
+
+pytestmark = pytest.mark.long
 
 TICK = 3 * MINUTE
 TICKS = 20

@@ -15,6 +15,8 @@ from tests.fleet_played import TenantCouriers
 from tests.harness import dev_server_cluster
 from tests.scaling_world import A, a_cpu_group
 
+pytestmark = pytest.mark.long
+
 S = SliceState
 #: Long for a history here; 4,096 events by default.
 LONG = 60
