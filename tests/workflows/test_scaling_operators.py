@@ -84,11 +84,16 @@ async def test_nothing_is_bought_for_a_group_that_takes_no_work(fleet: FleetClus
 async def test_work_goes_to_the_next_group_while_one_takes_none(fleet: FleetCluster) -> None:
     """An operator who pauses a group does not mean to pause the users."""
     await fleet.scale(a_cpu_group("first", priority=1, pace=EAGER), a_cpu_group("second", priority=2, pace=EAGER))
-    await fleet.tells(Pause(group="first"))
+    await fleet.until(lambda: _is_paused(fleet, "first"))
     tenant = await fleet.tenant(wants=WHOLE)
     await fleet.comes_true(lambda: tenant.placement)
 
     assert [event.group for event in fleet.platform.audit if event.what == "CREATED"] == ["second"]
+
+
+async def _is_paused(fleet: FleetCluster, group: str) -> bool:
+    """The scheduler refuses to pause a group of which it has not been told yet."""
+    return not (await fleet.tells(Pause(group=group))).problem
 
 
 # -- another configuration -----------------------------------------------------------------------------------------------------
