@@ -51,7 +51,7 @@ from iris.workflows.messages import Ask, Configure, Envelope, Message, Release
 from iris.workflows.slice import SliceWorkflow
 from tests.builders import a_gang, a_request
 from tests.fleet_played import Lister, Tenant, TenantCouriers
-from tests.harness import Cluster, Couriers, Program, succeeds
+from tests.harness import PATIENCE, Cluster, Couriers, Program, succeeds
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 #: The pace of a group that grows and shrinks at once, however much that is.
@@ -308,7 +308,8 @@ class FleetCluster(Cluster):
 
     async def tells(self, message: Message) -> Any:
         """Say something to the scheduler as a workflow does."""
-        return await self.outbox.exchange(Envelope(message=message))
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            return await self.outbox.exchange(Envelope(message=message))
 
     # The end.
 

@@ -1,12 +1,13 @@
 """The fixtures of the time-skipping tests."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.fleet_harness import FleetCluster
 from tests.fleet_played import TenantCouriers
-from tests.harness import Cluster, time_skipping_cluster
+from tests.harness import PATIENCE, Cluster, time_skipping_cluster
 
 
 @pytest.fixture
@@ -21,5 +22,6 @@ async def fleet() -> AsyncIterator[FleetCluster]:
     """The same with a platform. When the test is over its books have to balance."""
     async with time_skipping_cluster(FleetCluster, TenantCouriers) as fleet:
         yield fleet
-        await fleet.audit()
-        await fleet.replay()
+        async with asyncio.timeout(4 * PATIENCE.total_seconds()):
+            await fleet.audit()
+            await fleet.replay()
