@@ -63,6 +63,9 @@ class RollCall:
         slices = [answer for answer in answers if isinstance(answer, SliceStatus) and answer.state in TAKING]
         return Roll(
             hosts=tuple(host for status in slices for host in status.hosts),
+            draining={
+                host.id: status.reason for status in slices if status.state is SliceState.DRAINING for host in status.hosts
+            },
             claims=tuple(answer for answer in answers if isinstance(answer, Claim)),
             token=(listed.next_page_token or b"").hex(),
         )

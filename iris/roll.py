@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from iris.gangs import Placement, Request
-from iris.hosts import Host
+from iris.hosts import ClosedBy, Closure, Host
 from iris.ledger import Ledger
 
 
@@ -36,6 +36,8 @@ class Roll(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     hosts: tuple[Host, ...] = ()
+    #: Those of them whose slices are being drained, and why: they take nothing new.
+    draining: dict[str, str] = Field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     #: Where the next part begins; empty when this was the last.
     token: str = ""
@@ -61,6 +63,9 @@ class Gathering:
     def enter(self, roll: Roll, asked_at: datetime) -> int:
         """Write a page into the book that was asked for at that time; how many answered."""
         self._ledger.hosts_up(host for host in roll.hosts if host.id not in self._heard)
+        for host_id, reason in roll.draining.items():
+            if host_id not in self._heard:
+                self._ledger.close(host_id, Closure(by=ClosedBy.DRAIN, reason=reason))
         for claim in roll.claims:
             gang = claim.placement or claim.request
             if gang is None:

@@ -77,3 +77,12 @@ def test_the_second_roll_corrects_the_first() -> None:
     assert len(ledger.held) == 0
     gathered(ledger, waits(a_request("k3"), held=True), waits(a_request("k3")))
     assert "k3" in ledger.waiting
+
+
+def test_hosts_of_a_slice_that_is_drained_take_nothing_new_in_the_new_book_either() -> None:
+    """An operator waits for them to become free; a scheduler that was started anew must not fill them again."""
+    ledger = Ledger()
+    gathered(ledger, Roll(hosts=(a_host("going"), a_host("stays")), draining={"going": "new kernel"}))
+
+    assert ledger.fleet.closed(ledger.hosts["going"]) == "drained: new kernel"
+    assert ledger.fleet.closed(ledger.hosts["stays"]) is None
