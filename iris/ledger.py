@@ -15,7 +15,6 @@ Every entry may come twice, late, or out of order, because messages are delivere
 import copy
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 from iris import compact
@@ -350,10 +349,12 @@ class Ledger:
     @property
     def inquiry(self) -> Inquiry:
         """For whoever has questions: the book as it is now."""
-        at = self._passed_at
-        owed = owed_a_turn(self.live.values(), self.waiting, at - self.rules.owed_after) if at else {}
-        situation = partial(Situation.of, self.fleet, self.live.values(), self._kept, self.evicting, self.paused, owed)
-        return Inquiry(self.waiting, self.held, self.live, situation, self.potential)
+        return Inquiry(self.waiting, self.held, self.live, self._situation, self.potential)
+
+    def _situation(self) -> Situation:
+        live, at = self.live.values(), self._passed_at
+        owed = owed_a_turn(live, self.waiting, at - self.rules.owed_after) if at else {}
+        return Situation.of(self.fleet, live, self._kept, self.evicting, self.paused, owed)
 
     def demand(self) -> Mapping[Shape, int]:
         """How many gangs wait for what; those that are held want nothing."""

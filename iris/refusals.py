@@ -19,7 +19,7 @@ from iris.gangs import Placement, Request, Shape
 from iris.jobs import Band
 from iris.resources import AMOUNTS, Device, format_amount, format_amounts
 from iris.rooms import Rooms, shortfall
-from iris.waiting import Owed, Waiting, use_by_band
+from iris.waiting import Owed, use_by_band
 
 
 class RefusalCode(StrEnum):
@@ -106,12 +106,6 @@ class Situation(NamedTuple):
             reserved.kept.update(kept)
         soon, bands = rooms.without(going) if going else None, [each.band for each in going]
         return cls(fleet, rooms, soon, bands, reserved, paused, use_by_band(live, owed))
-
-
-def refuse(situation: Situation, waiting: Waiting, request: Request) -> Refusal:
-    """Why the request has no hosts now, and how many are served before it."""
-    ahead = waiting.ahead(request, situation.use[request.band])
-    return in_line(reason(situation, request), request, ahead)
 
 
 def in_line(refusal: Refusal, request: Request, ahead: int, *, exactly: bool = True) -> Refusal:

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from iris.fleet import Fleet
 from iris.gangs import Placement, Request, Shape
 from iris.hosts import Host
+from iris.inquiry import Inquiry
 from iris.jobs import Band
 from iris.placement import Rules, place
+from iris.potential import Potential
 from iris.preemption import evictions
-from iris.refusals import INFEASIBLE, Refusal, RefusalCode, infeasible, reason, refuse
+from iris.refusals import INFEASIBLE, Refusal, RefusalCode, infeasible, reason
 from iris.refusals import Situation as UpAgainst
 from iris.resources import Resources
 from iris.units import GIB
@@ -37,6 +39,11 @@ def told(
     paused: str | None = None,
 ) -> Refusal:
     return reason(UpAgainst.of(fleet, live, kept or {}, evicting, paused), request)
+
+
+def refuse(against: UpAgainst, waiting: Waiting, request: Request) -> Refusal:
+    """As the scheduler's book answers who waits in it."""
+    return Inquiry(waiting, Waiting(), {}, lambda: against, Potential()).explain(request.key)
 
 
 def text(fleet: Fleet, request: Request, live: Sequence[Placement] = ()) -> tuple[RefusalCode, str]:

@@ -41,12 +41,12 @@ def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
 
 def wanted_of(ledger: Ledger, now: datetime) -> Wanted:
     """What could not be placed, in the order in which it is served, and which slices have nothing to do or cannot do it."""
-    firsts = {shape: ledger.waiting.first(shape) for shape in ledger.demand()} if ledger.paused is None else {}
+    counts = ledger.demand() if ledger.paused is None else {}
+    firsts = {shape: ledger.waiting.first(shape) for shape in counts}
     examples = sorted(
         (example for example in firsts.values() if example is not None),
         key=lambda each: (each.band.rank, each.submitted_at, each.key),
     )
-    counts = ledger.demand()
     return Wanted(
         demands=tuple(Demand(count=counts[each.shape], example=each) for each in examples[:MOST_SHAPES]),
         idle={slice_id: since or now for slice_id, since in ledger.idle().items()},
