@@ -307,6 +307,7 @@ class Ledger:
             return Settled([], [], stopped=False, again_at=None)
         live, kept = self.live.values(), self._kept if self._passed_over else None
         fleet = self.fleet
+        self._freed = self._freed and bool(self._passed_over)  # what became free before this round is in it
         done = place(fleet, live, self.waiting, now, self.rules, most, self.evicting, self._passed_over, kept)
         self._kept = done.rooms.kept
         self._passed_at = now
