@@ -56,16 +56,7 @@ class Fleet:
         """The hosts that ought to report and do not, and what is new of the machines."""
         if not look.machines or self._platform is None:
             return FleetReport(silent=await self._silent(look.cluster))
-        silent, report = await asyncio.gather(
-            self._silent(look.cluster), self._machines(look, self._platform), return_exceptions=True
-        )
-        if isinstance(report, BaseException):
-            raise report
-        if isinstance(silent, BaseException):
-            if not isinstance(silent, RPCError | WorkflowQueryFailedError):
-                raise silent
-            logger.warning("the scheduler does not say which hosts there are: %s", silent)
-            silent = ()
+        silent, report = await asyncio.gather(self._silent_if_known(look.cluster), self._machines(look, self._platform))
         return report.model_copy(update={"silent": silent})
 
     async def _machines(self, look: Look, platform: SliceOps) -> FleetReport:
@@ -104,6 +95,14 @@ class Fleet:
             execution.id.removeprefix(prefix)
             async for execution in self._client.list_workflows(made_slices(cluster), page_size=PAGE)
         }
+
+    async def _silent_if_known(self, cluster: str) -> tuple[Silent, ...]:
+        """The same; nobody when the scheduler does not answer: machines are looked at all the same."""
+        try:
+            return await self._silent(cluster)
+        except (RPCError, WorkflowQueryFailedError) as error:
+            logger.warning("the scheduler does not say which hosts there are: %s", error)
+            return ()
 
     async def _silent(self, cluster: str) -> tuple[Silent, ...]:
         expected = await self._expected(cluster)

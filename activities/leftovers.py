@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import shutil
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -46,22 +46,19 @@ def find(attempts: Path) -> list[tuple[Path, AttemptState]]:
 
 def kill_on(hosts: Container[str]) -> list[psutil.Process]:
     """Kill every program of an attempt on these hosts, wherever it moved to: their machines are gone. Returns those killed."""
-    killed = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            environment = process.environ()
-            if names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts:
-                process.kill()
-                killed.append(process)
-    return killed
+    return _kill(lambda environment: names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts)
 
 
 def kill(keys: set[str]) -> int:
     """Kill every process that carries one of these attempt keys, whatever session or group it moved to. Returns how many."""
-    killed = 0
+    return len(_kill(lambda environment: environment.get(names.ENV_ATTEMPT_KEY) in keys))
+
+
+def _kill(meant: Callable[[Mapping[str, str]], bool]) -> list[psutil.Process]:
+    killed = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(names.ENV_ATTEMPT_KEY) in keys:
+            if meant(process.environ()):
                 process.kill()
-                killed += 1
+                killed.append(process)
     return killed

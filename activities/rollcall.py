@@ -6,6 +6,7 @@ and every gang knows what it waits for or holds.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from temporalio import activity
@@ -28,8 +29,6 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 32
 #: Workflows asked in one activity: its result stays below the 2 MiB of a payload.
 PAGE = 1_000
-
-
 #: In these a slice's hosts are the scheduler's.
 TAKING = (SliceState.READY, SliceState.DRAINING)
 
@@ -50,16 +49,14 @@ class RollCall:
             next_page_token=bytes.fromhex(page.token) or None,
         )
         await listed.fetch_next_page(page_size=PAGE)
-        at_once = asyncio.Semaphore(AT_ONCE)
+        slice_id = names.slice_workflow(page.cluster, "")
 
         async def ask(execution: WorkflowExecution) -> SliceStatus | Claim | None:
-            async with at_once:
-                activity.heartbeat()
-                if execution.id.startswith(names.slice_workflow(page.cluster, "")):
-                    return await self._ask(execution, "status", SliceStatus)
-                return await self._ask(execution, "claim", Claim)
+            if execution.id.startswith(slice_id):
+                return await self._ask(execution, "status", SliceStatus)
+            return await self._ask(execution, "claim", Claim)
 
-        answers = await asyncio.gather(*(ask(execution) for execution in listed.current_page or ()))
+        answers = await _some_at_once(ask, listed.current_page or ())
         slices = [answer for answer in answers if isinstance(answer, SliceStatus) and answer.state in TAKING]
         return Roll(
             hosts=tuple(host for status in slices for host in status.hosts),
@@ -73,15 +70,8 @@ class RollCall:
     @activity.defn
     async def list_slices(self, ref: ClusterRef) -> SliceList:
         """Where the slices are that were made and have a workflow, as they say themselves."""
-        at_once = asyncio.Semaphore(AT_ONCE)
-
-        async def ask(execution: WorkflowExecution) -> SliceStatus | None:
-            async with at_once:
-                activity.heartbeat()
-                return await self._ask(execution, "status", SliceStatus)
-
         running = [execution async for execution in self._client.list_workflows(made_slices(ref.cluster), page_size=PAGE)]
-        answers = await asyncio.gather(*(ask(execution) for execution in running))
+        answers = await _some_at_once(lambda execution: self._ask(execution, "status", SliceStatus), running)
         return SliceList(slices=tuple(each.facts for each in answers if each is not None and each.facts is not None))
 
     async def _ask(self, execution: WorkflowExecution, query: str, result: type[T]) -> T | None:
@@ -98,3 +88,15 @@ class RollCall:
                 raise
             logger.warning("%s does not say what it holds: %s", execution.id, error)
         return None
+
+
+async def _some_at_once(ask: Callable[[WorkflowExecution], Awaitable[T]], executions: Iterable[WorkflowExecution]) -> list[T]:
+    """What each of them answers."""
+    at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def in_turn(execution: WorkflowExecution) -> T:
+        async with at_once:
+            activity.heartbeat()
+            return await ask(execution)
+
+    return await asyncio.gather(*(in_turn(execution) for execution in executions))

@@ -34,7 +34,7 @@ class Holding:
     def __init__(self, name: str, group: ScaleGroup | None, slices: Iterable[SliceFacts], wanted: Wanted, now: datetime) -> None:
         self.name = name
         self.group = group
-        slices = [each for each in slices if each.state is not _S.DELETED]
+        slices = list(slices)
         self.counts = Counter(each.state for each in slices)
         self.total = len(slices)
         self.requested = [each for each in slices if each.state is _S.REQUESTED]

@@ -31,7 +31,7 @@ from iris.activities.slices import Slices
 from iris.client.configuring import scaling_settings, tell_planners
 from iris.client.connection import connect
 from iris.compact import LedgerState
-from iris.config import ClusterConfig, InvalidConfig, groups, load_config, rules
+from iris.config import ClusterConfig, InvalidConfig, load_config, rules
 from iris.platforms.base import Platform
 from iris.platforms.factory import create_platform
 from iris.worker_agents.process import rest_memory, stop_event
@@ -169,7 +169,7 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
     cluster = options.cluster
     other = await _keeps_another_book(client, cluster)
     settings = scaling_settings(config) if config is not None else None
-    ledger = LedgerState(rules=rules(config), groups=list(groups(config))) if config is not None else LedgerState()
+    ledger = LedgerState(rules=rules(config), groups=list(settings.groups)) if config is not None and settings else LedgerState()
     await client.start_workflow(
         SchedulerWorkflow.run,
         SchedulerStart(cluster=cluster, ledger=ledger, call_roll=True),

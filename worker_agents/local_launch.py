@@ -77,7 +77,8 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
     Raises:
         IrisError: they do not within 30 s and 3 s for each host, or the supervisor has ended.
     """
-    patience = START_TIMEOUT + START_PER_HOST * options.hosts
+    expected = options.hosts
+    patience = START_TIMEOUT + START_PER_HOST * expected
     deadline = time.monotonic() + patience.total_seconds()
     client: IrisClient | None = None
     while time.monotonic() < deadline and running():
@@ -86,7 +87,7 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
             with contextlib.suppress(IrisError):
                 client = client or await IrisClient.connect(options.name)
                 hosts = [view.host for view in await client.hosts()]
-                if len(hosts) >= options.hosts and all([await client.polls(host) for host in hosts]):
+                if len(hosts) >= expected and all([await client.polls(host) for host in hosts]):
                     return record
         await asyncio.sleep(POLL)
     what = f"did not start within {patience.total_seconds():.0f} s" if running() else "ended while it was starting"

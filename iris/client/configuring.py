@@ -22,6 +22,7 @@ async def tell_planners(client: Client, cluster: str, config: ClusterConfig) -> 
     """Let the scheduler know its rules and what can be made, and the autoscaler what it may make. Saying it again changes
     nothing."""
     scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
-    await scheduler.signal("deliver", Batch(messages=(Configure(rules=rules(config), groups=groups(config)),)))
+    settings = scaling_settings(config)
+    await scheduler.signal("deliver", Batch(messages=(Configure(rules=rules(config), groups=settings.groups),)))
     autoscaler = client.get_workflow_handle(names.autoscaler_workflow(cluster))
-    await autoscaler.signal("configure", scaling_settings(config))
+    await autoscaler.signal("configure", settings)

@@ -19,6 +19,11 @@ def current_user() -> str:
     return re.sub(r"[^a-zA-Z0-9._-]", "-", login).strip("._-")[: names.MAX_NAME] or "user"
 
 
+def signed(reason: str) -> str:
+    """What an operator says of a deed, and who that is."""
+    return f"{reason} (by {current_user()})" if reason else f"by {current_user()}"
+
+
 def full_job_id(job: str) -> str:
     """The id of `name` (one of mine) or `user/name`.
 

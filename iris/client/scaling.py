@@ -15,7 +15,7 @@ from iris import names
 from iris.client.asking import Asking, reaching
 from iris.client.client import IrisClient
 from iris.client.configuring import tell_planners
-from iris.client.identity import current_user
+from iris.client.identity import signed
 from iris.client.views import attribute
 from iris.config import ClusterConfig
 from iris.errors import NotFound, Rejected
@@ -74,7 +74,7 @@ class FleetClient(IrisClient):
 
     async def pause_scaling(self, reason: str = "") -> None:
         """Neither ask for slices nor give any back."""
-        await self._tell_autoscaler("pause", PauseScaling(reason=_signed(reason)))
+        await self._tell_autoscaler("pause", PauseScaling(reason=signed(reason)))
 
     async def resume_scaling(self) -> None:
         """Ask for slices and give them back again."""
@@ -119,7 +119,7 @@ class FleetClient(IrisClient):
             )
         if status.state in _LEAVING:
             return status.id, f"is {status.state} already"
-        drain = Drain(slice_id=status.id, reason=_signed(reason), deadline=deadline)
+        drain = Drain(slice_id=status.id, reason=signed(reason), deadline=deadline)
         handle = self._client.get_workflow_handle(names.slice_workflow(self.cluster.name, status.id))
         async with reaching(self.cluster):
             await handle.signal(SliceWorkflow.drain, drain)
@@ -145,7 +145,7 @@ class FleetClient(IrisClient):
             left |= {facts.id: SliceRow.of(facts) for facts in status.slices}
             rows = sorted(left.values(), key=lambda row: row.id)
             if status.closing is None:  # a control plane that was just started has said that all is as configured
-                await self._tell_autoscaler("close_down", CloseDown(reason=_signed(reason), deadline=datetime.now(UTC)))
+                await self._tell_autoscaler("close_down", CloseDown(reason=signed(reason), deadline=datetime.now(UTC)))
             elif not rows or time.monotonic() > give_up:
                 return rows
             if rows != told:
@@ -226,7 +226,3 @@ def the_one(named: str, ids: Iterable[str]) -> str:
     near = difflib.get_close_matches(named, there_are, n=NEAR)
     hint = f"did you mean {', '.join(near)}?" if near else "`iris slice list` lists them"
     raise NotFound(f"there is no slice {named}; {hint}")
-
-
-def _signed(reason: str) -> str:
-    return f"{reason} (by {current_user()})" if reason else f"by {current_user()}"

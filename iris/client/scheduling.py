@@ -4,7 +4,7 @@ import difflib
 from datetime import UTC, datetime
 
 from iris.client.client import IrisClient
-from iris.client.identity import current_user
+from iris.client.identity import signed
 from iris.errors import NotFound, Rejected
 from iris.forecast import Forecast
 from iris.gangs import Request, request_for
@@ -44,7 +44,7 @@ async def cordon(client: IrisClient, host: str, reason: str = "") -> None:
     Raises:
         NotFound: there is no such host.
     """
-    await _tell_of_host(client, Close(host_id=host, closure=Closure(by=ClosedBy.CORDON, reason=_signed(reason))))
+    await _tell_of_host(client, Close(host_id=host, closure=Closure(by=ClosedBy.CORDON, reason=signed(reason))))
 
 
 async def drain(client: IrisClient, host: str, reason: str = "") -> None:
@@ -53,7 +53,7 @@ async def drain(client: IrisClient, host: str, reason: str = "") -> None:
     Raises:
         NotFound: there is no such host.
     """
-    await _tell_of_host(client, Close(host_id=host, closure=Closure(by=ClosedBy.DRAIN, reason=_signed(reason)), evict=True))
+    await _tell_of_host(client, Close(host_id=host, closure=Closure(by=ClosedBy.DRAIN, reason=signed(reason)), evict=True))
 
 
 async def uncordon(client: IrisClient, host: str) -> None:
@@ -72,7 +72,7 @@ async def pause(client: IrisClient, reason: str = "", group: str | None = None) 
         NotFound: no host belongs to such a group.
     """
     try:
-        await client.tell_scheduler(Pause(reason=_signed(reason), group=group))
+        await client.tell_scheduler(Pause(reason=signed(reason), group=group))
     except Rejected as error:  # for this reason only
         raise NotFound(str(error)) from None
 
@@ -98,7 +98,3 @@ async def _tell_of_host(client: IrisClient, message: Close | Open) -> None:
         near = difflib.get_close_matches(message.host_id, [view.host.id for view in await client.hosts()], n=3)
         hint = f"did you mean {', '.join(near)}?" if near else "`iris host list` lists them"
         raise NotFound(f"{error}; {hint}") from None
-
-
-def _signed(reason: str) -> str:
-    return f"{reason} (by {current_user()})" if reason else f"by {current_user()}"
