@@ -1,5 +1,6 @@
 """A job: what was asked (`JobSpec`), what an attempt came to (`TaskOutcome`), what is true now (`TaskStatus`, `JobStatus`)."""
 
+import re
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
@@ -7,7 +8,9 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from iris import names
+from iris.bundles import Bundle
 from iris.constraints import TPU_NAME, Constraint, check_key
+from iris.environments import EnvironmentSpec
 from iris.errors import InvalidValue
 from iris.resources import Resources
 from iris.states import JobState, TaskState
@@ -70,6 +73,13 @@ class JobSpec(BaseModel):
     env: dict[str, str] = Field(default_factory=dict)
     #: The directory in which the program starts, on the host. None: a directory of the attempt's own, removed afterwards.
     workdir: str | None = None
+    #: The files it starts among: each attempt has a copy of its own. None: no files.
+    bundle: Bundle | None = None
+    environment: EnvironmentSpec = EnvironmentSpec()
+    #: The container image it runs in. None: that of the scale group, and where that has none, a process of the host.
+    image: str | None = None
+    #: Each task gets a port of its own for each of these names.
+    ports: tuple[str, ...] = ()
     band: Band = Band.INTERACTIVE
     #: From submission to the first placement; after that the job is UNSCHEDULABLE. None: it waits for ever.
     scheduling_timeout: timedelta | None = None
@@ -127,6 +137,31 @@ class JobSpec(BaseModel):
         if not timedelta(0) <= grace <= MAX_DURATION:
             raise InvalidValue("grace", f"{grace.total_seconds():g}s", "is no time to stop in", "give 0s or more")
         return grace
+
+    @field_validator("image")
+    @classmethod
+    def _is_an_image(cls, image: str | None) -> str | None:
+        if image is not None and (not image or image.startswith("-") or not image.isprintable() or " " in image):
+            raise InvalidValue("image", image, "cannot name a container image", "write NAME[:TAG], such as python:3.11")
+        return image
+
+    @field_validator("ports")
+    @classmethod
+    def _are_port_names(cls, ports: tuple[str, ...]) -> tuple[str, ...]:
+        for port in ports:
+            if re.fullmatch("[a-zA-Z][a-zA-Z0-9_-]{0,30}", port) is None:
+                raise InvalidValue("port", port, "cannot name a port", "use letters, digits, - or _, such as metrics")
+        if len({names.env_port(port) for port in ports}) < len(ports):
+            raise InvalidValue("port", ", ".join(ports), "names the same port twice", "give each port a name of its own")
+        return ports
+
+    @model_validator(mode="after")
+    def _starts_in_one_place(self) -> Self:
+        if self.bundle is not None and self.workdir is not None:
+            raise InvalidValue(
+                "workdir", self.workdir, "does not go with a bundle, in whose files the program starts", "give one of them"
+            )
+        return self
 
     @field_validator("env")
     @classmethod
@@ -209,6 +244,8 @@ class TaskOutcome(BaseModel):
     finished_at: datetime | None = None
     #: The last lines the program wrote, a few hundred characters.
     last_lines: str = ""
+    #: The most memory its processes held at once, as far as the host could tell; 0: it could not.
+    peak_memory_bytes: int = 0
     #: The infrastructure fault that ended it, by name; empty: none.
     fault: str = ""
     #: The host is there and well, but in another life than the attempt was meant for, or about to stop.

@@ -162,6 +162,28 @@ def log_chunk(prefix: str, sequence: int) -> str:
     return f"{prefix}/{sequence:010d}.log"
 
 
+def bundle(sha256: str) -> str:
+    return f"bundles/{sha256}.tar.gz"
+
+
+def attempt_outputs(job: str, run_id: str, index: int, attempt: int) -> str:
+    return f"{job_outputs(job, run_id)}/{index}/{attempt}"
+
+
+def job_outputs(job: str, run_id: str) -> str:
+    return f"outputs/{job}/{short_run(run_id)}"
+
+
+def agent_logs(cluster: str, host_id: str) -> str:
+    """Below it every life of the agent's process has a folder that sorts by its time."""
+    return f"agents/{cluster}/{host_id}"
+
+
+def exec_files(session: str) -> str:
+    """What goes in and out of a command that is run beside a task."""
+    return f"exec/{session}"
+
+
 # -- environment variables -----------------------------------------------------------------------------------------------------
 
 ENV_CLUSTER = "IRIS_CLUSTER"
@@ -176,6 +198,10 @@ ENV_ATTEMPT = "IRIS_ATTEMPT"
 ENV_ATTEMPT_KEY = "IRIS_ATTEMPT_KEY"
 ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
+#: What the program leaves in this directory is kept, and fetched with `iris fetch`.
+ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
+#: Where other hosts reach this one.
+ENV_HOST_ADDRESS = "IRIS_HOST_ADDRESS"
 #: Of members of a gang: `host:port` on the host of task 0, and where in the gang the task stands.
 ENV_COORDINATOR = "IRIS_COORDINATOR_ADDRESS"
 ENV_SLICE_INDEX = "IRIS_SLICE_INDEX"
@@ -183,6 +209,12 @@ ENV_NUM_SLICES = "IRIS_NUM_SLICES"
 ENV_TASKS_PER_SLICE = "IRIS_TASKS_PER_SLICE"
 #: What a user may not set for a job, because Iris does.
 RESERVED_PREFIX = "IRIS_"
+
+
+def env_port(name: str) -> str:
+    """Where the program finds the port of this name."""
+    return f"IRIS_PORT_{re.sub('[^A-Z0-9]', '_', name.upper())}"
+
 
 # Of members of a gang, in the words of others: unlike the above, what a job sets here itself counts.
 ENV_JAX_COORDINATOR = "JAX_COORDINATOR_ADDRESS"

@@ -10,13 +10,16 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.attempts import AttemptRecord
+from iris.bundles import Bundle
 from iris.compact import LedgerState
+from iris.environments import EnvironmentSpec
 from iris.gangs import Placement, Request
 from iris.hosts import Closure, Host
 from iris.jobs import Band, JobSpec, TaskStatus
 from iris.placement import Rules
 from iris.preemption import Eviction
 from iris.refusals import Refusal
+from iris.resources import Resources
 from iris.scale_groups import ScaleGroup
 from iris.scale_plan import Outlook
 from iris.states import TaskState
@@ -373,3 +376,11 @@ class RunTask(Wire):
     logs: str
     #: None: it runs by itself.
     rank: Rank | None = None
+    #: What it was promised: the most it may use, where the host can hold it to that.
+    resources: Resources = Resources(cpu_millis=0)
+    bundle: Bundle | None = None
+    environment: EnvironmentSpec = EnvironmentSpec()
+    image: str | None = None
+    ports: tuple[str, ...] = ()
+    #: Where in the object store goes what it leaves in its output directory; empty: nowhere.
+    outputs: str = ""

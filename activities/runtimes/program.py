@@ -1,0 +1,180 @@
+"""A program under its shim, as the agent sees it: whether it has started it itself, or found it when it came."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from iris.activities.runtimes import shim
+from iris.activities.runtimes.base import Launch
+
+#: Between looks for the end of a program, where the system cannot wake us.
+POLL = timedelta(milliseconds=100)
+#: Python as light as it comes: no site-packages, no user's settings.
+_SHIM = (sys.executable, "-I", "-S", shim.__file__)
+
+
+class Exit(BaseModel):
+    """How a program ended, as its shim put it down."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The exit code; negative: the signal that killed it; None: nobody knows, the shim itself was killed or failed.
+    status: int | None = None
+    #: Why it could not be started; empty: it was.
+    error: str = ""
+    #: It was killed because no agent with contact to the cluster stood behind it.
+    fenced: bool = False
+    out_of_memory: bool = False
+    peak_memory_bytes: int = 0
+    #: When, in seconds since 1970.
+    at: float = 0.0
+
+
+class Started(BaseModel):
+    """What runs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Of the program, on the host; None: its engine does not say.
+    pid: int | None
+    shim: int
+    at: float
+
+    @property
+    def started_at(self) -> datetime:
+        return datetime.fromtimestamp(self.at, UTC)
+
+
+class Program:
+    """One program. There is one directory for each, in which it is started at most once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._dir = directory
+        self._shim: subprocess.Popen[bytes] | None = None
+        self._lease, self._grace = 0.0, -1.0
+        with suppress(OSError, ValueError):  # those of an earlier agent
+            lease, grace = (directory / shim.ORDERS).read_text().split()
+            self._lease, self._grace = float(lease), float(grace)
+
+    def start(self, launch: Launch, lease: float, keep: Sequence[int] = ()) -> None:
+        """Have it started; how that went is told by `started` and `exit`.
+
+        Args:
+            lease: until when the cluster counts it in, on the clock of `shim.now`.
+            keep: file descriptors, locks for instance, that stay open for as long as the program lives.
+        """
+        self._lease = lease
+        self._order()
+        (self._dir / shim.LAUNCH).touch(0o600)  # its environment may hold secrets
+        (self._dir / shim.LAUNCH).write_text(launch.model_dump_json())
+        self._shim = subprocess.Popen(
+            [*_SHIM, str(self._dir)],
+            # What a process carries in its environment, its leftovers are recognised by.
+            env=launch.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=tuple(keep),
+        )
+
+    @property
+    def launched(self) -> bool:
+        """Whether anybody ever wanted it started."""
+        return (self._dir / shim.LAUNCH).exists()
+
+    @property
+    def started(self) -> Started | None:
+        """What runs or ran; None: it has not been started yet, or could not be."""
+        with suppress(OSError, ValidationError):
+            return Started.model_validate_json((self._dir / shim.STARTED).read_bytes())
+        return None
+
+    @property
+    def exit(self) -> Exit | None:
+        """How it ended; None: it has not, as far as is known."""
+        with suppress(OSError, ValidationError):
+            return Exit.model_validate_json((self._dir / shim.EXIT).read_bytes())
+        return None
+
+    async def wait(self) -> Exit:
+        """How it ended, once it has."""
+        while (found := self.exit) is None:
+            with self._shim_away() as away:
+                if away:
+                    # Between the look and the lock it may have ended.
+                    return self.exit or Exit()
+            await self._shim_ends()
+        if self._shim is not None:
+            await asyncio.to_thread(self._shim.wait)  # it has nothing left to do
+        return found
+
+    def stop(self, grace: timedelta) -> None:
+        """Have it ended: SIGTERM, the grace, SIGKILL, whatever becomes of this agent. A second call with no grace ends it at once."""
+        self._grace = grace.total_seconds() if self._grace < 0 else min(self._grace, grace.total_seconds())
+        self._order()
+        if (pid := self._shim_pid()) is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGUSR1)
+
+    def keep_until(self, lease: float) -> None:
+        """The cluster counts it in until this moment at least, on the clock of `shim.now`."""
+        self._lease = max(self._lease, lease)
+        self._order()
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _order(self) -> None:
+        """Always as many bytes, so that they go where the last ones were: a full disk stays no order."""
+        path = self._dir / shim.ORDERS
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.write(b"%020.3f %020.3f\n" % (self._lease, self._grace))
+
+    @contextmanager
+    def _shim_away(self) -> Iterator[bool]:
+        """Whether there is no shim; meanwhile none can begin."""
+        if self._shim is not None and self._shim.poll() is None:
+            yield False  # it may not have got as far as its lock
+            return
+        with (self._dir / shim.LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def _shim_pid(self) -> int | None:
+        """The number of a shim that is there, not of who may have got its number since."""
+        if self._shim is not None:
+            return self._shim.pid if self._shim.poll() is None else None
+        started = self.started
+        with self._shim_away() as away:
+            return None if away or started is None else started.shim
+
+    async def _shim_ends(self) -> None:
+        """Wait until the shim has ended, or for a while."""
+        pid = self._shim_pid()
+        if pid is None or not hasattr(os, "pidfd_open"):
+            await asyncio.sleep(POLL.total_seconds())
+            return
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            return
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(fd, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(fd)
+            os.close(fd)

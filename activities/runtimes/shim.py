@@ -1,0 +1,344 @@
+"""The shim: a small process between the agent and each program, which the program does not notice and the agent can do without.
+
+It starts what `launch.json` says, in the attempt's directory where it lies; waits; ends whatever the program has left; and puts
+down in `exit.json` how it ended. An agent that dies takes nothing with it: the next one reads the same files. What the agent
+wants is in `orders`, a line of two numbers: the program's lease, which is the moment of this machine's clock until which the
+cluster counts it in; and the seconds of grace after SIGTERM once it is to stop, before that -1. Without an agent that has contact
+to its cluster the lease runs out, and the program is killed before the cluster may start it elsewhere.
+
+    python -I -S shim.py ATTEMPT_DIRECTORY
+
+Nothing but the standard library, and little of it: there is one of these for every running task.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
+#: Between looks at the orders, in seconds; SIGUSR1 says that there is something new.
+LOOK_EVERY = 1.0
+#: So long what a program leaves behind is killed again and again, in seconds; what is left then hangs in the kernel.
+SWEEP = 10.0
+#: Room for what will have to be put down, taken while there still is some: the program may fill the disk.
+ROOM_STARTED, ROOM_EXIT, ROOM = "room.started", "room.exit", 4096
+
+
+def now():
+    """Seconds on a clock that all processes of the machine share and nobody sets."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Process:
+    """The program as a process: in a session and group of its own, in a cgroup if there is one."""
+
+    def __init__(self, launch):
+        self.pid = None
+        self.wakes_by = []
+        self._cgroups = launch["cgroups"]
+        self._launch = launch
+
+    def start(self):
+        """Returns what went wrong, and the shell's exit code for it; None when nothing did."""
+        launch = self._launch
+        with open("stdout", "ab") as out, open("stderr", "ab") as err:
+            try:
+                self._popen = subprocess.Popen(  # kept: one that is forgotten waits for its process by itself
+                    launch["argv"], env=launch["env"], cwd=launch["cwd"], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                    start_new_session=True, preexec_fn=self._enter,
+                )  # fmt: skip
+                self.pid = self._popen.pid
+            except FileNotFoundError as error:
+                if error.filename == launch["cwd"]:
+                    return f"the working directory {launch['cwd']!r} does not exist on this host", 126
+                return f"there is no program {launch['argv'][0]!r} on this host", 127
+            except (PermissionError, NotADirectoryError) as error:
+                if error.filename == launch["cwd"]:
+                    return f"the working directory {launch['cwd']!r} cannot be used: {error.strerror}", 126
+                return f"{launch['argv'][0]!r} is not a program that may be executed", 126
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                return f"{launch['argv'][0]!r} could not be started: {error}", 126
+        return None
+
+    def _enter(self):
+        for cgroup in self._cgroups:
+            with open(os.path.join(cgroup, "cgroup.procs"), "w") as members:
+                members.write("0")
+
+    def ended(self):
+        """The exit status, negative for a signal; None while it runs. Everybody else who has ended is reaped, too."""
+        found = None
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid == self.pid:
+                    found = os.waitstatus_to_exitcode(status)
+        return found
+
+    def signal(self, number):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+        self.sweep(0.0)
+
+    def sweep(self, patience=SWEEP):
+        """Kill what is left of it: in its cgroup, and below this process, which inherits its orphans."""
+        deadline = now() + patience
+        while _has_children():
+            left = {pid for cgroup in self._cgroups for pid in _members(cgroup)} | _children()
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if not left or now() >= deadline:
+                return
+            time.sleep(0.005)
+            self.ended()
+
+    def facts(self):
+        """(whether memory ran out, the most memory it had)"""
+        ran_out, peak = False, 0
+        for cgroup in self._cgroups:
+            for name in ("memory.events", "memory.oom_control"):
+                ran_out = ran_out or any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in _lines(cgroup, name))
+            for name in ("memory.peak", "memory.max_usage_in_bytes"):
+                peak = max([peak, *(int(line) for line in _lines(cgroup, name))])
+        if not peak:
+            import resource
+
+            unit = 1 if sys.platform == "darwin" else 1024
+            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+        return ran_out, peak
+
+
+class Container:
+    """The program as a container that the agent has made: started, waited for and killed by the engine's own API."""
+
+    def __init__(self, launch):
+        self.pid = None
+        self._socket, self._id = launch["docker_socket"], launch["container"]
+        self._waiting = None
+        self._state = {}
+
+    def start(self):
+        status, body = self._call("POST", "/start")
+        if status not in (204, 304):
+            said = json.loads(body or b"{}").get("message", f"status {status}")
+            return f"the container could not be started: {said}", 127 if "not found" in said or "no such file" in said else 126
+        self.pid = self._inspect().get("Pid") or None
+        self._waiting = self._ask("POST", "/wait")
+        return None
+
+    @property
+    def wakes_by(self):
+        return [self._waiting] if self._waiting is not None else []
+
+    def ended(self):
+        if self._waiting is not None:
+            readable, _, _ = select.select([self._waiting], [], [], 0)
+            if not readable:
+                return None
+            self._waiting.close()
+            self._waiting = None
+        state = self._inspect()
+        if state.get("Running") or state.get("Restarting"):  # the engine was started anew, and has kept it alive
+            with contextlib.suppress(OSError):
+                self._waiting = self._ask("POST", "/wait")
+            return None
+        if not state:
+            return None if self._state is not None and not self._gone() else -int(signal.SIGKILL)
+        self._state = state
+        return state["ExitCode"]
+
+    def _gone(self):
+        with contextlib.suppress(OSError):
+            return self._call("GET", "/json")[0] == 404
+        return False
+
+    def signal(self, number):
+        with contextlib.suppress(OSError):
+            self._call("POST", f"/kill?signal={int(number)}")
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+
+    def sweep(self):
+        """Nothing of a container outlives it."""
+
+    def facts(self):
+        return bool(self._state.get("OOMKilled")), 0
+
+    def _inspect(self):
+        with contextlib.suppress(OSError, ValueError):
+            status, body = self._call("GET", "/json")
+            if status == 200:
+                return json.loads(body)["State"]
+        return {}
+
+    def _ask(self, method, path):
+        """The connection on which the answer will come. HTTP/1.0: the answer ends where the connection does."""
+        asking = socket.socket(socket.AF_UNIX)
+        asking.connect(self._socket)
+        asking.sendall(f"{method} /containers/{self._id}{path} HTTP/1.0\r\nHost: docker\r\nContent-Length: 0\r\n\r\n".encode())
+        return asking
+
+    def _call(self, method, path):
+        with self._ask(method, path) as asking:
+            asking.settimeout(60)
+            answer = b""
+            while chunk := asking.recv(65536):
+                answer += chunk
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return int(head.split(None, 2)[1]), body
+
+
+def _members(cgroup):
+    return [int(pid) for pid in _lines(cgroup, "cgroup.procs")]
+
+
+def _lines(directory, name):
+    try:
+        with open(os.path.join(directory, name)) as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
+
+
+def _has_children():
+    """Whether anything runs below this process; where orphans are inherited that is all there is of the program."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _children():
+    """The processes whose parent this one is; elsewhere than on Linux nobody is found."""
+    found = set()
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                with open(f"/proc/{name}/stat", "rb") as stat:
+                    fields = stat.read().rpartition(b")")[2].split()
+                if int(fields[1]) == os.getpid() and fields[0] != b"Z":
+                    found.add(int(name))
+    return found
+
+
+class Mind:
+    """What the shim has in mind with the program: when to end it."""
+
+    def __init__(self):
+        self.fenced = False
+        self._lease, _ = orders()
+        self._kill_at = None
+
+    def look(self, program):
+        """Do what is due; returns in how many seconds something else may be."""
+        lease, grace = orders()
+        self._lease = max(self._lease, lease)
+        if grace >= 0 and self._kill_at is None:
+            if grace:
+                program.signal(signal.SIGTERM)
+            self._kill_at = now() + grace
+        elif grace == 0:
+            self._kill_at = min(self._kill_at, now())
+        self.fenced = self.fenced or now() >= self._lease
+        if self.fenced or (self._kill_at is not None and now() >= self._kill_at):
+            program.kill()
+        until = min(self._lease, self._kill_at or self._lease) - now()
+        return max(0.02, min(LOOK_EVERY, until))
+
+
+def orders():
+    """(lease, grace) as they are now; as if there were none while they cannot be read."""
+    try:
+        with open(ORDERS) as file:
+            lease, grace = file.read().split()
+            return float(lease), float(grace)
+    except (OSError, ValueError):
+        return 0.0, -1.0
+
+
+def _put(name, value, room):
+    """Write it where room was taken; whoever reads the file reads all of it or finds none."""
+    with open(room, "r+") as file:
+        file.write(json.dumps(value) + "\n")
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(room, name)
+
+
+def _take_room(name):
+    with open(name, "w") as room:
+        room.write(" " * ROOM)
+
+
+def see_through(program, wake):
+    """Start the program and see it to its end; what is to be put down of it."""
+    failed = program.start()
+    if failed is not None:
+        return {"error": failed[0], "status": failed[1]}
+    _put(STARTED, {"pid": program.pid, "shim": os.getpid(), "at": time.time()}, ROOM_STARTED)
+    mind = Mind()
+    while True:
+        status = program.ended()
+        if status is not None:
+            break
+        wait = mind.look(program)
+        with contextlib.suppress(InterruptedError):
+            select.select([wake, *program.wakes_by], [], [], wait)
+        with contextlib.suppress(BlockingIOError):
+            os.read(wake, 4096)
+    at = time.time()
+    program.sweep()
+    ran_out, peak = program.facts()
+    return {"status": status, "fenced": mind.fenced, "out_of_memory": ran_out, "peak_memory_bytes": peak, "at": at}
+
+
+def main():
+    os.chdir(sys.argv[1])
+    lock = open(LOCK, "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # somebody has decided that this attempt does not start any more
+    if os.path.exists(STARTED) or os.path.exists(EXIT):
+        return
+    with open(LAUNCH) as file:
+        launch = json.load(file)
+    _take_room(ROOM_STARTED)
+    _take_room(ROOM_EXIT)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: orphans of the program are inherited here
+    wake, told = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    # It ends with its program, whatever befalls the agent. Handled, not ignored: the program would inherit that.
+    for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    program = Container(launch) if launch["container"] else Process(launch)
+    try:
+        found = see_through(program, wake)
+    except Exception as error:
+        program.kill()
+        found = {"error": f"the shim failed: {error!r}", "status": None}
+    _put(EXIT, found, ROOM_EXIT)
+
+
+if __name__ == "__main__":
+    main()

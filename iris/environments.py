@@ -1,0 +1,57 @@
+"""What a task's program finds installed: how its environment is made before it starts."""
+
+import re
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+
+from iris.errors import InvalidValue
+
+
+class EnvironmentSpec(BaseModel):
+    """What is set up, in this order: the project of the bundle, packages beside it, commands of the user's own.
+
+    Raises:
+        pydantic.ValidationError: wraps the `InvalidValue` of a field that is wrong.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Whether a bundle with a `pyproject.toml` gets its project's dependencies (`uv sync`).
+    sync: bool = True
+    #: Of the project's optional dependencies.
+    extras: tuple[str, ...] = ()
+    #: Requirements as pip has them: `numpy`, `jax[tpu]>=0.5`.
+    pip: tuple[str, ...] = ()
+    #: Shell commands, run in the program's directory with its environment, each to its end.
+    setup: tuple[str, ...] = ()
+
+    @field_validator("extras")
+    @classmethod
+    def _are_extras(cls, extras: tuple[str, ...]) -> tuple[str, ...]:
+        for extra in extras:
+            if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", extra) is None:
+                raise InvalidValue("extra", extra, "cannot name an extra", "use letters, digits, dots, dashes or underscores")
+        return extras
+
+    @field_validator("pip")
+    @classmethod
+    def _are_requirements(cls, pip: tuple[str, ...]) -> tuple[str, ...]:
+        for requirement in pip:
+            if not requirement.strip() or requirement.lstrip().startswith("-") or "\0" in requirement:
+                raise InvalidValue("pip", requirement, "is not a requirement", "write a package such as numpy or 'jax>=0.5'")
+        return pip
+
+    @field_validator("setup")
+    @classmethod
+    def _are_commands(cls, setup: tuple[str, ...]) -> tuple[str, ...]:
+        for command in setup:
+            if not command.strip() or "\0" in command:
+                raise InvalidValue("setup", command, "is not a command", "give a line for the shell")
+        return setup
+
+    @model_validator(mode="after")
+    def _has_a_project_for_its_extras(self) -> Self:
+        if self.extras and not self.sync:
+            raise InvalidValue("extra", ", ".join(self.extras), "needs the project to be synced", "leave --no-sync out")
+        return self
