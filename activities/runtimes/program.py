@@ -119,7 +119,7 @@ class Program:
         return found
 
     def stop(self, grace: timedelta) -> None:
-        """Have it ended: SIGTERM, the grace, SIGKILL, whatever becomes of this agent. A second call with no grace ends it at once."""
+        """Have it ended: SIGTERM, the grace, SIGKILL, whatever becomes of this agent; with no grace at once."""
         self._grace = grace.total_seconds() if self._grace < 0 else min(self._grace, grace.total_seconds())
         self._order()
         if (pid := self._shim_pid()) is not None:
