@@ -1,137 +1,182 @@
-"""One attempt on this host: the program, its heartbeat, its logs, its end.
+"""One attempt on this host: prepared, started, followed to its end, its logs and outputs brought into the store, its end told.
 
-The attempt is independent of the worker that took it: it reports by the activity's task token, which lies beside the program in
-its directory.
+The attempt depends on nobody's life but its own. Its program runs below a shim (`runtimes.shim`), it reports by the activity's
+task token, and whatever an agent needs to go on with it lies in its directory: so an agent that finds one goes on where its
+predecessor died, or, when the cluster has given the attempt up meanwhile, makes sure that it is dead.
 """
 
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
-import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle, Client
+from obstore.exceptions import BaseError
+from temporalio.client import AsyncActivityHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
+from iris.activities import building, judgement, outputs
 from iris.activities.leftovers import AttemptState
 from iris.activities.logship import LogShipper
-from iris.activities.runtimes.process import CannotStart, Program, start
-from iris.faults import FAULTS, Fault, recognise
+from iris.activities.pulse import FENCE, RPC_TIMEOUT, Pulse
+from iris.activities.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.runtimes.program import Exit, Program
+from iris.activities.use import Use
+from iris.activities.workbench import Workbench
 from iris.jobs import TaskOutcome
+from iris.logs import Stream
 from iris.states import TaskState
-from iris.store import Store
 from iris.units import format_duration
-from iris.workflows.messages import Batch, RunTask, TaskProgress, Vacate
+from iris.workflows.messages import Batch, RunTask, Vacate
 
 logger = logging.getLogger(__name__)
 
-#: Also how long a cancellation may go unseen.
-HEARTBEAT_EVERY = timedelta(seconds=2)
-#: An attempt that outlives this is announced as RUNNING; shorter ones cost nothing.
-ANNOUNCE_AFTER = timedelta(seconds=1)
-#: Without contact for this long the attempt is killed, before the server's minute (`policies.HEARTBEAT`) is over and it may be
-#: started elsewhere.
-FENCE = timedelta(seconds=50)
-RPC_TIMEOUT = timedelta(seconds=10)
 #: Between looks at the output.
 READ_EVERY = timedelta(milliseconds=200)
-#: How long the end of an attempt waits for a store that is away.
+#: How long the end of an attempt waits for a store that is away, before it is reported all the same.
 STORE_PATIENCE = timedelta(seconds=60)
+#: How long logs and outputs of an attempt whose end is known wait for the store after that.
+KEEP_FOR = timedelta(days=1)
 #: How long an attempt that is lost with its host's life takes to store what it can, and then to say so.
 LAST_WORDS = timedelta(seconds=4)
-#: The name of the fault when it is this host on which an attempt cannot go on.
-HOST_FAULT = "host"
+#: What was killed with SIGKILL is gone within moments.
+KILL_WAIT = timedelta(seconds=10)
 RETRY_EVERY = timedelta(seconds=1)
+MOST_RETRY_EVERY = timedelta(seconds=30)
+
+
+class Running(NamedTuple):
+    """What runs of an attempt, for whoever wants to look at it or join it."""
+
+    key: str
+    attempt: int
+    directory: Path
+    launch: Launch
+    #: Of the program, on the host; None: its container's engine does not say.
+    pid: int | None
+    shim: int
+
+
+class Root(NamedTuple):
+    """A process below which a program runs, or which is its first itself."""
+
+    pid: int
+    own: bool
 
 
 class Attempt:
-    """A task's program on this host, from start to accepted outcome.
+    """A task's program on this host, from the preparations to the accepted outcome.
 
     Args:
         directory: of this attempt alone; removed at the end.
-        env: the complete environment of the program.
-        faults: the infrastructure faults that are recognised in the last lines of a program that failed.
+        found: an earlier agent has begun it.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        store: Store,
-        cluster: str,
-        task: RunTask,
-        token: bytes,
-        directory: Path,
-        env: Mapping[str, str],
-        faults: Sequence[Fault] = FAULTS,
-    ) -> None:
-        self._client = client
-        self._cluster = cluster
-        self._task = task
-        self._handle: AsyncActivityHandle = client.get_async_activity_handle(task_token=token)
+    def __init__(self, bench: Workbench, state: AttemptState, directory: Path, *, found: bool = False) -> None:
+        self._bench = bench
+        self._state = state
         self._dir = directory
-        self._env = env
-        self._faults = faults
-        self._started_at = datetime.now(UTC)
+        self._found = found
         directory.mkdir(parents=True, exist_ok=True)
-        self._stdout, self._stderr = directory / "stdout", directory / "stderr"
-        self._stdout.touch()
-        self._stderr.touch()
-        self._logs = LogShipper(store, task.logs, self._stdout, self._stderr)
-        # Before there is a program: whoever finds a directory without this file knows that nothing runs.
-        (directory / "state.json").write_text(AttemptState.of(task.key, token, self._started_at).model_dump_json())
-        self._program: Program | None = None
-        self._stopping: asyncio.Task[None] | None = None
+        if not found:
+            # Before there is a program: whoever finds a directory without this file knows that nothing runs.
+            state.write(directory)
+        self._handle: AsyncActivityHandle = bench.client.get_async_activity_handle(task_token=state.task_token)
+        files = {Stream.BUILD: directory / "build", Stream.STDOUT: directory / "stdout", Stream.STDERR: directory / "stderr"}
+        self._logs = LogShipper(bench.store, self.task.logs, files, directory / "shipped.json", taken_over=found)
+        self._runtime = bench.runtime(self.task, directory)
+        self._program = Program(directory)
+        self._pulse = Pulse(
+            bench.client,
+            self._handle,
+            self.task,
+            details=self._details,
+            alive_until=lambda lease: self._program.keep_until(lease) if self._program.launched else None,
+            cancelled=lambda: self.end(TaskState.KILLED, "cancelled"),
+            given_up=self.give_up,
+            heard=self._program.lease - FENCE.total_seconds() if found else None,
+        )
+        self._preparing: asyncio.Task[building.Built] | None = None
         #: Set by whoever ends the attempt before the program does: the outcome it then has.
-        self._verdict: TaskOutcome | None = None
+        self._verdict = state.verdict
         #: The server no longer wants to hear of the attempt.
         self._given_up = False
+        #: Its life of the host is over.
+        self._condemned = False
         #: This life of the host is over: no time is left for more than a word.
         self._lost = False
-        #: When the program ended; nothing changes its outcome after that.
-        self._finished_at: datetime | None = None
-        #: When the last report that arrived was sent, on this machine's monotonic clock; at first, when the attempt was taken.
-        self._heard = time.monotonic()
+        self._outputs_kept = False
+        self._peak_memory = 0
+        self._running: Running | None = None
+        #: How the program ended; nothing changes its outcome after that.
+        self._exit = self._program.exit
 
     @property
-    def grace(self) -> timedelta:
-        """How long the program may take to stop when it is asked to."""
-        return self._task.grace
+    def task(self) -> RunTask:
+        return self._state.task
+
+    @property
+    def root(self) -> Root | None:
+        """Below which process its program runs; None: it does not."""
+        if (running := self.running) is None:
+            return None
+        in_container = bool(running.launch.container)
+        pid = running.pid if in_container else running.shim
+        return None if pid is None else Root(pid, own=in_container)
+
+    @property
+    def running(self) -> Running | None:
+        """What of it runs; None: nothing yet, or no more."""
+        if self._exit is not None:
+            return None
+        if self._running is None and (started := self._program.started) is not None:
+            launch = self._program.launch
+            self._running = Running(self.task.key, self.task.attempt, self._dir, launch, started.pid, started.shim)
+        return self._running
 
     async def live(self) -> None:
-        """Run the program to its end and report; returns when the server has the outcome or does not want it."""
-        try:
-            outcome = await self._run()
-            told = not self._given_up and await report(self._handle, outcome, self._task.key, hurried=lambda: self._lost)
-            if not told and not self._lost:  # what was placed on a life of the host dies with it
-                await self._free()
-        except Exception as error:  # a fault of this host: its disk is full, or the program has deleted what is kept beside it
-            logger.exception("attempt %s cannot go on here", self._task.key)
+        """See it to its end and report that; returns when the server has the outcome or does not want it, and nothing is left.
+
+        A cancellation leaves everything as it is: the program runs on, for another agent to find.
+        """
+        if not self._state.told:
+            await self._tell(await self._outcome())
+        if self._state.told:
+            await self._clear_away()
+
+    async def settle(self) -> None:
+        """For an attempt that was found: hear whether it is still wanted. If it is not, nothing of it runs afterwards."""
+        if not self._over:
+            await self._pulse.beat()
+        if self._over:
             self._kill()
-            outcome = self._outcome(TaskState.WORKER_FAILED, f"the attempt could not go on on this host: {error}")
-            outcome = outcome.model_copy(update={"fault": HOST_FAULT})
-            if self._program is None:  # it never started, so nobody pays, and the next try waits a little
-                outcome = outcome.model_copy(update={"started_at": None, "fault": ""})
-            await report(self._handle, outcome, self._task.key, hurried=lambda: self._lost)
-        finally:
-            shutil.rmtree(self._dir, ignore_errors=True)
+            if self._program.launched:
+                with contextlib.suppress(TimeoutError):  # what hangs in the kernel hangs
+                    await asyncio.wait_for(self._program.wait(), KILL_WAIT.total_seconds())
+            await self._runtime.clear()
 
     def end(self, state: TaskState, reason: str) -> None:
         """End the program: SIGTERM, the job's grace, SIGKILL. The first reason counts; a program that has ended needs none."""
-        if self._finished_at is not None:
-            return
-        if self._verdict is None:
-            self._verdict = TaskOutcome(state=state, reason=reason)
-        if self._program is not None and self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(self._program, self._task.grace))
+        if self._exit is None:
+            self._decide(TaskOutcome(state=state, reason=reason))
+            self._stop(self.task.grace)
+
+    def condemn(self, reason: str) -> None:
+        """It belongs to a life of the host that is over: end it at once, and say so unless it has ended before."""
+        if self._exit is None:
+            self._decide(TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason))
+            self._condemned = True
+            self._kill()
 
     def give_up(self, reason: str) -> None:
         """The attempt has a successor or is about to: end it at once and tell nobody."""
-        logger.warning("attempt %s is killed: %s", self._task.key, reason)
+        logger.warning("attempt %s is killed: %s", self.task.key, reason)
         self._given_up = True
         self._kill()
 
@@ -141,167 +186,201 @@ class Attempt:
         Whoever has been told to give up the attempt still tells nobody, and an end that was on its way stays what it is.
         """
         self._lost = True
-        if self._finished_at is None and self._verdict is None:
-            self._verdict = TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason)
-        self._kill()
+        self.condemn(reason)
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _over(self) -> bool:
+        """It is not to run on, whatever it is at."""
+        return self._given_up or self._condemned
+
+    def _decide(self, verdict: TaskOutcome) -> None:
+        if self._verdict is None:
+            self._verdict = verdict
+            self._put_down(verdict=verdict)
+
+    def _put_down(self, **changes: object) -> None:
+        self._state = self._state.model_copy(update=changes)
+        with contextlib.suppress(OSError):  # a full disk: another agent may then say something else of it, but not run it
+            self._state.write(self._dir)
 
     def _kill(self) -> None:
-        if self._program is not None:
-            self._program.signal(signal.SIGKILL)
+        self._stop(timedelta(0))
 
-    async def _run(self) -> TaskOutcome:
-        if self._task.workdir is None:
-            workdir = self._dir / "work"
-            workdir.mkdir()
-        else:
-            workdir = Path(self._task.workdir)
+    def _stop(self, grace: timedelta) -> None:
+        if self._preparing is not None:
+            self._preparing.cancel()
+        if self._program.launched:
+            self._program.stop(grace)
+
+    async def _outcome(self) -> TaskOutcome:
+        """What it comes to, in the end; its logs and outputs are in the store by then, if the store takes them in time."""
+        beside = [asyncio.create_task(work) for work in (self._pulse.beat_on(), self._limit())]
         try:
-            self._program = await start(self._task.command, self._env, workdir, self._stdout, self._stderr)
-        except CannotStart as error:
-            self._logs.say(str(error))
-            await self._ship_rest()
-            return self._outcome(TaskState.FAILED, str(error), error.exit_code)
-        # It may have been ended while it was being started.
-        if self._given_up or self._lost:
-            self._kill()
-        elif self._verdict is not None:
-            self.end(self._verdict.state, self._verdict.reason)
-        exited = asyncio.create_task(self._program.wait())
-        exited.add_done_callback(lambda _: self._finished())
-        beside = [asyncio.create_task(work) for work in (self._heartbeat(), self._limit())]
-        try:
-            while not exited.done():
-                await self._logs.ship()
-                await asyncio.wait({exited}, timeout=0 if self._logs.behind else READ_EVERY.total_seconds())
-            status = await exited
-            await self._ship_rest()
+            outcome = None if self._program.launched else await self._start()
+            if outcome is None:
+                self._exit = await self._follow()
+            if not await self._deliver(LAST_WORDS if self._lost else STORE_PATIENCE):
+                logger.error("the last output of %s is not in the store yet", self.task.key)
+            return outcome or judgement.judge(self._case())
+        except Exception as error:  # a fault of this host: its disk is full, or the program has deleted what is kept beside it
+            logger.exception("attempt %s cannot go on here", self.task.key)
+            self._condemned = True
+            await self.settle()
+            reason = f"the attempt could not go on on this host: {error}"
+            return judgement.of_the_host(self._case(), reason, judgement.HOST_FAULT)
         finally:
             for work in beside:
                 work.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-        return self._judge(status)
 
-    def _finished(self) -> None:
-        self._finished_at = datetime.now(UTC)
+    async def _start(self) -> TaskOutcome | None:
+        """Prepare it and have its program started; or what it comes to without one."""
+        if self._found:
+            await self._runtime.clear()  # what the dead agent was preparing
+        self._preparing = asyncio.create_task(building.build(self._bench, self.task, self._dir, self._runtime))
+        if self._verdict is not None or self._over:
+            self._preparing.cancel()
+        shipping = asyncio.create_task(self._ship_on())
+        try:
+            built = await self._preparing
+        except asyncio.CancelledError:
+            me = asyncio.current_task()
+            if me is not None and me.cancelling():  # it is this agent that leaves
+                raise
+            return judgement.judge(self._case()) if self._verdict else judgement.of_the_host(self._case(), "given up")
+        except CannotStart as error:
+            self._logs.say(str(error))
+            return judgement.of_the_program(self._case(), str(error), error.exit_code)
+        except HostUnable as error:
+            self._logs.say(str(error))
+            return judgement.of_the_host(self._case(), str(error), error.fault)
+        finally:
+            self._preparing = None
+            shipping.cancel()
+            await asyncio.gather(shipping, return_exceptions=True)
+        if built.ports:
+            self._put_down(ports=built.ports)
+        self._program.start(built.launch, self._pulse.lease, built.keep)
+        for descriptor in built.keep:
+            os.close(descriptor)  # the shim has them
+        # It may have been ended while it was being started.
+        if self._over:
+            self._kill()
+        elif self._verdict is not None:
+            self._stop(self.task.grace)
+        return None
 
-    def _judge(self, status: int) -> TaskOutcome:
-        """The outcome of a program that ended with this status."""
-        if self._verdict is not None:
-            return self._outcome(self._verdict.state, self._verdict.reason, status if status >= 0 else 128 - status)
-        if status == 0:
-            return self._outcome(TaskState.SUCCEEDED, "", 0)
-        name = _signal_name(-status) if status < 0 else None
-        exit_code, reason = (128 - status, f"killed by {name}") if name else (status, f"exited with code {status}")
-        if fault := recognise(self._logs.last_lines, self._faults):
-            reason = f"infrastructure fault: {fault.why} ({reason})"
-            outcome = self._outcome(TaskState.WORKER_FAILED, reason, exit_code, name)
-            return outcome.model_copy(update={"fault": fault.name})
-        return self._outcome(TaskState.FAILED, reason, exit_code, name)
+    async def _follow(self) -> Exit:
+        """Ship what it writes until it has ended."""
+        ended = asyncio.create_task(self._program.wait())
+        try:
+            while not ended.done():
+                if self._pulse.state is not TaskState.RUNNING and (started := self._program.started) is not None:
+                    self._pulse.goes_on(TaskState.RUNNING, started.started_at)
+                await self._logs.ship()
+                await asyncio.wait({ended}, timeout=0 if self._logs.behind else READ_EVERY.total_seconds())
+            found = await ended
+        finally:
+            ended.cancel()
+        if found.status is None:
+            await self._runtime.clear()  # its shim is gone and could not
+        return found
 
-    def _outcome(
-        self, state: TaskState, reason: str, exit_code: int | None = None, signal_name: str | None = None
-    ) -> TaskOutcome:
-        return TaskOutcome(
-            state=state,
-            reason=reason,
-            exit_code=exit_code,
-            signal=signal_name,
-            started_at=self._started_at,
-            finished_at=self._finished_at or datetime.now(UTC),
+    async def _ship_on(self) -> None:
+        while True:
+            await self._logs.ship()
+            await asyncio.sleep(0 if self._logs.behind else READ_EVERY.total_seconds())
+
+    def _case(self) -> judgement.Case:
+        return judgement.Case(
+            taken_at=self._state.taken_at,
+            now=datetime.now(UTC),
+            started=self._program.started,
+            exit=self._exit,
+            verdict=self._verdict,
+            memory_limit=self.task.resources.memory_bytes,
             last_lines=self._logs.last_lines,
+            faults=self._bench.faults,
         )
 
-    async def _heartbeat(self) -> None:
-        """Announce the attempt, then keep it alive on the server; learn there that it is cancelled or given up.
+    def _details(self) -> Mapping[str, Any]:
+        started = self._program.started
+        told = {"state": self._pulse.state, "since": (started.started_at if started else self._state.taken_at).isoformat()}
+        if started is None:
+            return told
+        return {**told, "pid": started.pid, "ports": self._state.ports, **self._use()}
 
-        The time of the last contact is that of the last report's *sending*: the server's minute starts when it arrives.
-        """
-        await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())
-        announcing = asyncio.create_task(self._announce())
-        try:
-            while (left := self._heard + FENCE.total_seconds() - time.monotonic()) > 0:
-                await self._beat(min(RPC_TIMEOUT, timedelta(seconds=left)))
-                if self._given_up:
-                    return
-                await asyncio.sleep(HEARTBEAT_EVERY.total_seconds())
-            self.give_up(f"no contact with the server for {format_duration(FENCE)}")
-        finally:
-            announcing.cancel()
-
-    async def _beat(self, patience: timedelta) -> None:
-        details = {
-            "state": TaskState.RUNNING,
-            "pid": self._program.pid if self._program else None,
-            "since": self._started_at.isoformat(),
-        }
-        sent = time.monotonic()
-        try:
-            await self._handle.heartbeat(details, rpc_timeout=patience)
-            self._heard = sent
-        except AsyncActivityCancelledError as error:
-            self._heard = sent
-            if error.details is None or error.details.cancel_requested:  # else it is paused or reset, which programs cannot be
-                self.end(TaskState.KILLED, "cancelled")
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                self.give_up("the server has given it up")
-        except Exception:  # whatever it is, it was no contact: the fence must go on counting
-            logger.exception("the report of attempt %s failed", self._task.key)
-
-    async def _announce(self) -> None:
-        progress = TaskProgress(key=self._task.key, state=TaskState.RUNNING, at=self._started_at)
-        # Only for show: the attempt goes on whether its job hears of it or not.
-        with contextlib.suppress(RPCError):
-            await self._client.get_workflow_handle(self._task.owner).signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
+    def _use(self) -> Mapping[str, Any]:
+        use = self._bench.uses.get(self.task.key, Use())
+        self._peak_memory = max(self._peak_memory, use.memory_bytes)
+        return {**use._asdict(), "peak_memory_bytes": self._peak_memory}
 
     async def _limit(self) -> None:
-        if self._task.timeout is not None:
-            await asyncio.sleep(self._task.timeout.total_seconds())
-            self.end(TaskState.FAILED, f"ran longer than its timeout of {format_duration(self._task.timeout)}")
+        if self.task.timeout is not None:
+            left = self._state.taken_at + self.task.timeout - datetime.now(UTC)
+            await asyncio.sleep(left.total_seconds())
+            self.end(TaskState.FAILED, f"ran longer than its timeout of {format_duration(self.task.timeout)}")
 
-    @staticmethod
-    async def _stop(program: Program, grace: timedelta) -> None:
-        program.signal(signal.SIGTERM)
-        await asyncio.sleep(grace.total_seconds())
-        program.signal(signal.SIGKILL)
-
-    async def _ship_rest(self) -> None:
-        """Store what is left of the output. A store that stays away costs the rest of the logs, not the outcome."""
-        if self._stopping is not None:
-            self._stopping.cancel()
-        stored, since = 0, time.monotonic()
-        while not await self._logs.ship(ended=True):
+    async def _deliver(self, patience: timedelta) -> bool:
+        """Bring what is left of logs and outputs into the store; False: it has not taken them for so long."""
+        since, delay, stored = time.monotonic(), RETRY_EVERY.total_seconds(), -1
+        while not await self._logs.ship(ended=True) or not await self._keep_outputs(patience):
             if self._logs.stored > stored:
-                stored, since = self._logs.stored, time.monotonic()
-            patience = LAST_WORDS if self._lost else STORE_PATIENCE
+                since, delay, stored = time.monotonic(), RETRY_EVERY.total_seconds(), self._logs.stored
             if time.monotonic() - since > patience.total_seconds():
-                logger.error("the last output of %s could not be stored and is lost", self._task.key)
-                return
-            await asyncio.sleep(0 if self._logs.behind else RETRY_EVERY.total_seconds())
+                return False
+            if not self._logs.behind:
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, MOST_RETRY_EVERY.total_seconds())
+        return True
+
+    async def _keep_outputs(self, patience: timedelta) -> bool:
+        if self._given_up or self._outputs_kept or not self.task.outputs:
+            return True
+        try:
+            keeping = outputs.keep(self._bench.store, self._dir / "outputs", self.task.outputs)
+            await asyncio.wait_for(keeping, patience.total_seconds() if self._lost else None)
+        except (OSError, BaseError) as error:
+            logger.warning("outputs of %s could not be stored, trying again: %s", self.task.key, error)
+            return False
+        self._outputs_kept = True
+        return True
+
+    async def _tell(self, outcome: TaskOutcome) -> None:
+        """Give the server the outcome, if it wants it."""
+        if not self._given_up:
+            told = await report(self._handle, outcome, self.task.key, hurried=lambda: self._lost)
+            if told is None:
+                return  # another life of this agent will say it
+            self._given_up = not told
+        self._put_down(told=True)
+        if self._given_up and not self._lost:  # what was placed on a life of the host dies with it
+            await self._free()
+
+    async def _clear_away(self) -> None:
+        """Remove it, with everything that it has left; but not before its logs and outputs are in the store."""
+        await self._runtime.clear()
+        if await self._deliver(LAST_WORDS if self._lost else KEEP_FOR) or not self._lost:
+            shutil.rmtree(self._dir, ignore_errors=True)
 
     async def _free(self) -> None:
         """The job may have been terminated and unable to give its host back. The scheduler finds that out too, but later."""
-        scheduler = self._client.get_workflow_handle(names.scheduler_workflow(self._cluster))
-        task, host_id = self._task, self._env[names.ENV_HOST_ID]
-        vacated = Vacate(key=task.claim or task.key, host_id=host_id, incarnation=task.incarnation)
+        scheduler = self._bench.client.get_workflow_handle(names.scheduler_workflow(self._bench.cluster))
+        task = self.task
+        vacated = Vacate(key=task.claim or task.key, host_id=self._bench.host.id, incarnation=task.incarnation)
         with contextlib.suppress(RPCError):
             await scheduler.signal("deliver", Batch(messages=(vacated,)), rpc_timeout=RPC_TIMEOUT)
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal: only the first and the last have names
-        return f"signal {number}"
-
-
 async def report(
     handle: AsyncActivityHandle, outcome: TaskOutcome, key: str, *, hurried: Callable[[], bool] = lambda: False
-) -> bool:
+) -> bool | None:
     """Give the server the outcome, however long that takes; False: it does not want it any more.
 
     Args:
-        hurried: whether one short try is enough; False comes back also when that failed.
+        hurried: whether one short try is enough; None comes back when that failed.
     """
     while True:
         try:
@@ -313,6 +392,6 @@ async def report(
                 return False
             if hurried():
                 logger.warning("the outcome of %s could not be reported: %s", key, error)
-                return False
+                return None
             logger.warning("the outcome of %s could not be reported, trying again: %s", key, error)
         await asyncio.sleep(RETRY_EVERY.total_seconds())

@@ -1,10 +1,15 @@
 """What a program finds in its environment."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
 
 from iris import constraints, names
+from iris.constraints import Attribute
 from iris.hosts import Host
+from iris.resources import Device, DeviceKind
 from iris.workflows.messages import Rank, RunTask
 
 #: Of the agent's own environment a program gets these and no others: what it sees must not depend on how the agent was started.
@@ -22,6 +27,44 @@ PASSED_ON = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
+#: The directory that the program starts in.
+ENV_WORKDIR = "IRIS_WORKDIR"
+#: Where libtpu of several slices meets, on the host of task 0.
+MEGASCALE_PORT = 8081
+
+
+class TpuHost(BaseModel):
+    """What a host with real TPU chips knows of them and of its slice. A host that only pretends to be one has none of these."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Of the slice.
+    name: str
+    #: As in `iris.accelerators`: `v5litepod-16`.
+    variant: str
+    worker_id: int = 0
+    #: Of the slice's hosts, in the order of their numbers; none: not known.
+    addresses: tuple[str, ...] = ()
+    #: How many the slice has.
+    hosts: int = 1
+    #: Of this host.
+    chips: int
+    #: How they are wired: `2,2,1`.
+    bounds: str
+    #: How those of the whole slice are: `4x4`.
+    topology: str = ""
+
+
+class Accelerators(BaseModel):
+    """What a machine itself says that it has."""
+
+    model_config = ConfigDict(frozen=True)
+
+    device: Device | None = None
+    #: None: it is no host of a TPU slice.
+    tpu: TpuHost | None = None
+    #: Also of where it is.
+    attributes: dict[str, constraints.Attribute] = {}
 
 
 def base_env() -> dict[str, str]:
@@ -29,11 +72,55 @@ def base_env() -> dict[str, str]:
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
-def attempt_env(task: RunTask, base: Mapping[str, str], cluster: str, host: Host) -> dict[str, str]:
+def attempt_env(
+    task: RunTask,
+    base: Mapping[str, str],
+    cluster: str,
+    host: Host,
+    *,
+    defaults: Mapping[str, str] = {},
+    workdir: Path | None = None,
+    outputs: Path | None = None,
+    ports: Mapping[str, int] = {},
+    tpu: TpuHost | None = None,
+    gpus: Sequence[int] | None = None,
+) -> dict[str, str]:
     """The program's environment, each part stronger than the one before.
 
-    The host's few, what a gang's member is told in the words of JAX and libtpu, what the job sets, Iris' own identity.
+    The host's few, the defaults of the cluster and of the host's group, what the task is told in the words of JAX, libtpu and
+    CUDA, what the job sets, Iris' own identity.
+
+    Args:
+        defaults: those of the cluster, with those of the group over them.
+        workdir, outputs: the directories, under the names that the program knows them by.
+        ports: by the names that the job has given them.
+        tpu: the host's real chips; None: it has none, and nothing may be said that makes a library look for them.
+        gpus: the numbers of those the task has, on a host with real ones; None: all, or there are none.
     """
+    identity = _identity(task, cluster, host) | {names.env_port(name): str(port) for name, port in ports.items()}
+    if workdir is not None:
+        identity[ENV_WORKDIR] = str(workdir)
+    if outputs is not None:
+        identity[names.ENV_OUTPUT_DIR] = str(outputs)
+    told: dict[str, str] = {}
+    if task.rank is not None:
+        told |= _told_to_jax(task, task.rank)
+    if _wants(task, DeviceKind.TPU):
+        told |= _told_to_libtpu(task, host, tpu)
+    elif tpu is not None:
+        told["JAX_PLATFORMS"] = "cpu"  # the chips are another's
+    if gpus is not None:
+        # By their place on the bus, as the driver numbers them: CUDA by itself puts the fastest first.
+        told |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+    given = {**base, "PYTHONUNBUFFERED": "1", **defaults, **told, **task.env}
+    return {name: value for name, value in given.items() if not name.startswith(names.RESERVED_PREFIX)} | identity
+
+
+def _wants(task: RunTask, kind: DeviceKind) -> bool:
+    return task.resources.device is not None and task.resources.device.kind is kind
+
+
+def _identity(task: RunTask, cluster: str, host: Host) -> dict[str, str]:
     identity = {
         names.ENV_CLUSTER: cluster,
         names.ENV_JOB_ID: task.job,
@@ -45,24 +132,23 @@ def attempt_env(task: RunTask, base: Mapping[str, str], cluster: str, host: Host
         names.ENV_HOST_ID: host.id,
         names.ENV_SLICE_ID: host.slice_id,
     }
-    told = {}
-    if task.rank is not None:
-        identity |= _gang_identity(task.rank)
-        told = _told_to_jax(task, task.rank) | _told_to_libtpu(host)
-    return {**base, "PYTHONUNBUFFERED": "1", **told, **task.env, **identity}
-
-
-def _gang_identity(rank: Rank) -> dict[str, str]:
-    return {
-        names.ENV_COORDINATOR: rank.coordinator,
-        names.ENV_SLICE_INDEX: str(rank.slice_index),
-        names.ENV_NUM_SLICES: str(rank.num_slices),
-        names.ENV_TASKS_PER_SLICE: str(rank.tasks_per_slice),
-    }
+    if host.address:
+        identity[names.ENV_HOST_ADDRESS] = host.address
+    if (rank := task.rank) is not None:
+        identity |= {
+            names.ENV_SLICE_INDEX: str(rank.slice_index),
+            names.ENV_NUM_SLICES: str(rank.num_slices),
+            names.ENV_TASKS_PER_SLICE: str(rank.tasks_per_slice),
+        }
+        if rank.coordinator:
+            identity[names.ENV_COORDINATOR] = rank.coordinator
+    return identity
 
 
 def _told_to_jax(task: RunTask, rank: Rank) -> dict[str, str]:
-    """What `jax.distributed.initialize()` reads."""
+    """What `jax.distributed.initialize()` reads. A task alone has nobody to meet."""
+    if not rank.coordinator:
+        return {}
     return {
         names.ENV_JAX_COORDINATOR: rank.coordinator,
         names.ENV_JAX_NUM_PROCESSES: str(task.num_tasks),
@@ -70,14 +156,53 @@ def _told_to_jax(task: RunTask, rank: Rank) -> dict[str, str]:
     }
 
 
-def _told_to_libtpu(host: Host) -> dict[str, str]:
-    """Of a host in a TPU slice: which slice, and which host of it this is."""
-    if constraints.TPU_NAME not in host.attributes:
-        return {}
+def _told_to_libtpu(task: RunTask, host: Host, tpu: TpuHost | None) -> dict[str, str]:
+    """Which slice this is, which of its hosts, and with which chips; whether they are real or not, where the slices meet."""
+    if tpu is not None:
+        told = _of_real_chips(task, tpu)
+    else:
+        device = host.resources.device
+        known = {
+            names.ENV_TPU_NAME: host.attributes.get(constraints.TPU_NAME),
+            names.ENV_TPU_WORKER_ID: host.attributes.get(constraints.TPU_WORKER_ID),
+            names.ENV_TPU_TOPOLOGY: host.attributes.get(constraints.TPU_TOPOLOGY),
+            names.ENV_TPU_TYPE: device.variant if device else None,
+            "TPU_TYPE": device.variant if device else None,
+        }
+        told = {name: str(value) for name, value in known.items() if value is not None}
+    if task.rank is not None and task.rank.num_slices > 1:
+        told |= {
+            "MEGASCALE_COORDINATOR_ADDRESS": task.rank.coordinator.rpartition(":")[0],
+            "MEGASCALE_PORT": str(MEGASCALE_PORT),
+            "MEGASCALE_NUM_SLICES": str(task.rank.num_slices),
+            "MEGASCALE_SLICE_ID": str(task.rank.slice_index),
+        }
+    return told
+
+
+def _of_real_chips(task: RunTask, tpu: TpuHost) -> dict[str, str]:
+    """A program that cannot have its chips fails: on a CPU it would run for ever, and nobody would notice."""
     told = {
-        names.ENV_TPU_NAME: host.attributes.get(constraints.TPU_NAME),
-        names.ENV_TPU_WORKER_ID: host.attributes.get(constraints.TPU_WORKER_ID),
-        names.ENV_TPU_TOPOLOGY: host.attributes.get(constraints.TPU_TOPOLOGY),
-        names.ENV_TPU_TYPE: host.resources.device.variant if host.resources.device else None,
+        "JAX_PLATFORMS": "tpu,cpu",
+        "JAX_FORCE_TPU_INIT": "1",
+        "PJRT_DEVICE": "TPU",
+        names.ENV_TPU_NAME: tpu.name,
+        names.ENV_TPU_TYPE: tpu.variant,
+        "TPU_TYPE": tpu.variant,
+        "TPU_CHIPS_PER_HOST_BOUNDS": tpu.bounds,
     }
-    return {name: str(value) for name, value in told.items() if value is not None}
+    if task.rank is None and tpu.hosts > 1:
+        # One host of a slice by itself: told of the others, libtpu would wait for them.
+        # github.com/ray-project/ray, _private/accelerators/tpu.py
+        return told | {
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_HOST_BOUNDS": "1,1,1",
+            names.ENV_TPU_WORKER_ID: "0",
+            "TPU_WORKER_HOSTNAMES": "localhost",
+        }
+    told |= {names.ENV_TPU_WORKER_ID: str(tpu.worker_id)}
+    if tpu.topology:
+        told[names.ENV_TPU_TOPOLOGY] = tpu.topology
+    if tpu.addresses:  # otherwise it has to ask the metadata server itself
+        told |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": ",".join(tpu.addresses)}
+    return told

@@ -1,4 +1,4 @@
-"""What an agent that died leaves behind: programs without a parent, and directories that say whose they were."""
+"""What an agent that died leaves behind: programs that run on, and directories that say whose they are."""
 
 import base64
 import contextlib
@@ -9,26 +9,47 @@ from pathlib import Path
 from typing import Self
 
 import psutil
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from iris import names
+from iris.jobs import TaskOutcome
+from iris.workflows.messages import RunTask
+
+STATE = "state.json"
 
 
 class AttemptState(BaseModel):
-    """The state file in an attempt's directory: what another agent needs to know of an attempt it finds."""
+    """The state file in an attempt's directory: all that another agent needs to go on with an attempt it finds."""
 
-    key: str
+    task: RunTask
     #: The activity's task token, in base64: whoever has it can complete the attempt.
     token: str
-    started_at: datetime
+    taken_at: datetime
+    #: The ports it was given, by their names.
+    ports: dict[str, int] = Field(default_factory=dict)
+    #: Who ended the attempt before its program did has put down here the outcome it then has.
+    verdict: TaskOutcome | None = None
+    #: The server has the outcome or does not want it: what is left to do is to bring logs and outputs into the store.
+    told: bool = False
 
     @classmethod
-    def of(cls, key: str, token: bytes, started_at: datetime) -> Self:
-        return cls(key=key, token=base64.b64encode(token).decode(), started_at=started_at)
+    def of(cls, task: RunTask, token: bytes, taken_at: datetime) -> Self:
+        return cls(task=task, token=base64.b64encode(token).decode(), taken_at=taken_at)
 
     @property
     def task_token(self) -> bytes:
         return base64.b64decode(self.token)
+
+    def write(self, directory: Path) -> None:
+        """Whole or not at all.
+
+        Raises:
+            OSError: the disk is full, or the directory gone.
+        """
+        new = directory / f"{STATE}.new"
+        new.touch(0o600)  # the token is a secret, and so may be what is in the environment
+        new.write_text(self.model_dump_json())
+        new.replace(directory / STATE)
 
 
 def find(attempts: Path) -> list[tuple[Path, AttemptState]]:
@@ -36,7 +57,7 @@ def find(attempts: Path) -> list[tuple[Path, AttemptState]]:
     found = []
     for directory in sorted(attempts.glob("*")):
         try:
-            state = AttemptState.model_validate_json((directory / "state.json").read_bytes())
+            state = AttemptState.model_validate_json((directory / STATE).read_bytes())
         except (OSError, ValidationError):
             shutil.rmtree(directory, ignore_errors=True)
             continue

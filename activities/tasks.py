@@ -3,23 +3,19 @@
 import asyncio
 import hashlib
 import logging
-import shutil
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from temporalio import activity
-from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from iris.activities import leftovers
-from iris.activities.attempt import Attempt, report
-from iris.activities.environment import attempt_env, base_env
-from iris.faults import FAULTS, Fault
-from iris.hosts import Host
+from iris.activities.attempt import Attempt, Running
+from iris.activities.leftovers import AttemptState
+from iris.activities.pulse import HEARTBEAT_EVERY
+from iris.activities.use import Meter
+from iris.activities.workbench import Workbench
 from iris.jobs import TaskOutcome
 from iris.states import TaskState
-from iris.store import Store
 from iris.workflows.messages import RunTask
 
 logger = logging.getLogger(__name__)
@@ -29,68 +25,68 @@ HOST_REFUSED = "HostRefused"
 #: How long a stopping agent waits, beyond the longest grace of its programs, for their outcomes to be accepted.
 CLOSE_PATIENCE = timedelta(seconds=10)
 
-Leftovers = list[tuple[Path, leftovers.AttemptState]]
-
 
 class Tasks:
-    """The attempts on one incarnation of one host.
+    """The attempts in one life of one host."""
 
-    Args:
-        directory: where attempts have their directories; of this host alone.
-        faults: what in a failed program's last lines shows that this host or its surroundings failed it.
-    """
-
-    def __init__(
-        self, client: Client, store: Store, cluster: str, host: Host, directory: Path, faults: Sequence[Fault] = FAULTS
-    ) -> None:
-        self._client = client
-        self._store = store
-        self._cluster = cluster
-        self._host = host
-        self._attempts_dir = directory / "attempts"
-        self._faults = faults
-        self._env = base_env()
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
         self._attempts: dict[str, Attempt] = {}
         self._lives: dict[str, asyncio.Task[None]] = {}
+        #: Those of an earlier life of this host that wait to be reported.
+        self._dead: list[Attempt] = []
         self._closed = ""
 
     @activity.defn
     async def run_task(self, task: RunTask) -> TaskOutcome:
         """Start the attempt. The activity itself completes when the program does, by its task token."""
-        if task.incarnation != self._host.incarnation:
+        if task.incarnation != self._bench.host.incarnation:
             raise self._refusal(f"incarnation {task.incarnation} of this host is over")
         if self._closed:
             raise self._refusal(self._closed)
         if task.key not in self._attempts:
-            env = attempt_env(task, self._env, self._cluster, self._host)
-            directory = self._attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
-            token = activity.info().task_token
-            attempt = Attempt(self._client, self._store, self._cluster, task, token, directory, env, self._faults)
-            self._attempts[task.key] = attempt
-            life = asyncio.create_task(attempt.live(), name=task.key)
-            self._lives[task.key] = life
-            life.add_done_callback(self._ended)
+            state = AttemptState.of(task, activity.info().task_token, datetime.now(UTC))
+            directory = self._bench.attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
+            self._begin(Attempt(self._bench, state, directory))
         activity.raise_complete_async()
 
-    def kill_leftovers(self) -> Leftovers:
-        """What an earlier agent of this host left behind, its processes killed: before this one takes any work."""
-        left = leftovers.find(self._attempts_dir)
-        if left:
-            killed = leftovers.kill({state.key for _, state in left})
-            logger.warning("an earlier agent left %d attempt(s) behind; %d process(es) killed", len(left), killed)
-        return left
+    async def measure(self) -> None:
+        """Measure again and again what the attempts use, all in one look, until this is cancelled."""
+        meter = Meter()
+        while True:
+            await asyncio.sleep(HEARTBEAT_EVERY.total_seconds())
+            roots = {key: root for key, each in self._attempts.items() if (root := each.root) is not None}
+            if roots:
+                containers, shims = [[root.pid for root in roots.values() if root.own is own] for own in (True, False)]
+                used = await asyncio.to_thread(meter.sample, containers, shims)
+                self._bench.uses.clear()
+                self._bench.uses.update({key: used[root.pid] for key, root in roots.items()})
 
-    async def report_leftovers(self, left: Leftovers) -> None:
-        """Report them lost: once this agent is known, so that their jobs are not sent to the dead one again."""
-        for directory, state in left:
-            outcome = TaskOutcome(
-                state=TaskState.WORKER_FAILED,
-                reason=f"the agent of host {self._host.id} died",
-                started_at=state.started_at,
-                finished_at=datetime.now(UTC),
-            )
-            await report(self._client.get_async_activity_handle(task_token=state.task_token), outcome, state.key)
-            shutil.rmtree(directory, ignore_errors=True)
+    def running(self, job: str, index: int) -> Running | None:
+        """What runs here of this task of a job."""
+        found = (each.running for each in self._attempts.values() if (each.task.job, each.task.index) == (job, index))
+        return next((running for running in found if running is not None), None)
+
+    async def take_over(self) -> None:
+        """Go on with what an earlier agent of this life of the host has left, and end what is of another life, or not wanted any
+        more: before this one takes any work, nothing is left running that may be run elsewhere."""
+        found = [Attempt(self._bench, state, at, found=True) for at, state in leftovers.find(self._bench.attempts_dir)]
+        for attempt in found:
+            if attempt.task.incarnation != self._bench.host.incarnation:
+                attempt.condemn(f"the agent of host {self._bench.host.id} died")
+        await asyncio.gather(*(attempt.settle() for attempt in found))
+        mine = [attempt for attempt in found if attempt.task.incarnation == self._bench.host.incarnation]
+        self._dead = [attempt for attempt in found if attempt not in mine]
+        if found:
+            logger.warning("an earlier agent has left %d attempt(s), of which %d are of this life", len(found), len(mine))
+        for attempt in mine:
+            self._begin(attempt)
+
+    def bury(self) -> None:
+        """Report those of an earlier life lost: once this agent is known, so that their jobs are not sent to the dead one."""
+        for attempt in self._dead:
+            self._begin(attempt)
+        self._dead = []
 
     async def close(self, reason: str) -> None:
         """Take no more; end what runs, report it as preempted, and wait until all is reported."""
@@ -100,9 +96,15 @@ class Tasks:
             attempt.end(TaskState.PREEMPTED, reason)
         if self._lives:
             # A server that is away is not waited for: the attempts' heartbeats have ended, and that says it too.
-            patience = max((attempt.grace for attempt in self._attempts.values()), default=timedelta(0)) + CLOSE_PATIENCE
+            patience = max(attempt.task.grace for attempt in self._attempts.values()) + CLOSE_PATIENCE
             await asyncio.wait(self._lives.values(), timeout=patience.total_seconds())
-            leftovers.kill(keys)  # what has left its program's process group
+            leftovers.kill(keys)  # what hides from its shim
+        await self._drop_lives()
+
+    async def leave(self, reason: str) -> None:
+        """Take no more, and let everything run on for the next agent, which has as long as a lost contact may last."""
+        self._closed = reason
+        await self._drop_lives()
 
     async def abandon(self, reason: str) -> None:
         """Take no more; kill what runs, and then say once that it is dead: the cluster has given this incarnation up.
@@ -112,12 +114,22 @@ class Tasks:
         self._closed = reason
         keys = set(self._attempts)
         for attempt in self._attempts.values():
-            attempt.lose(f"host {self._host.id}: {reason}")
-        if keys:
-            leftovers.kill(keys)  # what has left its program's process group, before anybody is told
+            attempt.lose(f"host {self._bench.host.id}: {reason}")
         await asyncio.gather(*self._lives.values(), return_exceptions=True)
         if keys:
-            leftovers.kill(keys)  # what was being started
+            leftovers.kill(keys)  # what hides from its shim
+
+    def _begin(self, attempt: Attempt) -> None:
+        key = attempt.task.key
+        self._attempts[key] = attempt
+        self._lives[key] = asyncio.create_task(attempt.live(), name=key)
+        self._lives[key].add_done_callback(self._ended)
+
+    async def _drop_lives(self) -> None:
+        lives = list(self._lives.values())
+        for life in lives:
+            life.cancel()
+        await asyncio.gather(*lives, return_exceptions=True)
 
     def _ended(self, life: asyncio.Task[None]) -> None:
         key = life.get_name()

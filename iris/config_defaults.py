@@ -180,6 +180,12 @@ def _group(config: ClusterConfig, group: ScaleGroupConfig, path: str, origins: d
         Source("defaults.ssh", {f"ssh_{name}": value for name, value in ssh.items()}),
         _present("defaults.autoscaler", defaults.autoscaler, ScaleGroupConfig),
         _present("defaults.timeouts", defaults.timeouts, ScaleGroupConfig),
+        # A group is no machine's bootstrap: of that section it has the image only.
+        *(
+            Source(f"{origin}.task_image", {"task_image": boot.task_image})
+            for origin, boot in (("bootstrap", config.bootstrap), ("defaults.bootstrap", defaults.bootstrap))
+            if "task_image" in boot.model_fields_set
+        ),
     ]
     filled = _filled(group, path, origins, {"": sources, "resources": _resources(group, kind)})
     for key in meaningless_keys(group):

@@ -39,6 +39,7 @@ def _scale_group(name: str, group: ScaleGroupConfig) -> ScaleGroup:
         machine_type=group.machine_type,
         preemptible=group.preemptible,
         accept_cpu_jobs=group.accept_cpu_jobs,
+        task_image=group.task_image,
         priority=group.priority,
         min_slices=group.min_slices,
         max_slices=group.max_slices,

@@ -167,6 +167,7 @@ class Bootstrap(Section):
     """How a machine becomes a host."""
 
     image: str = Field("", description="Container image of the host agent; empty: machines run the agent installed on them.")
+    task_image: str = Field("", description="Container image of tasks that name none; empty: they are processes of the host.")
     cache_dir: str = Field("/var/cache/iris", min_length=1, description="Where a host keeps bundles and environments.")
     env_vars: dict[str, str] = Field(default_factory=dict, description="In every task's environment, unless its job sets them.")
 
@@ -263,6 +264,7 @@ class GroupShape(Section):
     attributes: dict[str, Attribute] = Field(
         default_factory=dict, description="What else is true of each host, for constraints of jobs."
     )
+    task_image: str = Field("", description="Container image of its tasks that name none; unset: bootstrap.task_image.")
     hosts: tuple[Address, ...] = Field((), description="The machines of a manual_vm group; each is a slice.")
     ssh_user: Annotated[str, Field(min_length=1)] = Field("root", description="Instead of defaults.ssh.user.")
     ssh_port: Port = Field(22, description="Instead of defaults.ssh.port.")

@@ -43,6 +43,11 @@ class LineSplitter:
     def __init__(self) -> None:
         self._rest = b""
 
+    @property
+    def kept(self) -> int:
+        """How many bytes have been fed and not been given back yet."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> list[tuple[bytes, bool]]:
         """(bytes, goes on) of every line that is complete now, and of pieces that have grown too long to keep."""
         *whole, rest = (self._rest + data).split(b"\n")

@@ -72,6 +72,8 @@ class ScaleGroup(BaseModel):
     preemptible: bool = False
     #: Whether a host with accelerators also takes tasks that want none.
     accept_cpu_jobs: bool = False
+    #: The container image of tasks that name none; empty: they are processes.
+    task_image: str = ""
     #: Groups with a lower number are asked first.
     priority: int = 100
     min_slices: int = 0

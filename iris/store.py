@@ -1,10 +1,14 @@
 """The object store: `file://` on a laptop, `gs://` or `s3://` on a fleet. Logs live here, never in a history."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.store import from_url
+
+#: A file travels in blocks of this many bytes.
+_BLOCK = 1024 * 1024
 
 
 class Store:
@@ -28,6 +32,42 @@ class Store:
             return None
         return (await result.bytes_async()).to_bytes()
 
+    async def exists(self, path: str) -> bool:
+        """Whether there is such an object."""
+        try:
+            await obstore.head_async(self._store, path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def put_file(self, path: str, file: Path, progress: Callable[[int], None] | None = None) -> None:
+        """Write the file as one object, in parts when it is large; the object is there whole or not at all.
+
+        Args:
+            progress: told how many bytes more are on their way.
+        """
+        await obstore.put_async(self._store, path, file if progress is None else _blocks(file, progress), max_concurrency=4)
+
+    async def get_file(self, path: str, file: Path) -> bool:
+        """Write the object's bytes into the file, which is there whole or as it was before.
+
+        Returns:
+            False when there is no such object.
+        """
+        try:
+            result = await obstore.get_async(self._store, path)
+        except FileNotFoundError:
+            return False
+        part = file.with_name(f"{file.name}.part")
+        try:
+            with part.open("wb") as out:
+                async for block in result.stream(min_chunk_size=_BLOCK):
+                    out.write(block)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+        return True
+
     async def folders(self, prefix: str) -> list[str]:
         """The names directly below the prefix that have objects below them, sorted."""
         found = await obstore.list_with_delimiter_async(self._store, prefix)
@@ -37,3 +77,10 @@ class Store:
         """The paths of the objects directly below the prefix, sorted."""
         found = await obstore.list_with_delimiter_async(self._store, prefix)
         return sorted(entry["path"] for entry in found["objects"])
+
+
+def _blocks(file: Path, progress: Callable[[int], None]) -> Iterator[bytes]:
+    with file.open("rb") as source:
+        while block := source.read(_BLOCK):
+            yield block
+            progress(len(block))

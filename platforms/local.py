@@ -156,6 +156,8 @@ def agent_command(request: SliceRequest, host: Host, directory: Path) -> list[st
         command += ["--device", str(offers.device)]
     if host.accept_cpu_jobs:
         command.append("--accept-cpu-jobs")
+    if request.group.task_image:
+        command += ["--image", request.group.task_image]
     for key, value in host.attributes.items():
         command += ["--attribute", f"{key}={_written(value)}"]
     return command

@@ -1,18 +1,20 @@
 """The host agent: one Temporal worker on each machine, serving `run_task` from its own queue. It dials out; nothing dials in.
 
-A life of the agent is one *incarnation*. It ends when the agent stops, or when the cluster has given the host up: then everything
-that runs here is killed, and the agent reports again as a new incarnation. So a slice that has lost one of its hosts becomes
-whole again by itself: the others find out that it has ended, and report anew.
+A life of the host is one *incarnation*. It ends when the agent is stopped, when the machine is, or when the cluster has given the
+host up: then everything that runs here is killed, and the agent reports again as a new incarnation. So a slice that has lost one
+of its hosts becomes whole again by itself: the others find out that it has ended, and report anew.
+
+An agent that dies ends nothing: the next one has the same incarnation and goes on with what runs. SIGHUP asks an agent to make
+way for another in just that manner, for an upgrade for instance; SIGTERM and SIGINT end the life of the host.
 """
 
 import asyncio
 import contextlib
 import fcntl
 import logging
-import subprocess
-import sys
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
 from iris import names
+from iris.activities.environment import Accelerators
+from iris.activities.exec import Execs
+from iris.activities.profile import Profiles
+from iris.activities.runtimes import cgroups
 from iris.activities.tasks import Tasks
+from iris.activities.workbench import Workbench
 from iris.client.connection import connect
 from iris.constraints import Attribute
 from iris.errors import Rejected, Unreachable
@@ -33,7 +40,11 @@ from iris.hosts import Host
 from iris.resources import Device
 from iris.slices import SliceState, SliceStatus
 from iris.store import Store
-from iris.worker_agents.probe import describe_host, probe
+from iris.worker_agents import life
+from iris.worker_agents.agent_log import shipping_own_log
+from iris.worker_agents.metadata import of_this_machine
+from iris.worker_agents.notice import watch_for_preemption
+from iris.worker_agents.probe import describe_host, find_accelerators, probe
 from iris.worker_agents.process import rest_memory, stop_event
 from iris.workflows.attributes import keywords
 from iris.workflows.fleet_messages import HostReady, SliceInput
@@ -75,6 +86,12 @@ class AgentOptions(BaseModel):
     #: Where other hosts reach this one; None: the agent finds out.
     host_address: str | None = None
     directory: Path
+    #: Where bundles and environments are kept between attempts; None: in the directory. Hosts on one machine may share it.
+    cache_dir: Path | None = None
+    #: The container image of tasks that name none; None: they are processes.
+    image: str | None = None
+    #: In every task's environment, unless its job sets them.
+    env_vars: dict[str, str] = Field(default_factory=dict)
     cpu_millis: int | None = None
     memory_bytes: int | None = None
     disk_bytes: int | None = None
@@ -86,86 +103,151 @@ class AgentOptions(BaseModel):
 
 
 async def serve(options: AgentOptions) -> None:
-    """Be this host until SIGTERM or SIGINT.
+    """Be this host until SIGTERM or SIGINT; until SIGHUP, and leave what runs to the next agent.
 
     Raises:
         Rejected: another agent is this host already, or nobody wants it (any more).
         Unreachable: the cluster does not answer when the agent starts; later it tries again until it does.
     """
-    attempts = options.directory / "attempts"
-    attempts.mkdir(parents=True, exist_ok=True)
-    stop = stop_event()
+    (options.directory / "attempts").mkdir(parents=True, exist_ok=True)
+    asked = _Asked()
     rest_memory()
-    with _only_agent(options), _keeper(attempts):
-        store = Store(options.store)
-        lived = False
-        while not stop.is_set():
-            resources = probe(
-                options.directory,
-                cpu=options.cpu_millis,
-                memory=options.memory_bytes,
-                disk=options.disk_bytes,
-                device=options.device,
-            )
-            host = describe_host(
-                options.host_id,
-                resources,
-                options.attributes,
-                slice_id=options.slice_id,
-                address=options.host_address,
-                accept_cpu_jobs=options.accept_cpu_jobs,
-            )
-            identity = names.worker_identity(host.id, host.incarnation)
-            try:
-                client = await connect(options.address, options.namespace, identity=identity)
-            except Unreachable as error:
-                if not lived:
-                    raise
-                logger.warning("%s; trying again", error)
-                await _pause(stop, RETRY_EVERY)
-                continue
-            lived = True
-            await _Incarnation(client, store, options, host, stop).live()
+    store = Store(options.store)
+    with _only_agent(options):
+        async with shipping_own_log(store, options.cluster, options.host_id, options.directory):
+            metadata = of_this_machine()
+            accelerators = await find_accelerators(metadata)
+            if why := cgroups.why_not():
+                logger.warning("%s", why)
+            async with contextlib.AsyncExitStack() as beside:
+                if metadata is not None:
+                    await beside.enter_async_context(_beside(watch_for_preemption(metadata, asked.end)))
+                await _live_and_live_again(store, options, accelerators, asked)
+
+
+async def _live_and_live_again(store: Store, options: AgentOptions, accelerators: Accelerators, asked: "_Asked") -> None:
+    lived = False
+    while not asked.to_end.is_set():
+        host = _this_host(options, accelerators)
+        identity = names.worker_identity(host.id, host.incarnation)
+        try:
+            client = await connect(options.address, options.namespace, identity=identity)
+        except Unreachable as error:
+            if not lived:
+                raise
+            logger.warning("%s; trying again", error)
+            await _pause(asked.to_end, RETRY_EVERY)
+            continue
+        lived = True
+        await _Incarnation(client, store, options, accelerators, host, asked).live()
+
+
+def _this_host(options: AgentOptions, accelerators: Accelerators) -> Host:
+    """This machine as a host: in the life that an agent before this one has begun, or in a new one."""
+    resources = probe(
+        options.directory,
+        cpu=options.cpu_millis,
+        memory=options.memory_bytes,
+        disk=options.disk_bytes,
+        device=options.device or accelerators.device,
+    )
+    return describe_host(
+        options.host_id,
+        resources,
+        {**accelerators.attributes, **options.attributes},
+        incarnation=life.of(options.directory) or life.begin(options.directory),
+        slice_id=options.slice_id,
+        address=options.host_address,
+        accept_cpu_jobs=options.accept_cpu_jobs,
+    )
+
+
+class _Asked:
+    """What this agent is asked to do: to end, and how."""
+
+    def __init__(self) -> None:
+        self.to_end = stop_event()
+        #: Its successor goes on with what runs.
+        self.to_make_way = False
+        #: Why this life of the host ends; empty: because somebody wants it so.
+        self.reason = ""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._make_way)
+
+    def end(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        self.to_end.set()
+
+    def _make_way(self) -> None:
+        self.to_make_way = not self.to_end.is_set()
+        self.to_end.set()
 
 
 class _Incarnation:
     """One life of the agent."""
 
-    def __init__(self, client: Client, store: Store, options: AgentOptions, host: Host, stop: asyncio.Event) -> None:
+    def __init__(
+        self,
+        client: Client,
+        store: Store,
+        options: AgentOptions,
+        accelerators: Accelerators,
+        host: Host,
+        asked: "_Asked",
+    ) -> None:
         self._client = client
         self._cluster = options.cluster
         self._slice_size = options.slice_size
         self._token = options.token
         self._host = host
-        self._stop = stop
-        self._tasks = Tasks(client, store, options.cluster, host, options.directory, (*FAULTS, *options.faults))
+        self._asked = asked
+        self._stop = asked.to_end
+        self._dir = options.directory
+        bench = Workbench(
+            client=client,
+            store=store,
+            cluster=options.cluster,
+            host=host,
+            directory=options.directory,
+            cache_dir=options.cache_dir or options.directory / "cache",
+            image=options.image,
+            env_vars=options.env_vars,
+            faults=(*FAULTS, *options.faults),
+            accelerators=accelerators,
+        )
+        self._tasks = Tasks(bench)
+        self._execs = Execs(store, self._tasks)
+        self._profiles = Profiles(store, self._tasks)
         #: The slice must know this incarnation by now; before, its report may still lie in the slice's inbox.
         self._expected = False
         #: When the slice's workflow was first seen to have been terminated, by this process's clock.
         self._orphaned_since: float | None = None
 
     async def live(self) -> None:
-        left = self._tasks.kill_leftovers()
+        await self._tasks.take_over()
         worker = Worker(
             self._client,
             task_queue=names.host_queue(self._cluster, self._host.id),
-            activities=[self._tasks.run_task],
+            activities=[self._tasks.run_task, self._execs.exec_task, self._profiles.profile_task],
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
             max_concurrent_activities=STARTS_AT_ONCE,
         )
-        async with worker:
+        async with worker, _beside(self._tasks.measure()):
             await self._report_until_heard()
-            reporting = asyncio.create_task(self._tasks.report_leftovers(left))
+            self._tasks.bury()
             logger.info("host %s (%s) takes work: %s", self._host.id, self._host.incarnation, self._host.resources)
             given_up = await self._watch()
             if given_up:
                 logger.warning("host %s begins a new life: %s", self._host.id, given_up)
+                life.end(self._dir)
                 await self._tasks.abandon(given_up)
+            elif self._asked.to_make_way:
+                logger.info("host %s makes way for another agent", self._host.id)
+                await self._tasks.leave("its agent makes way for another")
             else:
-                reason = f"host {self._host.id} was stopped"
+                reason = self._asked.reason or f"host {self._host.id} was stopped"
                 await self._sign_off(reason)
                 await self._tasks.close(reason)
-            reporting.cancel()  # what has not been reported keeps its directory, and is found again
+                life.end(self._dir)
 
     async def _report_until_heard(self) -> None:
         while not self._stop.is_set():
@@ -278,6 +360,17 @@ async def _pause(stop: asyncio.Event, time: timedelta) -> None:
         await asyncio.wait_for(stop.wait(), time.total_seconds())
 
 
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """It goes on meanwhile."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 @contextlib.contextmanager
 def _only_agent(options: AgentOptions) -> Iterator[None]:
     """Two agents in one directory would take each other's attempts for leftovers."""
@@ -287,16 +380,3 @@ def _only_agent(options: AgentOptions) -> Iterator[None]:
         except BlockingIOError:
             raise Rejected(f"an agent for host {options.host_id} runs on this machine already") from None
         yield
-
-
-@contextlib.contextmanager
-def _keeper(attempts: Path) -> Iterator[None]:
-    """A keeper beside this process, for as long as it lives."""
-    command = [sys.executable, "-m", "iris.worker_agents.keeper", str(attempts)]
-    keeper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-    try:
-        yield
-    finally:
-        assert keeper.stdin is not None
-        keeper.stdin.close()
-        keeper.wait()

@@ -25,7 +25,7 @@ from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 
-from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record, write_record
+from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record, state_dir, write_record
 from iris.client.connection import connect
 from iris.config import dump_config, groups, load_config, local_config
 from iris.errors import IrisError, Rejected, Unreachable
@@ -196,7 +196,8 @@ class _LocalCluster:
 
     def _agent_command(self, request: SliceRequest, host: Host) -> list[str]:
         """What a host writes is below its slice's directory, and goes with it."""
-        return agent_command(request, host, machines_dir(self._dir) / request.slice_id / "hosts" / host.id)
+        command = agent_command(request, host, machines_dir(self._dir) / request.slice_id / "hosts" / host.id)
+        return [*command, "--config", str(self._dir / CONFIG), "--cache", str(state_dir() / "cache")]
 
     def _write(self) -> None:
         running = [child.process.pid for child in (self._server, self._control) if child.process is not None]

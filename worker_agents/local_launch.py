@@ -138,12 +138,10 @@ def clear_stopped(name: str) -> None:
         return
     clear_leftovers(name)
     agents = [process for ref in left_processes(name) for process in _process(ref)]
-    # They end the programs that their agents leave, of which they read in the directory that is removed below.
-    keepers = [keeper for agent in agents for keeper in _keepers(agent)]
     for agent in agents:
         with contextlib.suppress(psutil.NoSuchProcess):
             agent.kill()
-    psutil.wait_procs([*agents, *keepers], KILL_WAIT.total_seconds())
+    psutil.wait_procs(agents, KILL_WAIT.total_seconds())
     _end_programs(_hosts(name))
     directory = cluster_dir(name)
     shutil.rmtree(directory if record.ephemeral else machines_dir(directory), ignore_errors=True)
@@ -200,12 +198,6 @@ def _hosts(name: str) -> set[str]:
 
 def _end_programs(hosts: set[str]) -> None:
     psutil.wait_procs(leftovers.kill_on(hosts), KILL_WAIT.total_seconds())
-
-
-def _keepers(agent: psutil.Process) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.Error):
-        return [child for child in agent.children() if "iris.worker_agents.keeper" in child.cmdline()]
-    return []
 
 
 def _agents(home: Path) -> tuple[ProcessRef, ...]:

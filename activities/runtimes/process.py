@@ -1,71 +1,122 @@
-"""Programs as plain processes: each in a session and process group of its own, so that it can be ended as a whole."""
+"""The commands of an attempt as plain processes of the host: its files, its interpreter, its devices."""
 
 import asyncio
 import contextlib
+import errno
+import functools
 import os
+import platform
 import signal
+import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from iris import names
+from iris.activities import leftovers
+from iris.activities.runtimes import cgroups, shim
+from iris.activities.runtimes.base import CannotStart, HostUnable, Launch
+from iris.resources import Resources
 
-class CannotStart(Exception):
-    """The program could not be started, and would not be on another host either. The exit code is the shell's for the case."""
-
-    def __init__(self, reason: str, exit_code: int) -> None:
-        super().__init__(reason)
-        self.exit_code = exit_code
-
-
-class Program:
-    """A started program."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.pid = process.pid
-        self._ended = False
-
-    async def wait(self) -> int:
-        """The exit status once the program has ended and the rest of its group with it; negative: the signal that ended it."""
-        status = await self._process.wait()
-        self.signal(signal.SIGKILL)
-        self._ended = True  # its number may be somebody else's from now on
-        return status
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group; a group that is gone needs none."""
-        if self._ended:
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+#: What the system says when it is short of something, whatever the command is.
+_SHORT_OF = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+#: The name of the fault when it is this host on which a command cannot be run.
+HOST_FAULT = "host"
 
 
-async def start(command: Sequence[str], env: Mapping[str, str], workdir: Path, stdout: Path, stderr: Path) -> Program:
-    """Start the command with its output appended to two files: they outlive the agent, and a slow reader stalls no program.
+class ProcessRuntime:
+    """The `Runtime` of attempts without an image.
 
-    Raises:
-        CannotStart: the program or its directory does not exist, may not be executed, or its arguments are too long.
+    Args:
+        key: of the attempt; every process gets it in its environment, so that it can be found again.
+        directory: the attempt's.
+        resources: the memory that its program may use at most, and its share of the cores, where the host can see to it.
     """
+
+    def __init__(self, key: str, directory: Path, resources: Resources) -> None:
+        self._key = key
+        self._dir = directory
+        self._resources = resources
+
+    @property
+    def identity(self) -> str:
+        """See `Runtime`: the machine, its C library, and the interpreter that an environment gets unless it says otherwise."""
+        return _identity()
+
+    async def prepare(self) -> None:
+        """See `Runtime`. All that a host has is there already."""
+
+    async def step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path) -> int:
+        """See `Runtime`."""
+        _check(workdir)
+        try:
+            with output.open("ab") as out:
+                process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    env=self._marked(env),
+                    cwd=workdir,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as error:
+            raise _refusal(argv[0], error) from None
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.shield(process.wait())
+            await asyncio.to_thread(leftovers.kill, {self._key})  # what went into a session of its own
+            raise
+
+    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
+        """See `Runtime`. Whether there is such a program is found out when it is started."""
+        _check(workdir)
+        groups = await asyncio.to_thread(cgroups.make, self._key, self._resources)
+        return Launch(argv=tuple(argv), env=self._marked(env), cwd=str(workdir), cgroups=groups)
+
+    async def clear(self) -> None:
+        """See `Runtime`."""
+        await asyncio.to_thread(self._clear)
+
+    def _clear(self) -> None:
+        leftovers.kill({self._key})
+        cgroups.remove(self._key, *_launched_in(self._dir))
+
+    def _marked(self, env: Mapping[str, str]) -> dict[str, str]:
+        return {**env, names.ENV_ATTEMPT_KEY: self._key}
+
+
+@functools.cache
+def _identity() -> str:
+    library = "-".join(part for part in platform.libc_ver() if part)
+    return " ".join(part for part in ("process", sysconfig.get_platform(), library, sys.implementation.cache_tag) if part)
+
+
+def _check(workdir: Path) -> None:
     try:
         exists = workdir.is_dir()
-    except OSError as error:  # not allowed to look, or no possible name
+    except (OSError, ValueError) as error:  # not allowed to look, or no possible name
         raise CannotStart(f"the working directory cannot be used: {error}", 126) from None
     if not exists:
         raise CannotStart(f"the working directory {str(workdir)!r} does not exist on this host", 126)
-    with stdout.open("ab") as out, stderr.open("ab") as err:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                env=dict(env),
-                cwd=workdir,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-        except FileNotFoundError:
-            raise CannotStart(f"there is no program {command[0]!r} on this host", 127) from None
-        except PermissionError:
-            raise CannotStart(f"{command[0]!r} is not a program that may be executed", 126) from None
-        except (OSError, ValueError) as error:
-            raise CannotStart(f"{command[0]!r} could not be started: {error}", 126) from None
-    return Program(process)
+
+
+def _refusal(command: str, error: OSError | ValueError) -> Exception:
+    """What it means that the command could not be started."""
+    if isinstance(error, OSError) and error.errno in _SHORT_OF:
+        return HostUnable(f"{command!r} could not be started: {error.strerror}", HOST_FAULT)
+    if isinstance(error, FileNotFoundError):
+        return CannotStart(f"there is no program {command!r} on this host", 127)
+    if isinstance(error, PermissionError):
+        return CannotStart(f"{command!r} is not a program that may be executed", 126)
+    return CannotStart(f"{command!r} could not be started: {error}", 126)
+
+
+def _launched_in(directory: Path) -> list[str]:
+    """The cgroups that an agent, this one or an earlier one, has had the program started in."""
+    with contextlib.suppress(OSError, ValueError):
+        return list(Launch.model_validate_json((directory / shim.LAUNCH).read_bytes()).cgroups)
+    return []

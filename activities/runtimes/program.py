@@ -88,9 +88,23 @@ class Program:
         )
 
     @property
+    def lease(self) -> float:
+        """Until when it may live without another word, on the clock of `shim.now`; 0: nobody has said."""
+        return self._lease
+
+    @property
     def launched(self) -> bool:
         """Whether anybody ever wanted it started."""
         return (self._dir / shim.LAUNCH).exists()
+
+    @property
+    def launch(self) -> Launch:
+        """What was wanted.
+
+        Raises:
+            OSError: nothing was, or it is gone.
+        """
+        return Launch.model_validate_json((self._dir / shim.LAUNCH).read_bytes())
 
     @property
     def started(self) -> Started | None:

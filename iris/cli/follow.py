@@ -1,87 +1,80 @@
 """Following a job in a terminal: its logs on standard output, what happens to it on standard error."""
 
 import asyncio
-import codecs
 import contextlib
-import sys
+import time
+from collections.abc import Iterator
 
 import click
 from obstore.exceptions import BaseError
 
+from iris.cli.lines import LinePrinter, Printer
 from iris.client.client import IrisClient
-from iris.client.logs import LogReader, TaskLine
+from iris.client.logs import LogReader
+from iris.client.reading import Reader
 from iris.errors import IrisError, JobCancelled, JobFailed
 from iris.jobs import JobStatus
-from iris.logs import Stream
 from iris.states import JobState
+from iris.store import Store
 from iris.units import format_duration
 
-#: Between looks for new output: short enough to feel immediate.
+#: Between looks for new output: short enough to feel immediate; where a look is a file's, it costs nearly nothing.
 LOOK_EVERY = 0.25
-#: Failures in a row, some seconds' worth, after which the store counts as away for good.
-MAX_FAILURES = 40
+LOOK_EVERY_LOCALLY = 0.1
+#: A store that has failed for so many seconds counts as away for good.
+STORE_PATIENCE = 20.0
 #: Between looks at the state; each asks the control plane.
 STATE_EVERY = 1.0
 
 
-class LinePrinter:
-    """Prints lines of one or several tasks to standard output, whole lines only; a task's number goes before its lines."""
-
-    def __init__(self, *, prefixed: bool) -> None:
-        self._prefixed = prefixed
-        # What is not UTF-8 is replaced: a terminal must not be fed arbitrary bytes. A piece's end may cut a character in two.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        #: Pieces of lines that go on, by task, attempt and stream.
-        self._pieces: dict[tuple[int, int, Stream], bytes] = {}
-
-    def print(self, lines: list[TaskLine]) -> None:
-        out = []
-        for task, attempt, line in lines:
-            data = line.data
-            if self._prefixed:
-                key = (task, attempt, line.stream)
-                data = self._pieces.pop(key, b"") + data
-                if line.goes_on:
-                    self._pieces[key] = data
-                    continue
-                out.append(b"[%d] " % task)
-            out.append(data if line.goes_on else data + b"\n")
-        self._write(b"".join(out))
-
-    def finish(self) -> None:
-        """Print what never got its newline."""
-        self._write(b"".join(b"[%d] %s\n" % (task, data) for (task, _, _), data in self._pieces.items()), last=True)
-        self._pieces.clear()
-
-    def _write(self, data: bytes, *, last: bool = False) -> None:
-        sys.stdout.buffer.write(self._decoder.decode(data, last).encode())
-        sys.stdout.buffer.flush()
+def attempt_mark(task: int, attempt: int, *, prefixed: bool) -> str:
+    return f"-- task {task}, attempt {attempt} --" if prefixed else f"-- attempt {attempt} --"
 
 
-async def follow_logs(client: IrisClient, reader: LogReader, printer: LinePrinter, job: str, run_id: str) -> None:
+@contextlib.contextmanager
+def reading_from(store: Store, what: str) -> Iterator[None]:
+    """Turns failures of the store into a sentence."""
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads on
+        raise
+    except (OSError, BaseError) as error:
+        raise IrisError(f"{what} cannot be read from the store {store.url}: {error}") from None
+
+
+async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[None]", what: str) -> None:
+    """Print what is written until the end of that, and all that was written until then.
+
+    Raises:
+        IrisError: the store is away for good.
+    """
+    look_every = LOOK_EVERY_LOCALLY if reader.store.url.startswith("file:") else LOOK_EVERY
+    last = False
+    failing_since: float | None = None
+    while True:
+        try:
+            with reading_from(reader.store, what):
+                async for lines in reader.new_lines(quick=not last):
+                    printer.print(lines)
+            if last:
+                break
+            failing_since = None
+        except IrisError:  # for a moment, perhaps; nothing is skipped
+            failing_since = failing_since or time.monotonic()
+            if time.monotonic() - failing_since > STORE_PATIENCE:
+                raise
+            await asyncio.sleep(LOOK_EVERY)
+        await asyncio.wait({ended}, timeout=look_every)
+        # All output is stored before a job ends, so one look after the end sees all of it.
+        last = ended.done()
+    printer.finish()
+
+
+async def follow_logs(client: IrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
     """Print what is written until the job has ended and everything is printed."""
     ended = asyncio.create_task(client.ended(job, run_id))
     try:
-        last = False
-        failures = 0
-        while True:
-            try:
-                async for lines in reader.new_lines():
-                    printer.print(lines)
-                if last:
-                    break
-                failures = 0
-            except BrokenPipeError:  # nobody reads on
-                raise
-            except (OSError, BaseError) as error:  # a store that is away for a moment; nothing is skipped
-                failures += 1
-                if failures == MAX_FAILURES:
-                    raise IrisError(f"the logs of {job} cannot be read: {error}") from None
-                await asyncio.sleep(LOOK_EVERY)
-            await asyncio.wait({ended}, timeout=LOOK_EVERY)
-            # All output is stored before a job ends, so one look after the end sees all of it.
-            last = ended.done()
-        printer.finish()
+        await follow_lines(reader, printer, ended, f"the log of {job}")
         await ended
     finally:
         ended.cancel()
@@ -90,8 +83,11 @@ async def follow_logs(client: IrisClient, reader: LogReader, printer: LinePrinte
 async def follow_job(client: IrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool) -> JobStatus:
     """Follow logs and state until the job's end; its last status."""
     teller = asyncio.create_task(_tell_states(client, job, run_id))
+    printer = LinePrinter(
+        prefixed=prefixed, growing=True, next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed)
+    )
     try:
-        await follow_logs(client, reader, LinePrinter(prefixed=prefixed), job, run_id)
+        await follow_logs(client, reader, printer, job, run_id)
     finally:
         teller.cancel()
     return await client.end(job, run_id)

@@ -1,46 +1,178 @@
 """`iris logs`"""
 
+import asyncio
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
 import click
 
-from iris.cli.common import cluster_option, with_client
-from iris.cli.follow import LinePrinter, follow_logs
-from iris.client.client import IrisClient
+from iris import names
+from iris.cli.common import Parsed, cluster_option
+from iris.cli.follow import attempt_mark, follow_lines, follow_logs, reading_from
+from iris.cli.lines import JsonPrinter, LinePrinter, Printer
+from iris.client.archive import Archive, archive_of, cluster_of
 from iris.client.identity import full_job_id
-from iris.client.logs import LogReader
+from iris.client.logs import AgentReader, LogReader
+from iris.client.reading import Reader
 from iris.errors import InvalidValue, NotFound
+from iris.logs import Stream
 from iris.store import Store
+from iris.units import parse_duration
+
+STREAMS = {stream.name.lower(): stream for stream in Stream}
+
+
+def milliseconds_since(text: str) -> int:
+    """The time that `10m` (ago) or `2026-01-31T08:00:00Z` means, in milliseconds since 1970; without a zone it is the local.
+
+    Raises:
+        InvalidValue: it is neither.
+    """
+    try:
+        return int((time.time() - parse_duration(text).total_seconds()) * 1000)
+    except InvalidValue:
+        pass
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        remedy = "write how long ago, such as 10m, or when, such as 2026-01-31T08:00:00Z"
+        raise InvalidValue("since", text, "is neither a duration nor a time", remedy) from None
+
+
+SINCE = Parsed("duration|time", milliseconds_since)
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines there are now.")
+@click.option("--since", type=SINCE, metavar="10m|TIME", help="Only what was written in the last 10 minutes, or since TIME.")
+@click.option("--timestamps", is_flag=True, help="Before each line the time (UTC) at which it was written.")
+@click.option("--stream", "streams", type=click.Choice(list(STREAMS)), multiple=True, help="Only this one; may be repeated.")
+@click.option("--build", is_flag=True, help="Only how the environment was set up: --stream build.")
 @click.option("--task", type=click.IntRange(min=0), help="Only this task's.")
+@click.option("--all-tasks", is_flag=True, help="Every task's, each line after its task's number, as is the default.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt's.")
+@click.option("--agent", metavar="HOST", help="What the agent on this host says, instead of a job.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs, an object for each line.")
 @cluster_option
 @click.pass_context
-def logs(ctx: click.Context, job: str, follow: bool, tail: int | None, task: int | None, attempt: int | None) -> None:
-    """Show what JOB (NAME, USER/NAME, or one task of it: NAME:3) prints. Works when host and control plane are gone."""
+def logs(
+    ctx: click.Context,
+    job: str | None,
+    follow: bool,
+    tail: int | None,
+    since: int | None,
+    timestamps: bool,
+    streams: Sequence[str],
+    build: bool,
+    task: int | None,
+    all_tasks: bool,
+    attempt: int | None,
+    agent: str | None,
+    as_json: bool,
+) -> None:
+    """Show what JOB (NAME, USER/NAME, or one task of it: NAME:3) prints, in the order of time.
+
+    Works when host and control plane are gone, and when a local cluster has been stopped.
+
+    \b
+    iris logs -f train
+    iris logs train:3 --since 10m --timestamps
+    iris logs train --build
+    iris logs --agent tpu-7-w-0 --tail 50
+    """
+    if (job is None) == (agent is None):
+        raise click.UsageError("say whose: JOB, or --agent HOST")
+    cluster = ctx.find_root().obj["cluster"]
+    if agent is not None:
+        if task is not None or all_tasks or attempt is not None or streams or build:
+            raise click.UsageError("an agent has neither tasks, attempts nor streams: --agent goes with --tail, --since and -f")
+        asyncio.run(_show_agent(cluster, agent, since, tail, follow=follow, timestamps=timestamps, as_json=as_json))
+        return
+    assert job is not None
+    name, task = job_and_task(job, task)
+    if all_tasks and task is not None:
+        raise click.UsageError(f"--all-tasks and task {task} are two things")
+    wanted = {STREAMS[stream] for stream in streams} | ({Stream.BUILD} if build else set())
+
+    async def show() -> None:
+        archive = await find_archive(cluster, name, task)
+        store, run = Store(archive.cluster.store), archive.source.run_id
+        reader = LogReader(store, name, run, task, attempt, streams=wanted or None, since_ms=since)
+        prefixed = task is None and archive.source.tasks > 1
+        printer: Printer = JsonPrinter()
+        if not as_json:
+            printer = LinePrinter(
+                prefixed=prefixed,
+                timestamps=timestamps,
+                growing=follow,
+                next_attempt=None if attempt else lambda task, number: attempt_mark(task, number, prefixed=prefixed),
+            )
+        await _show_now(reader, printer, f"the log of {name}", tail, follow=follow)
+        if follow and archive.client is not None:
+            await follow_logs(archive.client, reader, printer, name, run)
+        elif attempt is not None and reader.empty:
+            raise NotFound(f"the store has no output of attempt {attempt} of {name}; iris explain {name} tells what became of it")
+
+    asyncio.run(show())
+
+
+async def _show_agent(
+    cluster: str | None, host: str, since: int | None, tail: int | None, *, follow: bool, timestamps: bool, as_json: bool
+) -> None:
+    record = await cluster_of(cluster)
+    store = Store(record.store)
+    reader = AgentReader(store, record.name, names.check_name("agent", host), since_ms=since)
+    printer: Printer = JsonPrinter(host)
+    if not as_json:
+        printer = LinePrinter(prefixed=False, timestamps=timestamps, next_attempt=lambda _, life: f"-- part {life} --")
+    await _show_now(reader, printer, f"the log of the agent on {host}", tail, follow=follow)
+    if reader.empty and not follow:
+        there_are = ", ".join(await store.folders(names.agent_logs(record.name, "").rstrip("/"))) or "none"
+        raise NotFound(f"the store has no log of an agent on host {host}; there are logs of: {there_are}")
+    if follow:
+        await follow_lines(reader, printer, asyncio.get_running_loop().create_future(), f"the log of the agent on {host}")
+
+
+async def _show_now(reader: Reader, printer: Printer, what: str, tail: int | None, *, follow: bool) -> None:
+    """Show what there is; with a tail or a follower, lines that go on later are not ended here."""
+    with reading_from(reader.store, what):
+        if tail is not None:
+            printer.print(await reader.tail(tail))
+        else:
+            async for lines in reader.new_lines():
+                printer.print(lines)
+    if not follow:
+        printer.finish()
+
+
+def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
+    """The id of the job in `NAME`, `USER/NAME` or `NAME:3`, and which task is meant.
+
+    Raises:
+        InvalidValue: what follows the colon is no number, or another task than the one that was given beside it.
+    """
     name, colon, number = job.partition(":")
     if colon:
         if not number.isdecimal():
             raise InvalidValue("job", job, "does not name a task", "write NAME:NUMBER, such as train:3")
+        if task not in (None, int(number)):
+            raise InvalidValue("job", job, f"names another task than --task {task}", "give one of them")
         task = int(number)
-    job_id = full_job_id(name)
+    return full_job_id(name), task
 
-    async def work(client: IrisClient) -> None:
-        source = await client.log_source(job_id)
-        if task is not None and task >= source.tasks:
-            raise NotFound(f"job {job_id} has no task {task}; its tasks are 0 to {source.tasks - 1}")
-        reader = LogReader(Store(client.cluster.store), job_id, source.run_id, task, attempt)
-        printer = LinePrinter(prefixed=task is None and source.tasks > 1)
-        if tail is not None:
-            printer.print(await reader.tail(tail))
-        if follow:
-            await follow_logs(client, reader, printer, job_id, source.run_id)
-        elif tail is None:
-            async for lines in reader.new_lines():
-                printer.print(lines)
-        printer.finish()
 
-    with_client(ctx, work)
+async def find_archive(cluster: str | None, job: str, task: int | None) -> Archive:
+    """Where to read of the job; says so when only its store was there to ask.
+
+    Raises:
+        NotFound: there is no such job, or it has no such task.
+    """
+    archive = await archive_of(cluster, job)
+    if archive.note:
+        click.echo(archive.note, err=True)
+    if task is not None and task >= archive.source.tasks:
+        raise NotFound(f"job {job} has no task {task}; its tasks are 0 to {archive.source.tasks - 1}")
+    return archive

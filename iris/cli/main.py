@@ -14,6 +14,7 @@ COMMANDS = {
     "jobs": ("jobs", "jobs", "List jobs, the newest first."),
     "status": ("jobs", "status", "Show a job and its tasks."),
     "logs": ("logs", "logs", "Show what a job's tasks print."),
+    "fetch": ("fetch", "fetch", "Fetch what a job's tasks left in their output directories."),
     "wait": ("jobs", "wait", "Wait until jobs have ended."),
     "cancel": ("jobs", "cancel", "End jobs."),
     "explain": ("jobs", "explain", "Say why a job is where it is."),

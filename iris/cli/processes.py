@@ -55,6 +55,15 @@ def serve(name: str, address: str, namespace: str, store: str, ui: str, config: 
 @click.option("--slice-size", type=click.IntRange(min=1), help="How many hosts make the slice whole.  [default: 1]")
 @click.option("--address", help="Where other hosts reach this one; else what this machine's routes say.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where tasks have their files.")
+@click.option(
+    "--cache", type=click.Path(path_type=Path), help="Where bundles and environments are kept; machines' agents may share it."
+)
+@click.option("--image", help="Container image of tasks that name none; else they are processes.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The cluster's configuration: what it gives to every task's environment.",
+)
 @click.option("--cpu", type=CPU, help="Cores to offer; else those there are.")
 @click.option("--memory", type=MEMORY, help="Memory to offer; else what there is.")
 @click.option("--disk", type=DISK, help="Disk to offer; else what is free.")
@@ -79,6 +88,9 @@ def agent(
     slice_size: int | None,
     address: str | None,
     directory: Path | None,
+    cache: Path | None,
+    image: str | None,
+    config: Path | None,
     cpu: int | None,
     memory: int | None,
     disk: int | None,
@@ -98,6 +110,7 @@ def agent(
         raise click.UsageError("--token is that of a slice: say with --slice of which")
     if slice_size is not None and slice_id is None:
         raise click.UsageError("--slice-size says how many hosts the slice has: say with --slice which")
+    from iris.config import load_config
     from iris.worker_agents.host import AgentOptions, serve
     from iris.worker_agents.probe import default_host_id
 
@@ -117,6 +130,9 @@ def agent(
             token=token,
             host_address=address,
             directory=directory or state_dir() / "hosts" / cluster.name / name,
+            cache_dir=cache,
+            image=image,
+            env_vars={} if config is None else load_config(config).bootstrap.env_vars,
             cpu_millis=cpu,
             memory_bytes=memory,
             disk_bytes=disk,

@@ -9,8 +9,10 @@ import click
 from pydantic import ValidationError
 
 from iris.accelerators import TpuRequest, parse_gpu, parse_tpu
-from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, Parsed
+from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Parsed
+from iris.cli.workspace import workspace_of
 from iris.client.identity import current_user
+from iris.client.workspace import parse_extra
 from iris.constraints import (
     TPU_NAME,
     Constraint,
@@ -24,62 +26,119 @@ from iris.errors import InvalidValue, Rejected
 from iris.jobs import Band, Coscheduling, JobSpec
 from iris.resources import Device, Resources
 
-#: Give a `TpuRequest`, a `Device`, the text itself, and `Constraint`s.
+#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, and an `ExtraFile`.
 TPU = Parsed("variant[,variant]", parse_tpu)
 GPU = Parsed("variant[xcount]", parse_gpu)
 KEY = Parsed("key", lambda text: check_key(text, "gang-by"))
 REQUIRED = Parsed("constraint", parse_constraint)
 PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=True))
+FILE = Parsed("path[:dest]", parse_extra)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_OPTIONS = (
-    click.option("-n", "--name", help="The job's name; without it one is made up."),
-    click.option("--cpu", type=CPU, default="1", show_default=True, help="Cores for each task, such as 4 or 0.5."),
-    click.option("--memory", type=MEMORY, default="1g", show_default=True, help="Memory for each task, such as 8g."),
-    click.option("--disk", type=DISK, default="0", help="Disk for each task, such as 50g."),
-    click.option("--tpu", type=TPU, help="TPU slice, such as v5litepod-16: a task on each host. v5litepod-16,v6e-16: either."),
-    click.option("--slices", type=click.IntRange(min=1), help="How many such slices, placed at once.  [default: 1]"),
-    click.option("--gpu", type=GPU, help="GPUs for each task: H100x8, H100, or 8 of any kind."),
-    click.option("--device", type=DEVICE, default="cpu", help="KIND[:VARIANT[:COUNT]] for each task, spelled out."),
-    click.option("--replicas", type=int, help="How many tasks run the command.  [default: 1; with --tpu one for each host]"),
-    click.option("--gang-by", type=KEY, metavar="KEY", help="All tasks at once, on hosts that share this attribute."),
-    click.option("--constraint", type=REQUIRED, multiple=True, help="What a host must have: 'zone in (a, b)'. Repeatable."),
-    click.option("--prefer", type=PREFERRED, multiple=True, help="What a host should have. Repeatable."),
-    click.option("--region", multiple=True, help="Only in this region, or these. Repeatable."),
-    click.option("--zone", help="Only in this zone."),
-    click.option("--preemptible/--no-preemptible", default=None, help="Only on hosts that can, or cannot, be taken away."),
-    click.option(
-        "--priority", type=click.Choice([band.value for band in Band]), default=Band.INTERACTIVE.value, show_default=True,
-        help="The band in which it is served; stronger ones may evict weaker ones.",
+#: By the headings under which the help shows them.
+_OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
+    "Each task": (
+        click.option("-n", "--name", help="The job's name; without it one is made up."),
+        click.option("--cpu", type=CPU, default="1", show_default=True, help="Cores for each task, such as 4 or 0.5."),
+        click.option("--memory", type=MEMORY, default="1g", show_default=True, help="Memory for each task, such as 8g."),
+        click.option("--disk", type=DISK, default="0", help="Disk for each task, such as 50g."),
+        click.option("--tpu", type=TPU, help="TPU slice, such as v5litepod-16: a task on each host. Several: any of them."),
+        click.option("--slices", type=click.IntRange(min=1), help="How many such slices, placed at once.  [default: 1]"),
+        click.option("--gpu", type=GPU, help="GPUs for each task: H100x8, H100, or 8 of any kind."),
+        click.option("--device", type=DEVICE, default="cpu", help="KIND[:VARIANT[:COUNT]] for each task, spelled out."),
+        click.option(
+            "--replicas", type=int, help="How many tasks run the command.  [default: 1; with --tpu one for each host]"
+        ),
+        click.option("--port", multiple=True, metavar="NAME", help="A free port, told in IRIS_PORT_NAME. Repeatable."),
+        click.option("--env", "-e", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="Set a variable for the program."),
     ),
-    click.option("--env", "-e", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="Set a variable for the program."),
-    click.option("--workdir", help="Where on the host to start; on a local cluster the present directory, elsewhere a new one."),
-    click.option("--scheduling-timeout", type=DURATION, help="Give up when no host is found in this time, such as 10m."),
-    click.option("--timeout", type=DURATION, help="The longest a task may run, such as 12h."),
-    click.option("--max-retries", type=int, default=0, show_default=True, help="How often a failed task is tried again."),
-    click.option("--max-retries-preemption", type=int, default=100, show_default=True, help="And one whose host was taken away."),
-    click.option("--max-task-failures", type=int, default=0, show_default=True, help="How many failed tasks are put up with."),
-)  # fmt: skip
+    "Files and packages": (
+        click.option(
+            "--workspace", type=click.Path(exists=True, file_okay=False), metavar="DIR",
+            help="Take along the files of this directory, but not what .gitignore and .irisignore name; each attempt starts "
+            "in a copy.  [default: the present directory, when it is a project's]",
+        ),
+        click.option("--no-workspace", is_flag=True, help="Take no files along."),
+        click.option(
+            "--file", type=FILE, multiple=True, help="Take this file along, though ignored or from elsewhere. Repeatable."
+        ),
+        click.option("--workdir", help="Start there on the host, without files.  [default: local: the present directory]"),
+        click.option("--extra", multiple=True, metavar="NAME", help="Optional dependencies of its pyproject.toml. Repeatable."),
+        click.option("--no-sync", is_flag=True, help="Install nothing of its pyproject.toml (uv sync)."),
+        click.option("--pip", type=TEXT, multiple=True, metavar="REQ", help="Install this package, too. Repeatable."),
+        click.option(
+            "--setup", type=TEXT, multiple=True, metavar="CMD", help="Run this line of shell first, each attempt. Repeatable."
+        ),
+        click.option("--image", type=TEXT, metavar="IMAGE", help="The container image to run in.  [default: the scale group's]"),
+    ),
+    "Where and when": (
+        click.option("--gang-by", type=KEY, metavar="KEY", help="All tasks at once, on hosts that share this attribute."),
+        click.option("--constraint", type=REQUIRED, multiple=True, help="What a host must have: 'zone in (a, b)'. Repeatable."),
+        click.option("--prefer", type=PREFERRED, multiple=True, help="What a host should have. Repeatable."),
+        click.option("--region", multiple=True, help="Only in this region, or these. Repeatable."),
+        click.option("--zone", help="Only in this zone."),
+        click.option(
+            "--preemptible/--no-preemptible", default=None, help="Only on hosts that can, or cannot, be taken away."
+        ),
+        click.option(
+            "--priority", type=click.Choice([band.value for band in Band]), default=Band.INTERACTIVE.value, show_default=True,
+            help="The band in which it is served; stronger ones may evict weaker ones.",
+        ),
+        click.option("--scheduling-timeout", type=DURATION, help="Give up when no host is found in this time, such as 10m."),
+    ),
+    "When it ends": (
+        click.option("--timeout", type=DURATION, help="The longest a task may run, such as 12h."),
+        click.option("--max-retries", type=int, default=0, show_default=True, help="How often a failed task is tried again."),
+        click.option(
+            "--max-retries-preemption", type=int, default=100, show_default=True, help="And one whose host was taken away."
+        ),
+        click.option(
+            "--max-task-failures", type=int, default=0, show_default=True, help="How many failed tasks are put up with."
+        ),
+    ),
+}  # fmt: skip
 
 
 def spec_options(command: Function) -> Function:
     """The options that describe a job."""
-    for option in reversed(_OPTIONS):
+    for option in reversed([option for options in _OPTIONS.values() for option in options]):
         command = option(command)
     return command
 
 
+class JobCommand(click.Command):
+    """A command with the options that describe a job; its help shows them under their headings, its own ones last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        left = {option.name: record for option in options if (record := option.get_help_record(ctx)) is not None}
+        for title, group in _OPTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([left.pop(_name(option)) for option in group])
+        with formatter.section("This command"):
+            formatter.write_dl(list(left.values()))
+
+
+def _name(option: Callable[[Any], Any]) -> str:
+    """The name of the parameter that an option adds."""
+    return str(option(click.Command("any")).params[0].name)
+
+
 def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
-    """The job that the options ask for.
+    """The job that the options ask for, without the files it takes along.
 
     Args:
         shares_files: whether the hosts see the same files as whoever submits, as those of a local cluster do.
 
     Raises:
         Rejected: it cannot be; the message has every problem.
+        click.UsageError: options contradict each other.
     """
-    workdir = options["workdir"] or (str(Path.cwd()) if shares_files else None)
+    takes_files = workspace_of(options) is not None or bool(options["file"])
+    if options["extra"] and not takes_files:
+        raise click.UsageError("--extra is of a project in the workspace, and there is none: name it with --workspace DIR")
+    workdir = options["workdir"] or (str(Path.cwd()) if shares_files and not takes_files else None)
     replicas, together = _tasks(options)
     try:
         return JobSpec(
@@ -94,6 +153,14 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
             constraints=_constraints(options),
             env=dict(options["env"]),
             workdir=workdir,
+            environment={
+                "sync": not options["no_sync"],
+                "extras": options["extra"],
+                "pip": options["pip"],
+                "setup": options["setup"],
+            },
+            image=options["image"],
+            ports=options["port"],
             band=Band(options["priority"]),
             scheduling_timeout=options["scheduling_timeout"],
             timeout=options["timeout"],

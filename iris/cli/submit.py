@@ -13,7 +13,8 @@ import click
 from iris.cli import render
 from iris.cli.common import TEXT, cluster_option, json_option, print_json
 from iris.cli.follow import follow_job, tell_end
-from iris.cli.spec import make_spec, spec_options
+from iris.cli.spec import JobCommand, make_spec, spec_options
+from iris.cli.workspace import send_workspace, workspace_of
 from iris.client import scheduling
 from iris.client.client import IrisClient
 from iris.client.logs import LogReader
@@ -27,7 +28,7 @@ from iris.store import Store
 WARN_PATIENCE = timedelta(seconds=2)
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command(cls=JobCommand, context_settings={"ignore_unknown_options": False})
 @spec_options
 @click.option(
     "--local", "needs_no_cluster", is_flag=True, help="Run on this machine, in a cluster of its own that ends with the job."
@@ -50,6 +51,7 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, **optio
     iris submit -- python train.py --lr 0.1
     iris submit -n train --tpu v5litepod-16 -- python train.py
     iris submit --cpu 4 --memory 8g --replicas 20 --priority batch -- python evaluate.py
+    iris submit --pip numpy --extra tpu --setup 'make data' -- python train.py
     iris submit --dry-run --gpu H100x8 -- python train.py
     iris submit --local -- python -c 'print(1)'
     """
@@ -92,6 +94,7 @@ async def _submit(cluster: str | None, needs_no_cluster: bool, options: dict[str
         spec = make_spec(options, shares_files=client.cluster.supervisor is not None)
         if options["require_feasible"] and (refusal := await scheduling.never(client, spec)) is not None:
             raise Rejected(_never(refusal))
+        spec = await _with_files(client, spec, options)
         submitted = await client.submit(spec)
         await _warn(client, spec)
         if options["as_json"]:
@@ -105,6 +108,16 @@ async def _submit(cluster: str | None, needs_no_cluster: bool, options: dict[str
             _say_submitted(submitted)
             return await _follow(client, spec, submitted, stays=not needs_no_cluster)
     return None
+
+
+async def _with_files(client: IrisClient, spec: JobSpec, options: dict[str, Any]) -> JobSpec:
+    """The job with its workspace, which is in the store from now on."""
+    workspace = workspace_of(options)
+    if workspace is None and not options["file"]:
+        return spec
+    quiet = options["quiet"] or options["as_json"]
+    bundle = await send_workspace(Store(client.cluster.store), workspace, options["file"], quiet=quiet)
+    return spec.model_copy(update={"bundle": bundle})
 
 
 async def _warn(client: IrisClient, spec: JobSpec) -> None:

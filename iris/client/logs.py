@@ -1,109 +1,91 @@
-"""Reading logs from the object store: by position, so that a reader that goes on loses and repeats nothing.
+"""The logs in the object store: of a job's tasks, and of the agents on the hosts.
 
-Needs neither the host nor the control plane: the store has it all.
+Reading them needs neither the host nor the control plane: the store has it all.
 """
 
-from collections.abc import AsyncIterator, Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
 
 from iris import names
-from iris.logs import LogLine, decode
+from iris.client.reading import Found, Reader, TaskLine, each
+from iris.logs import Stream
 from iris.store import Store
 
+__all__ = ["AgentReader", "LogReader", "TaskLine"]
 
-class TaskLine(NamedTuple):
-    """A line and whose it is."""
-
-    task: int
-    attempt: int
-    line: LogLine
+#: Of a job with more tasks than this, a quick look for new attempts asks so many in turn.
+FIND_AT_ONCE = 32
 
 
-class _Cursor:
-    """How far one attempt has been read."""
+class LogReader(Reader):
+    """The output of one run of a job.
 
-    def __init__(self, task: int, attempt: int, prefix: str) -> None:
-        self.task = task
-        self.attempt = attempt
-        self._prefix = prefix
-        self._sequence = 0
+    Args:
+        task: only this task's; None: all.
+        attempt: only this attempt's; None: all.
+        streams, since_ms: as a `Reader` has them.
+    """
 
-    async def next(self, store: Store) -> list[TaskLine] | None:
-        """The lines of the next chunk, or None when there is none yet."""
-        chunk = await store.get(names.log_chunk(self._prefix, self._sequence))
-        if chunk is None:
-            return None
-        self._sequence += 1
-        return self._lines(chunk)
-
-    async def tail(self, store: Store, count: int) -> list[TaskLine]:
-        """The last lines there are now, and go on behind them."""
-        chunks = await store.objects(self._prefix)
-        self._sequence = len(chunks)
-        found: list[TaskLine] = []
-        for path in reversed(chunks):
-            found = self._lines(await store.get(path) or b"") + found
-            if sum(not entry.line.goes_on for entry in found) > count:
-                break
-        return _last_lines(found, count)
-
-    def _lines(self, chunk: bytes) -> list[TaskLine]:
-        return [TaskLine(task=self.task, attempt=self.attempt, line=line) for line in decode(chunk)]
+    def __init__(
+        self,
+        store: Store,
+        job: str,
+        run_id: str,
+        task: int | None = None,
+        attempt: int | None = None,
+        *,
+        streams: Collection[Stream] | None = None,
+        since_ms: int | None = None,
+    ) -> None:
+        super().__init__(store, _JobLogs(job, run_id, task, attempt), streams=streams, since_ms=since_ms)
 
 
-class LogReader:
-    """The output of one run of a job, chunk by chunk.
+class AgentReader(Reader):
+    """What the agent of one host says; each life of it counts as an attempt."""
+
+    def __init__(self, store: Store, cluster: str, host_id: str, *, since_ms: int | None = None) -> None:
+        super().__init__(store, _AgentLogs(cluster, host_id), since_ms=since_ms)
+
+
+class _JobLogs:
+    """The logs of one run of a job.
 
     Args:
         task: only this task's; None: all.
         attempt: only this attempt's; None: all.
     """
 
-    def __init__(self, store: Store, job: str, run_id: str, task: int | None = None, attempt: int | None = None) -> None:
-        self._store = store
+    def __init__(self, job: str, run_id: str, task: int | None = None, attempt: int | None = None) -> None:
         self._job = job
         self._run_id = run_id
         self._task = task
         self._attempt = attempt
-        self._cursors: dict[tuple[int, int], _Cursor] = {}
+        self._turn = 0
 
-    async def new_lines(self) -> AsyncIterator[list[TaskLine]]:
-        """Everything written since the last call, in pieces; within a piece by time, and every task's lines in their order."""
-        await self._find_attempts()
-        live = list(self._cursors.values())
-        while live:
-            chunks = [(cursor, await cursor.next(self._store)) for cursor in live]
-            live = [cursor for cursor, chunk in chunks if chunk is not None]
-            lines = [line for _, chunk in chunks for line in chunk or ()]
-            if lines:
-                yield sorted(lines, key=lambda entry: entry.line.at_ms)
-
-    async def tail(self, count: int) -> list[TaskLine]:
-        """The last lines of all that there is now; `new_lines` goes on behind them."""
-        await self._find_attempts()
-        found = [line for cursor in self._cursors.values() for line in await cursor.tail(self._store, count)]
-        return _last_lines(sorted(found, key=lambda entry: entry.line.at_ms), count)
-
-    async def _find_attempts(self) -> None:
+    async def find(self, store: Store, *, quick: bool) -> list[Found]:
         root = names.job_logs(self._job, self._run_id)
-        tasks = [self._task] if self._task is not None else _numbers(await self._store.folders(root))
-        for task in tasks:
-            for attempt in _numbers(await self._store.folders(f"{root}/{task}")):
-                if self._attempt in (None, attempt) and (task, attempt) not in self._cursors:
-                    prefix = names.attempt_logs(self._job, self._run_id, task, attempt)
-                    self._cursors[task, attempt] = _Cursor(task, attempt, prefix)
-        self._cursors = dict(sorted(self._cursors.items()))
+        tasks = [self._task] if self._task is not None else _numbers(await store.folders(root))
+        if quick and len(tasks) > FIND_AT_ONCE:
+            self._turn = (self._turn + FIND_AT_ONCE) % len(tasks)
+            tasks = (tasks + tasks)[self._turn : self._turn + FIND_AT_ONCE]
+        attempts = await each(tasks, lambda task: store.folders(f"{root}/{task}"))
+        return [
+            Found(task, attempt, names.attempt_logs(self._job, self._run_id, task, attempt))
+            for task, folders in zip(tasks, attempts, strict=True)
+            for attempt in _numbers(folders)
+            if self._attempt in (None, attempt)
+        ]
+
+
+class _AgentLogs:
+    """What a host's agent says itself: each of its lives counts as an attempt."""
+
+    def __init__(self, cluster: str, host_id: str) -> None:
+        self._prefix = names.agent_logs(cluster, host_id)
+
+    async def find(self, store: Store, *, quick: bool) -> list[Found]:
+        lives = await store.folders(self._prefix)
+        return [Found(0, number, f"{self._prefix}/{life}") for number, life in enumerate(lives, 1)]
 
 
 def _numbers(folders: Iterable[str]) -> list[int]:
     return sorted(int(name) for name in folders if name.isdecimal())
-
-
-def _last_lines(lines: list[TaskLine], count: int) -> list[TaskLine]:
-    """The last `count` whole lines, each with all of its pieces."""
-    start = len(lines)
-    while start > 0 and count >= 0:
-        start -= 1
-        if not lines[start].line.goes_on:
-            count -= 1
-    return lines[start + 1 :] if count < 0 else lines[start:]

@@ -1,5 +1,8 @@
 """From the words of `iris submit` to the job that is asked for."""
 
+import os
+import re
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,10 +12,13 @@ import pytest
 
 from iris.cli.spec import make_spec
 from iris.cli.submit import submit
+from iris.cli.workspace import send_workspace, workspace_of
 from iris.constraints import TPU_NAME
+from iris.environments import EnvironmentSpec
 from iris.errors import Rejected
 from iris.jobs import Band, Coscheduling, JobSpec
 from iris.resources import Device, DeviceKind
+from iris.store import Store
 from iris.units import GIB
 
 
@@ -21,15 +27,21 @@ def _ada(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IRIS_USER", "ada")
 
 
+def params(*arguments: str, command: tuple[str, ...] = ("true",)) -> dict[str, Any]:
+    """What click makes of `iris submit ARGUMENTS -- COMMAND`."""
+    return submit.make_context("submit", [*arguments, "--", *command]).params
+
+
 def job(*arguments: str, command: tuple[str, ...] = ("true",), shares_files: bool = False) -> JobSpec:
     """The job of `iris submit ARGUMENTS -- COMMAND`."""
-    options = submit.make_context("submit", [*arguments, "--", *command]).params
-    return make_spec(options, shares_files=shares_files)
+    return make_spec(params(*arguments, command=command), shares_files=shares_files)
 
 
 def test_every_option_arrives_in_the_job() -> None:
     """Nothing that a user says is dropped."""
     spec = job(
+        *("--pip", "numpy", "--pip", "jax[tpu]>=0.5", "--setup", "make data", "--setup", "ls", "--no-sync"),
+        *("--image", "python:3.11", "--port", "metrics", "--port", "rpc"),
         *("-n", "train", "--cpu", "2.5", "--memory", "3g", "--disk", "4g", "--device", "gpu:H100:8", "--replicas", "3"),
         *("--env", "A=1", "--env", "A=2", "-e", "B=x=y", "--workdir", "/data", "--priority", "batch"),
         *("--scheduling-timeout", "1m", "--timeout", "2h"),
@@ -41,6 +53,8 @@ def test_every_option_arrives_in_the_job() -> None:
     assert spec.resources.device == Device(kind=DeviceKind.GPU, variant="H100", count=8)
     assert (spec.replicas, spec.coscheduling, spec.constraints) == (3, None, ())
     assert (spec.workdir, spec.env, spec.band) == ("/data", {"A": "2", "B": "x=y"}, Band.BATCH)
+    assert (spec.environment.pip, spec.environment.setup) == (("numpy", "jax[tpu]>=0.5"), ("make data", "ls"))
+    assert (spec.environment.sync, spec.image, spec.ports) == (False, "python:3.11", ("metrics", "rpc"))
     assert (spec.scheduling_timeout, spec.timeout) == (timedelta(minutes=1), timedelta(hours=2))
     assert (spec.max_retries_failure, spec.max_retries_preemption, spec.max_task_failures) == (4, 5, 2)
 
@@ -52,6 +66,7 @@ def test_a_job_of_which_nothing_is_said_is_one_interactive_task_that_is_not_trie
     assert (spec.replicas, spec.coscheduling, spec.constraints, spec.band) == (1, None, (), Band.INTERACTIVE)
     assert (spec.max_retries_failure, spec.max_retries_preemption, spec.max_task_failures) == (0, 100, 0)
     assert (spec.scheduling_timeout, spec.timeout) == (None, None)
+    assert (spec.environment, spec.image, spec.ports, spec.bundle) == (EnvironmentSpec(), None, (), None)
 
 
 def by_slice(groups: int) -> Coscheduling:
@@ -188,6 +203,126 @@ def test_a_job_starts_in_the_present_directory_only_where_the_host_has_it(
     assert job(shares_files=True).workdir == str(tmp_path)
     assert job(shares_files=False).workdir is None
     assert job("--workdir", "/data", shares_files=True).workdir == "/data"
+
+
+#: Options, whether the present directory is a project's, the workspace, and where the program starts: among the files that
+#: go along, here, or there.
+STARTS = [
+    ("", True, "here", "files"),
+    ("", False, "", "here"),
+    ("--workspace {there}", False, "there", "files"),
+    ("--workspace {there}", True, "there", "files"),
+    ("--no-workspace", True, "", "here"),
+    ("--no-workspace", False, "", "here"),
+    ("--file {there}/x", True, "here", "files"),
+    ("--file {there}/x", False, "", "files"),
+    ("--no-workspace --file {there}/x", True, "", "files"),
+    ("--workdir {there}", True, "", "there"),
+    ("--workdir {there} --no-workspace", True, "", "there"),
+]
+
+
+@pytest.mark.parametrize(("options", "project", "workspace", "start"), STARTS)
+def test_a_job_starts_among_its_files_and_without_any_where_it_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, project: bool, workspace: str, start: str
+) -> None:
+    """From a project's directory its files go along without being asked; elsewhere a laptop's job starts where its user is."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for directory in (here, there):
+        directory.mkdir()
+    (there / "x").touch()
+    if project:
+        (here / "pyproject.toml").touch()
+    monkeypatch.chdir(here)
+    arguments = options.format(there=there).split()
+    where = {"files": (None, None), "here": (str(here), None), "there": (str(there), str(there))}[start]
+    assert (job(*arguments, shares_files=True).workdir, job(*arguments, shares_files=False).workdir) == where
+    assert workspace_of(params(*arguments)) == {"here": here, "there": there, "": None}[workspace]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--workspace . --no-workspace", "--workspace and --no-workspace exclude each other"),
+        ("--workspace . --workdir /data", "--workdir and --workspace exclude each other"),
+        ("--file x --workdir /data", "--workdir and --file exclude each other"),
+        ("--extra tpu --no-workspace", "--extra is of a project in the workspace"),
+        ("--extra tpu --workdir /data", "--extra is of a project in the workspace"),
+        ("--workspace nowhere", "nowhere"),
+        ("--workspace x", "is a file"),
+        ("--file nothing", "'nothing' is no file"),
+        ("--file x:../y", "is no place in a workspace"),
+    ],
+)
+def test_words_about_files_that_make_no_sense_are_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, words: str
+) -> None:
+    """Before a cluster is asked or a file is read."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").touch()
+    with pytest.raises(click.UsageError, match=words):
+        job(*options.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--pip", "--index-url=x"), "pip: '--index-url=x' is not a requirement"),
+        (("--setup", " "), "setup: ' ' is not a command"),
+        (("--extra", "a b", "--file", __file__), "extra: 'a b' cannot name an extra"),
+        (("--extra", "tpu", "--no-sync", "--file", __file__), "extra: 'tpu' needs the project to be synced"),
+        (("--image", ""), "image: '' cannot name a container image"),
+        (("--port", "80"), "port: '80' cannot name a port"),
+        (("--port", "a-b", "--port", "a_b"), "port: 'a-b, a_b' names the same port twice"),
+    ],
+)
+def test_an_environment_that_cannot_be_is_refused(options: tuple[str, ...], said: str) -> None:
+    """In the same words as everything else, and before anything is packed."""
+    with pytest.raises(Rejected) as refused:
+        job(*options)
+    assert said in str(refused.value)
+
+
+async def test_what_was_sent_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, without a bar where nobody looks; in silence for scripts."""
+    store = Store((tmp_path / "store").as_uri())
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "main.py").write_text("print(1)")
+    bundle = await send_workspace(store, root, (), quiet=False)
+    assert capsys.readouterr() == ("", "workspace: 1 file, 2 KiB, uploaded\n")
+    (root / "main.py").touch()
+    assert await send_workspace(store, root, (), quiet=False) == bundle
+    assert capsys.readouterr() == ("", "workspace: 1 file, 2 KiB, unchanged, nothing sent\n")
+    (root / "more.py").write_text("print(2)")
+    assert await send_workspace(store, root, (), quiet=True) != bundle
+    assert capsys.readouterr() == ("", "")
+
+
+async def test_a_terminal_sees_how_much_has_been_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar with sizes, and after it the line on a line of its own."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/noise").write_bytes(os.urandom(12 * 1024 * 1024))
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        await send_workspace(Store((tmp_path / "store").as_uri()), tmp_path / "project", (), quiet=False)
+        shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert re.search(r"workspace +\[#+\] +100% +12 MiB of 12 MiB", shown), shown
+    assert re.search(r"\n.*workspace: 1 file, 12 MiB, uploaded", shown), shown
+
+
+def test_the_help_has_every_option_under_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    """Forty options in one list are not read by anybody."""
+    with pytest.raises(SystemExit):
+        submit.main(["--help"])
+    said = capsys.readouterr().out
+    for heading in ("Each task:", "Files and packages:", "Where and when:", "When it ends:", "This command:"):
+        assert f"\n{heading}\n" in said
+    for option in submit.params:
+        assert isinstance(option, click.Argument) or f" {option.opts[0]}" in said
 
 
 def test_all_that_is_wrong_with_a_job_is_said_at_once() -> None:

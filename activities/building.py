@@ -1,0 +1,90 @@
+"""What is done for an attempt before its program starts: files, ports, environment, container. All of it can be done again."""
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from iris.activities.environment import attempt_env
+from iris.activities.ports import TakenGpus
+from iris.activities.runtimes.base import Launch, Runtime
+from iris.activities.setup import set_up
+from iris.activities.workbench import Workbench
+from iris.resources import DeviceKind
+from iris.workflows.messages import RunTask
+
+
+class Built(NamedTuple):
+    """A program that can be started."""
+
+    launch: Launch
+    #: File descriptors: locks on what it uses, open for as long as it lives. Whoever is given them closes them.
+    keep: tuple[int, ...]
+    ports: dict[str, int]
+
+
+async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runtime) -> Built:
+    """Prepare the attempt; what the set-up prints goes into the file `build` of its directory.
+
+    Raises:
+        CannotStart: it will not start anywhere: its bundle, image, environment or directory will not do.
+        HostUnable: this host cannot prepare it, or not now.
+    """
+    with contextlib.ExitStack() as undo:
+        ports, gpus = bench.ports.take(task.ports), None
+        undo.callback(_close, ports.keep)
+        if (taken := _gpus(bench, task)) is not None:
+            gpus = taken.numbers
+            undo.callback(_close, taken.keep)
+        await runtime.prepare()
+        workdir = Path(task.workdir) if task.workdir is not None else _fresh(directory / "work")
+        (directory / "outputs").mkdir(exist_ok=True)
+        if task.bundle is not None:
+            await bench.bundles.unpack(task.bundle, workdir)
+        env = attempt_env(
+            task,
+            bench.base_env,
+            bench.cluster,
+            bench.host,
+            defaults=bench.env_vars,
+            workdir=workdir,
+            outputs=directory / "outputs",
+            ports=ports.numbers,
+            tpu=bench.accelerators.tpu,
+            gpus=gpus,
+        )
+        ready = await set_up(
+            task.environment,
+            runtime,
+            workdir,
+            env,
+            bench.environments,
+            _fresh(directory / "environment"),
+            directory / "build",
+            content=task.bundle.sha256 if task.bundle is not None else "",
+        )
+        undo.callback(ready.release)
+        launch = await runtime.launch(task.command, ready.env, workdir)
+        undo.pop_all()
+        return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers)
+
+
+def _gpus(bench: Workbench, task: RunTask) -> TakenGpus | None:
+    """Those that it alone has, where it has asked for fewer than the host really has; None: it may see whatever there is."""
+    wanted, there = task.resources.device, bench.accelerators.device
+    if wanted is None or there is None or wanted.kind is not DeviceKind.GPU or there.kind is not DeviceKind.GPU:
+        return None
+    return bench.gpus.take(wanted.count, there.count) if wanted.count < there.count else None
+
+
+def _close(descriptors: tuple[int, ...]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _fresh(directory: Path) -> Path:
+    """An empty directory, whatever an agent that died has left there."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory

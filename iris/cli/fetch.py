@@ -1,0 +1,114 @@
+"""`iris fetch`"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iris.cli.common import cluster_option, json_option, print_json
+from iris.cli.follow import reading_from
+from iris.cli.logs import find_archive, job_and_task
+from iris.client.outputs import Fetched, OutputFile, outputs_of
+from iris.client.outputs import fetch as fetch_files
+from iris.errors import NotFound
+from iris.names import ENV_OUTPUT_DIR
+from iris.store import Store
+from iris.units import format_bytes
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "-o",
+    "--output",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where to; else NAME-outputs.",
+)
+@click.option("--attempt", type=click.IntRange(min=1), help="Of this attempt; else of each task's latest that left anything.")
+@click.option("--list", "only_list", is_flag=True, help="Show what there is, fetch nothing.")
+@click.option("--force", is_flag=True, help="Overwrite files that are there and differ.")
+@json_option
+@cluster_option
+@click.pass_context
+def fetch(
+    ctx: click.Context, job: str, directory: Path | None, attempt: int | None, only_list: bool, force: bool, as_json: bool
+) -> None:
+    """Fetch what JOB (NAME, USER/NAME, or one task of it: NAME:3) left in its output directory, $IRIS_OUTPUT_DIR.
+
+    The files of a job of several tasks go to a folder for each: NAME-outputs/3/. Works when hosts and control plane are gone.
+
+    \b
+    iris fetch train
+    iris fetch train:0 -o results
+    iris fetch train --list
+    """
+    name, task = job_and_task(job)
+
+    async def work() -> None:
+        archive = await find_archive(ctx.find_root().obj["cluster"], name, task)
+        store = Store(archive.cluster.store)
+        with reading_from(store, f"the outputs of {name}"):
+            files = await outputs_of(store, name, archive.source.run_id, task, attempt)
+        if not files:
+            raise NotFound(_nothing(job, attempt))
+        if only_list:
+            _list(files, as_json=as_json)
+            return
+        into = directory or Path(f"{name.rpartition('/')[2]}-outputs")
+        by_task = task is None and archive.source.tasks > 1
+        with _progress(files) as tell, reading_from(store, f"the outputs of {name}"):
+            fetched = await fetch_files(store, files, into, by_task=by_task, force=force, progress=tell)
+        if as_json:
+            print_json([{**_file_json(each.file), "to": str(each.to), "written": each.written} for each in fetched])
+        same = sum(not each.written for each in fetched)
+        size = format_bytes(sum(file.size for file in files))
+        click.echo(f"{_files(len(files))}, {size}, in {into}{f'; {same} were there already' if same else ''}", err=True)
+
+    asyncio.run(work())
+
+
+def _nothing(job: str, attempt: int | None) -> str:
+    whose = f"attempt {attempt} of {job}" if attempt else job
+    return (
+        f"the store has no outputs of {whose}: what a program leaves in ${ENV_OUTPUT_DIR} is kept when its attempt ends; "
+        f"iris status {job.partition(':')[0]} tells whether it has"
+    )
+
+
+def _list(files: list[OutputFile], *, as_json: bool) -> None:
+    if as_json:
+        print_json([_file_json(file) for file in files])
+        return
+    width = max(len(format_bytes(file.size)) for file in files)
+    for file in files:
+        click.echo(f"{file.task:>4}  {format_bytes(file.size):>{width}}  {_printable(file)}")
+    click.echo(f"{_files(len(files))}, {format_bytes(sum(file.size for file in files))}", err=True)
+
+
+def _file_json(file: OutputFile) -> dict[str, Any]:
+    return {"task": file.task, "attempt": file.attempt, "path": str(file.path), "size_bytes": file.size}
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
+
+
+def _printable(file: OutputFile) -> str:
+    """The path on one line, without what a terminal would act on."""
+    return "".join(each if each.isprintable() else "�" for each in str(file.path))
+
+
+@contextmanager
+def _progress(files: list[OutputFile]) -> Iterator[Callable[[Fetched], None]]:
+    """A bar on a terminal, a line for each file elsewhere; on standard error."""
+    if not sys.stderr.isatty():
+        yield lambda fetched: click.echo(f"{format_bytes(fetched.file.size):>10}  {fetched.to}", err=True)
+        return
+    with click.progressbar(length=sum(file.size for file in files) or 1, label="fetching", file=sys.stderr) as bar:
+        yield lambda fetched: bar.update(fetched.file.size)

@@ -1,0 +1,180 @@
+"""Lines of logs on standard output: as text, whatever bytes they have, or as JSON."""
+
+import codecs
+import json
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import click
+
+from iris.client.logs import TaskLine
+from iris.logs import LogLine, Stream
+
+#: A line that is longer is shown in parts where whole lines are wanted: something has forgotten its newlines.
+MAX_LINE = 1024 * 1024
+#: What a terminal is spared: control characters that are no layout, and escape sequences other than those for colours, for moving
+#: around in the last lines and for erasing them, which progress bars need.
+_UNFIT = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!\\[[0-9;]*[A-DGJKm])")
+#: Of which task and attempt a line is, and on which stream it came.
+_Key = tuple[int, int, Stream]
+
+
+class Printer(Protocol):
+    """Shows lines as they come."""
+
+    def print(self, lines: list[TaskLine]) -> None: ...
+
+    def finish(self) -> None:
+        """Show what never got its newline."""
+
+
+class LinePrinter:
+    """Shows what was written as it was written; or whole lines, where something stands before each.
+
+    Args:
+        prefixed: the number of its task stands before each line.
+        timestamps: and the time at which the line began to be written.
+        growing: a line that is being overwritten again and again, as progress bars are, is shown as it grows.
+        next_attempt: what to say on standard error before the first line of another attempt of a task.
+    """
+
+    def __init__(
+        self,
+        *,
+        prefixed: bool,
+        timestamps: bool = False,
+        growing: bool = False,
+        next_attempt: Callable[[int, int], str] | None = None,
+    ) -> None:
+        self._prefixed = prefixed
+        self._timestamps = timestamps
+        self._growing = growing
+        self._next_attempt = next_attempt
+        # What is not UTF-8 is replaced: a terminal must not be fed arbitrary bytes. A piece's end may cut a character in two.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._for_terminal = sys.stdout.isatty()
+        #: Where whole lines are wanted: what there is of those that go on, and since when.
+        self._begun: dict[_Key, tuple[int, bytes]] = {}
+        #: Else: whose line the cursor stands in.
+        self._open: _Key | None = None
+        self._attempts: dict[int, int] = {}
+        self._out: list[bytes] = []
+
+    def print(self, lines: list[TaskLine]) -> None:
+        for task, attempt, line in lines:
+            if self._attempts.get(task, 1) != attempt:
+                self._begin_attempt(task, attempt)
+            self._attempts[task] = attempt
+            key = (task, attempt, line.stream)
+            if self._prefixed or self._timestamps:
+                self._add_whole(key, line)
+            else:
+                self._add(key, line)
+        self._flush()
+
+    def finish(self) -> None:
+        """Show what never got its newline."""
+        for key, (at_ms, data) in self._begun.items():
+            self._add_line(key, at_ms, data)
+        self._begun.clear()
+        self._flush(last=True)
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _begin_attempt(self, task: int, attempt: int) -> None:
+        for key in [key for key in self._begun if key[0] == task and key[1] != attempt]:  # its host died within a line
+            self._add_line(key, *self._begun.pop(key))
+        if self._next_attempt is not None:
+            self._end_line()
+            self._flush()
+            click.echo(self._next_attempt(task, attempt), err=True)
+
+    def _add(self, key: _Key, line: LogLine) -> None:
+        if self._open is not None and (self._open[:2] != key[:2] or (key[2] is Stream.BUILD) != (self._open[2] is Stream.BUILD)):
+            self._end_line()
+        self._out.append(line.data if line.goes_on else line.data + b"\n")
+        self._open = key if line.goes_on else None
+
+    def _end_line(self) -> None:
+        if self._open is not None:
+            self._out.append(b"\n")
+            self._open = None
+
+    def _add_whole(self, key: _Key, line: LogLine) -> None:
+        at_ms, begun = self._begun.pop(key, (line.at_ms, b""))
+        data = begun + line.data
+        if not line.goes_on or len(data) > MAX_LINE:
+            self._add_line(key, at_ms, data)
+            return
+        if b"\r" in data:
+            data = _last_written(data)
+            if self._growing:
+                self._add_line(key, line.at_ms, data)
+        self._begun[key] = (at_ms, data)
+
+    def _add_line(self, key: _Key, at_ms: int, data: bytes) -> None:
+        if self._prefixed:
+            self._out.append(b"[%d] " % key[0])
+        if self._timestamps:
+            self._out.append(f"{_time(at_ms)} ".encode())
+        # What returns to the line's start would overwrite what stands there.
+        self._out.append(_last_written(data) + b"\n")
+
+    def _flush(self, *, last: bool = False) -> None:
+        text = self._decoder.decode(b"".join(self._out), last)
+        self._out.clear()
+        if self._for_terminal:
+            text = _UNFIT.sub("�", text)
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+
+
+class JsonPrinter:
+    """One object per line, for programs.
+
+    Args:
+        agent: the host whose agent speaks; None: a job's tasks do.
+    """
+
+    def __init__(self, agent: str | None = None) -> None:
+        self._agent = agent
+        #: Pieces may cut a character in two.
+        self._decoders: dict[_Key, codecs.IncrementalDecoder] = {}
+
+    def print(self, lines: list[TaskLine]) -> None:
+        sys.stdout.write("".join(f"{json.dumps(self._object(entry))}\n" for entry in lines))
+        sys.stdout.flush()
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+    def _object(self, entry: TaskLine) -> dict[str, Any]:
+        key = (entry.task, entry.attempt, entry.line.stream)
+        decoder = self._decoders.pop(key, None) or codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(entry.line.data, not entry.line.goes_on)
+        if entry.line.goes_on:
+            self._decoders[key] = decoder
+        whose = (
+            {"task": entry.task, "attempt": entry.attempt}
+            if self._agent is None
+            else {"host": self._agent, "life": entry.attempt}
+        )
+        return {
+            "time": _time(entry.line.at_ms),
+            **whose,
+            "stream": entry.line.stream.name.lower(),
+            "text": text,
+            "goes_on": entry.line.goes_on,
+        }
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _last_written(data: bytes) -> bytes:
+    """What a terminal would show in the end of a line that was overwritten; a `\\r` at the very end belongs to its newline."""
+    return data.rstrip(b"\r").rpartition(b"\r")[2]

@@ -1,0 +1,71 @@
+"""`iris profile`"""
+
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from iris.cli.common import DURATION, cluster_option, with_client
+from iris.cli.exec import target
+from iris.client.client import IrisClient
+from iris.client.execs import ExecClient, Where, new_session
+from iris.errors import InvalidValue
+from iris.execs import Profile, ProfileFormat, ProfileRequest
+
+#: What a file is called whose format is for other programs.
+_ENDINGS = {ProfileFormat.FLAMEGRAPH: "svg", ProfileFormat.SPEEDSCOPE: "speedscope.json", ProfileFormat.RAW: "txt"}
+_RECORDED = [each.value for each in ProfileFormat if each is not ProfileFormat.DUMP]
+
+
+@click.command()
+@click.argument("job", metavar="JOB[:TASK]")
+@click.option("--dump", is_flag=True, help="What every thread does at this moment.  [default]")
+@click.option("--duration", type=DURATION, help="Look for so long, such as 10s, and show where the time goes.")
+@click.option("--format", "format_", type=click.Choice(_RECORDED), help="What becomes of it.  [default: flamegraph]")
+@click.option("--rate", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Looks per second.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file.")
+@cluster_option
+@click.pass_context
+def profile(
+    ctx: click.Context,
+    job: str,
+    dump: bool,
+    duration: timedelta | None,
+    format_: str | None,
+    rate: int,
+    output: Path | None,
+) -> None:
+    """Look into the Python processes of a running task, which runs on: by py-spy, on its host.
+
+    \b
+    iris profile train:3                     what every thread does now
+    iris profile train:3 --duration 10s      a flame graph, as an SVG file
+    """
+    recorded = duration is not None or format_ is not None
+    if dump and recorded:
+        raise click.UsageError("--dump shows one moment: leave it out, or --duration and --format")
+    if duration is not None and duration < timedelta(seconds=1):
+        raise InvalidValue("duration", f"{duration.total_seconds():g}s", "is too short", "look for a second at least")
+    kind = ProfileFormat(format_ or ProfileFormat.FLAMEGRAPH) if recorded else ProfileFormat.DUMP
+    job_id, task = target(job)
+
+    async def work(user: IrisClient) -> tuple[bytes, Profile, Where]:
+        client = ExecClient.of(user)
+        where = await client.locate(job_id, task)
+        asked = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=kind, rate=rate)
+        if duration is not None:
+            asked = asked.model_copy(update={"duration": duration})
+        return *await client.profile(where, asked), where
+
+    seen, found, where = with_client(ctx, work)
+    if kind is ProfileFormat.DUMP and output is None:
+        click.echo(seen, nl=False)
+        return
+    name = where.job.partition("/")[2]
+    file = output or Path(f"{name}-{where.task}.{_ENDINGS.get(kind, 'txt')}")
+    try:
+        file.write_bytes(seen)
+    except OSError as error:
+        raise InvalidValue("output", str(file), f"cannot be written: {error.strerror}", "name another file with -o") from None
+    pids = ", ".join(str(pid) for pid in found.pids)
+    click.echo(f"{kind} of process {pids} on host {where.host}: {file}", err=True)

@@ -1,0 +1,82 @@
+"""The workspace of `iris submit`: which one is meant, and what is said while it is sent."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iris.bundles import Bundle
+from iris.client.upload import upload
+from iris.client.workspace import ExtraFile, pack
+from iris.client.workspace_files import is_project
+from iris.store import Store
+from iris.units import format_bytes
+
+
+def workspace_of(options: dict[str, Any]) -> Path | None:
+    """The directory whose files the job gets: the one that is named, else the present one when it is a project's.
+
+    Raises:
+        click.UsageError: options exclude each other.
+    """
+    named, none, workdir = options["workspace"], options["no_workspace"], options["workdir"]
+    if named is not None and none:
+        raise click.UsageError("--workspace and --no-workspace exclude each other")
+    for name, given in (("--workspace", named is not None), ("--file", bool(options["file"]))):
+        if workdir is not None and given:
+            raise click.UsageError(f"--workdir and {name} exclude each other: the program starts in the workspace's files")
+    if named is not None:
+        return Path(named)
+    here = Path.cwd()
+    return here if not none and workdir is None and is_project(here) else None
+
+
+async def send_workspace(store: Store, directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:
+    """Pack it and have it in the store; says how that goes on standard error, with a bar on a terminal.
+
+    Raises:
+        IrisError: it cannot be packed, or not sent.
+    """
+    with await asyncio.to_thread(pack, directory, files) as packed:
+        bar = _Bar(shown=not quiet and sys.stderr.isatty())
+        try:
+            bundle = await upload(store, packed, bar)
+        finally:
+            bar.close()
+        if not quiet:
+            files_text = f"{packed.files:,} file{'s' * (packed.files != 1)}"
+            fate = "uploaded" if bar.called else "unchanged, nothing sent"
+            click.echo(f"workspace: {files_text}, {format_bytes(bundle.size)}, {fate}", err=True)
+        return bundle
+
+
+class _Bar:
+    """How much has been sent, told to whoever looks at a terminal."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self.called = False
+        self._shown = shown
+        self._bar: Any = None
+        self._told = 0
+
+    def __call__(self, sent: int, total: int) -> None:
+        self.called = True
+        if not self._shown:
+            return
+        if self._bar is None:
+            self._bar = click.progressbar(
+                length=total,
+                label="workspace",
+                file=sys.stderr,
+                item_show_func=lambda told: f"{format_bytes(told or 0)} of {format_bytes(total)}",
+            )
+            self._bar.render_progress()
+        self._bar.update(sent - self._told, sent)
+        self._told = sent
+
+    def close(self) -> None:
+        """Leave the terminal's line."""
+        if self._bar is not None:
+            self._bar.render_finish()

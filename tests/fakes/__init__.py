@@ -1,0 +1,1 @@
+"""Other people's services, as far as Iris uses them."""

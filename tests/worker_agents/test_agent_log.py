@@ -1,0 +1,168 @@
+"""The agent's own log: in the store while it lives, complete after its end, and never in its way."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from iris import names
+from iris.client.logs import AgentReader
+from iris.logs import Stream
+from iris.store import Store
+from iris.worker_agents import agent_log
+from iris.worker_agents.agent_log import MAX_FILES, shipping_own_log
+
+CLUSTER, HOST = "room", "host-1"
+speaking = logging.getLogger("iris.test.agent")
+
+
+@pytest.fixture(autouse=True)
+def _as_processes_do() -> Iterator[None]:
+    """From INFO on, as `iris agent` sets it."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.INFO)
+    yield
+    root.setLevel(level)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store((tmp_path / "store").as_uri())
+
+
+async def said(store: Store) -> list[str]:
+    """What the store has of the agent, without the times."""
+    reader = AgentReader(store, CLUSTER, HOST)
+    return [entry.line.text.split(": ", 1)[-1] async for piece in reader.new_lines() for entry in piece]
+
+
+async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
+        while not await look():
+            await asyncio.sleep(0.05)
+
+
+async def test_what_the_agent_logs_is_in_the_store_while_it_lives(store: Store, tmp_path: Path) -> None:
+    """When a host is in trouble, nobody can log in to it to have a look."""
+    async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
+        speaking.warning("disk %s is slow", "sda")
+
+        async def is_there() -> bool:
+            return await said(store) == ["disk sda is slow"]
+
+        await eventually(is_there)
+
+
+async def test_the_last_words_are_stored_too(store: Store, tmp_path: Path) -> None:
+    """They say why it stopped; also with a traceback, every line of it; and what is logged afterwards is not its own."""
+    async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
+        speaking.info("first")
+        try:
+            raise ValueError("broken")
+        except ValueError:
+            speaking.exception("stopping")
+    speaking.info("of somebody else")
+
+    lines = await said(store)
+
+    assert lines[:2] == ["first", "stopping"]
+    assert lines[-1] == "broken"
+
+
+async def test_each_life_of_an_agent_is_read_after_the_one_before(store: Store, tmp_path: Path) -> None:
+    """An agent that crashes again and again tells so in one log."""
+    for life in range(3):
+        async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
+            speaking.info("life %d", life)
+
+    reader = AgentReader(store, CLUSTER, HOST)
+    lines = [entry async for piece in reader.new_lines() for entry in piece]
+
+    assert [(entry.attempt, entry.line.text[-6:]) for entry in lines] == [(1, "life 0"), (2, "life 1"), (3, "life 2")]
+    assert {entry.line.stream for entry in lines} == {Stream.STDERR}
+
+
+async def test_what_an_agent_could_not_ship_before_it_was_killed_its_successor_does(store: Store, tmp_path: Path) -> None:
+    """The words before a `kill -9` are the most interesting ones. None is shipped twice."""
+    script = f"""
+import asyncio, logging, os, pathlib
+from iris.store import Store
+from iris.worker_agents import agent_log
+logging.getLogger().setLevel(logging.INFO)
+async def main():
+    store = Store({store.url!r})
+    async with agent_log.shipping_own_log(store, {CLUSTER!r}, {HOST!r}, pathlib.Path({str(tmp_path / "agent")!r})):
+        logging.info("shipped")
+        while not await store.folders({names.agent_logs(CLUSTER, HOST)!r}):
+            await asyncio.sleep(0.02)
+        logging.info("not shipped")
+        os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+    ran = subprocess.run([sys.executable, "-c", script], timeout=30, capture_output=True)
+    assert ran.returncode == -9, ran.stderr
+    assert await said(store) == ["shipped"]
+
+    async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
+        speaking.info("back")
+
+    assert await said(store) == ["shipped", "not shipped", "back"]
+
+
+async def test_a_store_that_is_away_does_not_disturb_the_agent(tmp_path: Path) -> None:
+    """Everything waits on the disk, the agent hears nothing of it, and once the store is back all is there."""
+    place = tmp_path / "store"
+    store = Store(place.as_uri())
+    place.rmdir()
+    place.write_text("in the way")
+    async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
+        speaking.info("unheard")
+        await asyncio.sleep(1.5)  # some tries
+    place.unlink()
+    place.mkdir()
+
+    async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
+        speaking.info("heard")
+
+    assert await said(store) == ["unheard", "heard"]
+
+
+async def test_a_directory_that_cannot_be_written_does_not_disturb_the_agent(store: Store, tmp_path: Path) -> None:
+    """A full disk, for one; what is missing is counted once it can be written again."""
+    directory = tmp_path / "agent"
+    directory.mkdir()
+    (directory / "agent-log").write_text("in the way")
+    async with shipping_own_log(store, CLUSTER, HOST, directory):
+        speaking.info("lost")
+        speaking.info("lost, too")
+        (directory / "agent-log").unlink()
+        speaking.info("found")
+
+    assert await said(store) == ["2 records are missing here, which could not be written", "found"]
+
+
+async def test_the_files_on_the_machine_are_bounded(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent lives for months; its log must not fill the disk that tasks need. The store has all of it."""
+    monkeypatch.setattr(agent_log, "MAX_FILE", 1000)
+    for life in range(4):
+        async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
+            for number in range(50):
+                speaking.info("life %d line %d %s", life, number, "x" * 50)
+
+    files = list((tmp_path / "agent" / "agent-log").iterdir())
+    assert len(files) == MAX_FILES
+    assert all(file.stat().st_size < 1200 for file in files)
+    assert len(await said(store)) == 200
+
+
+async def test_a_message_that_does_not_fit_its_arguments_is_logged_all_the_same(store: Store, tmp_path: Path) -> None:
+    """A slip in a log line must not end an agent, nor vanish."""
+    async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
+        speaking.info("%d hosts", "many")
+
+    assert "'%d hosts' could not be put together" in (await said(store))[0]
