@@ -11,20 +11,20 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from obstore.exceptions import BaseError
 from temporalio.client import AsyncActivityHandle
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from iris import names
 from iris.activities import building, judgement, outputs
 from iris.activities.leftovers import AttemptState
 from iris.activities.logship import LogShipper
-from iris.activities.pulse import FENCE, RPC_TIMEOUT, Pulse
+from iris.activities.pulse import FENCE, LAST_WORDS, RPC_TIMEOUT, Pulse, report
 from iris.activities.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.runtimes.program import Exit, Program
 from iris.activities.use import Use
@@ -43,8 +43,6 @@ READ_EVERY = timedelta(milliseconds=200)
 STORE_PATIENCE = timedelta(seconds=60)
 #: How long logs and outputs of an attempt whose end is known wait for the store after that.
 KEEP_FOR = timedelta(days=1)
-#: How long an attempt that is lost with its host's life takes to store what it can, and then to say so.
-LAST_WORDS = timedelta(seconds=4)
 #: What was killed with SIGKILL is gone within moments.
 KILL_WAIT = timedelta(seconds=10)
 RETRY_EVERY = timedelta(seconds=1)
@@ -112,6 +110,8 @@ class Attempt:
         #: This life of the host is over: no time is left for more than a word.
         self._lost = False
         self._outputs_kept = False
+        #: There is or was a program.
+        self._begun = self._program.launched
         self._peak_memory = 0
         self._running: Running | None = None
         #: How the program ended; nothing changes its outcome after that.
@@ -262,6 +262,7 @@ class Attempt:
             await asyncio.gather(shipping, return_exceptions=True)
         if built.ports:
             self._put_down(ports=built.ports)
+        self._begun = True
         self._program.start(built.launch, self._pulse.lease, built.keep)
         for descriptor in built.keep:
             os.close(descriptor)  # the shim has them
@@ -279,6 +280,8 @@ class Attempt:
             while not ended.done():
                 if self._pulse.state is not TaskState.RUNNING and (started := self._program.started) is not None:
                     self._pulse.goes_on(TaskState.RUNNING, started.started_at)
+                if not self._program.launched:
+                    raise FileNotFoundError("what is kept of it beside the program was deleted")
                 await self._logs.ship()
                 await asyncio.wait({ended}, timeout=0 if self._logs.behind else READ_EVERY.total_seconds())
             found = await ended
@@ -297,6 +300,7 @@ class Attempt:
         return judgement.Case(
             taken_at=self._state.taken_at,
             now=datetime.now(UTC),
+            begun=self._begun,
             started=self._program.started,
             exit=self._exit,
             verdict=self._verdict,
@@ -372,26 +376,3 @@ class Attempt:
         vacated = Vacate(key=task.claim or task.key, host_id=self._bench.host.id, incarnation=task.incarnation)
         with contextlib.suppress(RPCError):
             await scheduler.signal("deliver", Batch(messages=(vacated,)), rpc_timeout=RPC_TIMEOUT)
-
-
-async def report(
-    handle: AsyncActivityHandle, outcome: TaskOutcome, key: str, *, hurried: Callable[[], bool] = lambda: False
-) -> bool | None:
-    """Give the server the outcome, however long that takes; False: it does not want it any more.
-
-    Args:
-        hurried: whether one short try is enough; None comes back when that failed.
-    """
-    while True:
-        try:
-            await handle.complete(outcome, rpc_timeout=LAST_WORDS if hurried() else RPC_TIMEOUT)
-            return True
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                logger.info("nobody waits for the outcome of %s any more", key)
-                return False
-            if hurried():
-                logger.warning("the outcome of %s could not be reported: %s", key, error)
-                return None
-            logger.warning("the outcome of %s could not be reported, trying again: %s", key, error)
-        await asyncio.sleep(RETRY_EVERY.total_seconds())

@@ -71,11 +71,12 @@ async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runti
 
 
 def _gpus(bench: Workbench, task: RunTask) -> TakenGpus | None:
-    """Those that it alone has, where it has asked for fewer than the host really has; None: it may see whatever there is."""
+    """Those that it alone has of the host's real ones; None: there are none, or it has asked for all of them."""
     wanted, there = task.resources.device, bench.accelerators.device
-    if wanted is None or there is None or wanted.kind is not DeviceKind.GPU or there.kind is not DeviceKind.GPU:
+    if there is None or there.kind is not DeviceKind.GPU:
         return None
-    return bench.gpus.take(wanted.count, there.count) if wanted.count < there.count else None
+    count = wanted.count if wanted is not None and wanted.kind is DeviceKind.GPU else 0
+    return bench.gpus.take(count, there.count) if count < there.count else None
 
 
 def _close(descriptors: tuple[int, ...]) -> None:

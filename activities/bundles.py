@@ -15,8 +15,9 @@ from pathlib import Path, PurePosixPath
 from obstore.exceptions import BaseError
 
 from iris import names
-from iris.activities.caches import DISK_FAULT, Cache, Stopped, in_thread, no_room
+from iris.activities.caches import DISK_FAULT, Cache, no_room
 from iris.activities.runtimes.base import CannotStart, HostUnable
+from iris.activities.threads import Stopped, in_thread
 from iris.bundles import MAX_BUNDLE, Bundle
 from iris.store import Store
 from iris.units import format_bytes
@@ -142,16 +143,16 @@ def _unpack(archive: Path, into: Path, stop: threading.Event) -> None:
                 if not member.isdir():
                     (links if member.issym() else files).add(posixpath.normpath(name))
         for name in links:  # what a link means can depend on links that came after it
-            if not (into / name).resolve().is_relative_to(into.resolve()):
+            if not Path(os.path.realpath(into / name)).is_relative_to(os.path.realpath(into)):
                 raise _unsafe(name, "is a link out of it")
     except tarfile.FilterError as error:
         raise _unsafe(name, f"is refused: {error}") from None
     except (tarfile.TarError, ValueError, EOFError) as error:
         raise CannotStart(f"the bundle cannot be unpacked: it is no tar archive: {error}", _WILL_NOT_DO) from None
-    except (OSError, RuntimeError) as error:  # the latter: links that go round in circles
-        if isinstance(error, OSError) and no_room(error):
+    except OSError as error:
+        if no_room(error):
             raise HostUnable(f"the disk of this host is full: {into}", DISK_FAULT) from None
-        if isinstance(error, RuntimeError) or error.errno in _NAMES_FAULT:
+        if error.errno in _NAMES_FAULT:
             raise _unsafe(name, f"cannot be made: {error}") from None
         raise HostUnable(f"{into} cannot be written to: {error}", DISK_FAULT) from None
 

@@ -19,40 +19,18 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iris.activities.runtimes.base import HostUnable
-
-T = TypeVar("T")
+from iris.activities.threads import in_thread
 
 #: Names of faults, as in `iris.faults`.
 DISK_FAULT = "disk"
 #: Between looks at a lock that another process holds, in seconds: the first and the longest.
 LOOK_AFTER, LOOK_EVERY = 0.01, 0.25
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-
-
-class Stopped(Exception):
-    """The work in a thread was asked to stop, and did."""
-
-
-async def in_thread(work: Callable[[threading.Event], T]) -> T:
-    """What `work` returns, done in a thread. A cancellation sets its event and waits for it: it never goes on unseen.
-
-    Raises:
-        Exception: what `work` raises.
-    """
-    stop = threading.Event()
-    running = asyncio.ensure_future(asyncio.to_thread(work, stop))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait([running])
-        running.exception()  # it ended somehow; nobody waits for that any more
-        raise
 
 
 def no_room(error: OSError) -> bool:
@@ -285,16 +263,12 @@ def _same(descriptor: int, path: Path) -> bool:
 
 def _remove(directory: Path) -> bool:
     """Remove it whole, also what may not be written to; whether it is gone."""
-
-    def allow(function: Callable[..., Any], path: str, _: Any) -> None:
-        with suppress(OSError):
-            Path(path).parent.chmod(0o700)
-            if not Path(path).is_symlink():
-                Path(path).chmod(0o700)
-            function(path)
-
+    shutil.rmtree(directory, ignore_errors=True)
     if directory.exists():
-        shutil.rmtree(directory, onerror=allow)
-        if directory.exists():  # what could not be listed before can be now
-            shutil.rmtree(directory, ignore_errors=True)
+        for folder, folders, _ in os.walk(directory):  # from above: what was allowed is looked into next
+            for path in (Path(folder) / name for name in folders):
+                with suppress(OSError):
+                    if not path.is_symlink():
+                        path.chmod(0o700)
+        shutil.rmtree(directory, ignore_errors=True)
     return not directory.exists()

@@ -7,7 +7,6 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from iris import constraints, names
-from iris.constraints import Attribute
 from iris.hosts import Host
 from iris.resources import Device, DeviceKind
 from iris.workflows.messages import Rank, RunTask

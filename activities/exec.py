@@ -25,7 +25,7 @@ from iris.activities.runtimes.commands import Command
 from iris.activities.runtimes.exec_container import ContainerCommand
 from iris.activities.runtimes.exec_process import ProcessCommand
 from iris.activities.talk import STORE_ERRORS, Talk
-from iris.execs import CANNOT, NOT_RUNNING, TIMED_OUT, ExecEnd, ExecRequest, Kind
+from iris.execs import CANNOT, NOT_RUNNING, TIMED_OUT, ExecEnd, ExecRequest, Frame, Kind
 from iris.store import Store
 from iris.units import format_duration
 
@@ -40,6 +40,7 @@ LOOK_EVERY = timedelta(milliseconds=500)
 
 #: Why a command was ended, and the exit code that this has; None: its own.
 _Ended = tuple[str, int | None]
+_INPUTS = (Kind.INPUT, Kind.END_OF_INPUT)
 
 
 class Running(Protocol):
@@ -126,10 +127,13 @@ class _Session:
         self._goes_on = goes_on
         self._silence = silence.total_seconds()
         self._abandoned = False
+        #: The number of each chunk that was heard, and what of it is input.
+        self._inputs: asyncio.Queue[tuple[int, list[Frame]]] = asyncio.Queue()
 
     async def live(self) -> ExecEnd:
         """See the command to its end, and bring all that it has printed to the store."""
         speaking = asyncio.create_task(self._talk.speak())
+        feeding = asyncio.create_task(self._feed())
         running = asyncio.create_task(self._command.run(self._talk.say_in_turn))
         enders = [asyncio.create_task(each) for each in (self._listen(), self._watch(), self._store_fails(speaking))]
         try:
@@ -145,10 +149,10 @@ class _Session:
             ended = code if code is not None else status if status >= 0 else 128 - status
             return ExecEnd(exit_code=ended, reason=reason, chunks=self._talk.said)
         finally:
-            for each in (running, speaking, *enders):
+            for each in (running, feeding, speaking, *enders):
                 each.cancel()
             # A command that is cancelled ends at once, with all that it has started.
-            await asyncio.gather(running, speaking, *enders, return_exceptions=True)
+            await asyncio.gather(running, feeding, speaking, *enders, return_exceptions=True)
             if self._abandoned:
                 await self._talk.remove()
 
@@ -165,12 +169,9 @@ class _Session:
         """Do what the client says; ends when it wants the command no more."""
         try:
             while (frames := await self._talk.hear()) is not None:
+                self._inputs.put_nowait((self._talk.heard, [frame for frame in frames if frame.kind in _INPUTS]))
                 for kind, data in frames:
                     match kind:
-                        case Kind.INPUT:
-                            await self._command.feed(data)
-                        case Kind.END_OF_INPUT:
-                            await self._command.end_input()
                         case Kind.SIZE:
                             rows, columns = data.split()
                             await self._command.resize(int(rows), int(columns))
@@ -182,6 +183,17 @@ class _Session:
             logger.warning("session %s: %s", self._request.session, error)
             return f"what its client says could not be heard: {error}", None
         return "its client has hung up", None
+
+    async def _feed(self) -> None:
+        """Give the command its input as it takes it; what is in the queue is bounded by what the client may be ahead."""
+        while True:
+            chunk, frames = await self._inputs.get()
+            for kind, data in frames:
+                if kind is Kind.INPUT:
+                    await self._command.feed(data)
+                else:
+                    await self._command.end_input()
+            self._talk.took(chunk)
 
     async def _watch(self) -> _Ended:
         """Ends when the attempt has, when nothing is heard of the client, or when the time is over."""

@@ -19,7 +19,9 @@ class Case(NamedTuple):
 
     taken_at: datetime
     now: datetime
-    #: None: it never had a program.
+    #: Whether there was a program, …
+    begun: bool
+    #: … and what is known of it.
     started: Started | None
     exit: Exit | None = None
     #: What somebody who ended it had decided.
@@ -61,10 +63,10 @@ def of_the_program(case: Case, reason: str, exit_code: int) -> TaskOutcome:
 
 def of_the_host(case: Case, reason: str, fault: str = "") -> TaskOutcome:
     """It is the host's fault. What never started costs nobody anything, so it has no fault to count."""
-    return _ended(case, TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=fault if case.started else ""))
+    return _ended(case, TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=fault if case.begun else ""))
 
 
 def _ended(case: Case, outcome: TaskOutcome) -> TaskOutcome:
     at = datetime.fromtimestamp(case.exit.at, UTC) if case.exit is not None and case.exit.at else case.now
-    started = case.started.started_at if case.started else outcome.started_at
+    started = case.started.started_at if case.started else outcome.started_at or (case.taken_at if case.begun else None)
     return outcome.model_copy(update={"started_at": started, "finished_at": at, "last_lines": case.last_lines})

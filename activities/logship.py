@@ -57,6 +57,7 @@ class _Tail:
         self.stream = stream
         self.offset = 0
         self._released = 0
+        self._seen = False
         self.lines = LineSplitter()
 
     def read(self) -> bytes:
@@ -64,8 +65,11 @@ class _Tail:
             with self._path.open("rb") as file:
                 file.seek(self.offset)
                 data = file.read(READ)
-        except FileNotFoundError:  # nothing has been written yet
+        except FileNotFoundError:
+            if self._seen:  # whoever deletes it takes the log away from us
+                raise
             return b""
+        self._seen = True
         self.offset += len(data)
         return data
 
@@ -92,7 +96,7 @@ class _Tail:
 class LogShipper:
     """Ships some files as one log.
 
-    Raises nothing while shipping: a store that refuses is tried again at the next `ship`.
+    A store that refuses is tried again at the next `ship`, which raises an OSError only when the files cannot be read.
 
     Args:
         prefix: where in the store the chunks go.

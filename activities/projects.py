@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iris.activities.caches import Stopped
 from iris.activities.runtimes.base import CannotStart
+from iris.activities.threads import Stopped
 
 #: What `uv sync` reads of a project, besides the files of what it builds.
 FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")

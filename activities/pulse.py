@@ -15,6 +15,7 @@ from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle, 
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.runtimes import shim
+from iris.jobs import TaskOutcome
 from iris.states import TaskState
 from iris.units import format_duration
 from iris.workflows.messages import RunTask, TaskProgress
@@ -29,6 +30,10 @@ ANNOUNCE_AFTER = timedelta(seconds=1)
 #: started elsewhere.
 FENCE = timedelta(seconds=50)
 RPC_TIMEOUT = timedelta(seconds=10)
+#: How long an attempt that is lost with its host's life takes to store what it can, and then to say so.
+LAST_WORDS = timedelta(seconds=4)
+#: Between two tries to give the server the outcome.
+RETRY_EVERY = timedelta(seconds=1)
 
 
 class Pulse:
@@ -133,3 +138,26 @@ class Pulse:
                     await owner.signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
                 self._announced = state
             await self._changed.wait()
+
+
+async def report(
+    handle: AsyncActivityHandle, outcome: TaskOutcome, key: str, *, hurried: Callable[[], bool] = lambda: False
+) -> bool | None:
+    """Give the server the outcome, however long that takes; False: it does not want it any more.
+
+    Args:
+        hurried: whether one short try is enough; None comes back when that failed.
+    """
+    while True:
+        try:
+            await handle.complete(outcome, rpc_timeout=LAST_WORDS if hurried() else RPC_TIMEOUT)
+            return True
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                logger.info("nobody waits for the outcome of %s any more", key)
+                return False
+            if hurried():
+                logger.warning("the outcome of %s could not be reported: %s", key, error)
+                return None
+            logger.warning("the outcome of %s could not be reported, trying again: %s", key, error)
+        await asyncio.sleep(RETRY_EVERY.total_seconds())

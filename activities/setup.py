@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from iris.activities.caches import Cache, in_thread
+from iris.activities.caches import DISK_FAULT, Cache, no_room
 from iris.activities.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here
-from iris.activities.runtimes.base import CannotStart, Runtime
+from iris.activities.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.steps import Steps, since, uv_version
+from iris.activities.threads import in_thread
 from iris.environments import EnvironmentSpec
 
 #: Before each further try of a step for which the network was to blame, in seconds. uv itself has tried several times by then.
@@ -71,35 +72,12 @@ async def set_up(
         CannotStart: a step failed, and would on another host.
         HostUnable: the network or the disk of this host is to blame.
     """
-    steps = Steps(runtime, workdir, {**build_env(agent_env), **env}, cache, output, pauses)
-    project = find_project(workdir) if spec.sync else None
-    if spec.sync and project is None and (workdir / "pyproject.toml").exists():
-        steps.say("pyproject.toml has no [project]: nothing is installed for it")
-    if project is None and spec.extras:
-        raise CannotStart(
-            f"set-up failed: extra {spec.extras[0]!r}: there is no project here to have it; submit its pyproject.toml", 2
-        )
-    begun = time.monotonic()
-    ready, made = Ready(dict(env)), True
-    if project is None and not spec.pip:
-        if not spec.setup:
-            return ready
-        await steps.run(spec.setup, ready.env, None)
-    elif spec.setup:
-        venv = own / "venv"
-        await steps.make(venv, spec, project)
-        ready = Ready(activated(env, venv, workdir))
-        await steps.run(spec.setup, ready.env, venv)
-        await cache.trim()
-    else:
-        entry = await cache.use(
-            await _key(spec, project, workdir, runtime.identity, {**build_env(agent_env), **env}, content),
-            lambda place: steps.make(place / "venv", spec, project),
-            waiting=lambda: steps.say("another task of this host makes the same environment: waiting for it"),
-        )
-        ready, made = Ready(activated(env, entry.path / "venv", workdir), (entry.lock,)), entry.made
-    steps.say(f"environment ready ({since(begun)})" if made else "environment ready: cached")
-    return ready
+    try:
+        return await _set_up(spec, runtime, workdir, env, cache, own, output, content, agent_env, pauses)
+    except OSError as error:
+        if no_room(error):
+            raise HostUnable("the disk of this host is full", DISK_FAULT) from None
+        raise
 
 
 def build_env(agent_env: Mapping[str, str]) -> dict[str, str]:
@@ -115,6 +93,52 @@ def activated(env: Mapping[str, str], venv: Path, workdir: Path) -> dict[str, st
         "PATH": f"{venv / 'bin'}:{env.get('PATH') or _PATH}",
         "PYTHONPATH": ":".join(filter(None, (str(workdir), env.get("PYTHONPATH")))),
     }
+
+
+async def _set_up(
+    spec: EnvironmentSpec,
+    runtime: Runtime,
+    workdir: Path,
+    env: Mapping[str, str],
+    cache: Cache,
+    own: Path,
+    output: Path,
+    content: str,
+    agent_env: Mapping[str, str],
+    pauses: Sequence[float],
+) -> Ready:
+    ways = {**build_env(agent_env), **env}
+    steps = Steps(runtime, workdir, ways, cache, output, pauses)
+    project = find_project(workdir) if spec.sync else None
+    if spec.sync and project is None and (workdir / "pyproject.toml").exists():
+        steps.say("pyproject.toml has no [project]: nothing is installed for it")
+    if project is None and spec.extras:
+        raise CannotStart(f"set-up failed: no project here has the extra {spec.extras[0]!r}; submit its pyproject.toml, too", 2)
+    begun = time.monotonic()
+    if project is None and not spec.pip:
+        if spec.setup:
+            await steps.run(spec.setup, env, None)
+            steps.say(f"environment ready ({since(begun)})")
+        return Ready(dict(env))
+    if spec.setup:
+        venv = own / "venv"
+        await steps.make(venv, spec, project)
+        await cache.trim()
+        program = activated(env, venv, workdir)
+        await steps.run(spec.setup, program, venv)
+        steps.say(f"environment ready ({since(begun)})")
+        return Ready(program)
+    entry = await cache.use(
+        await _key(spec, project, workdir, runtime.identity, ways, content),
+        lambda place: steps.make(place / "venv", spec, project),
+        waiting=lambda: steps.say("another task of this host makes the same environment: waiting for it"),
+    )
+    try:
+        steps.say(f"environment ready ({since(begun)})" if entry.made else "environment ready: cached")
+    except OSError:
+        entry.release()
+        raise
+    return Ready(activated(env, entry.path / "venv", workdir), (entry.lock,))
 
 
 async def _key(

@@ -17,9 +17,10 @@ from pathlib import Path
 import uv
 
 from iris.activities import uv_words
-from iris.activities.caches import DISK_FAULT, Cache, in_thread
+from iris.activities.caches import DISK_FAULT, Cache
 from iris.activities.projects import Project
 from iris.activities.runtimes.base import CannotStart, HostUnable, Runtime
+from iris.activities.threads import in_thread
 from iris.environments import EnvironmentSpec
 
 NETWORK_FAULT = "network"
@@ -105,7 +106,7 @@ class Steps:
 
     @asynccontextmanager
     async def _with_uv(self) -> AsyncIterator[dict[str, str]]:
-        """Where uv keeps what it has got, kept meanwhile. Each runtime has its own: what uv builds and knows is not for others."""
+        """Where uv keeps what it has got. Each runtime has its own: what uv builds and finds in one is not for another."""
 
         async def empty(_: Path) -> None: ...
 
@@ -114,7 +115,8 @@ class Steps:
             try:
                 yield {"UV_CACHE_DIR": str(downloads.path), "UV_PYTHON_INSTALL_DIR": str(self._cache.directory / "python")}
             finally:
-                await self._cache.measure(downloads)
+                with suppress(OSError):  # it counts as before, then
+                    await self._cache.measure(downloads)
 
     async def _call_uv(self, shown: str, arguments: Sequence[str], env: Mapping[str, str]) -> None:
         shown = _short(shown)

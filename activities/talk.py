@@ -1,7 +1,7 @@
 """Two sides that talk through the object store: each writes numbered chunks, and looks for the next one of the other's.
 
-Neither has to reach the other, and nothing that is said goes into a history. Each side tells how far it has heard, so that one
-that hears slowly, or no longer, holds the other up and does not fill the store.
+Neither has to reach the other, and nothing that is said goes into a history. Each side tells what it has dealt with, so that one
+that is slow, or deaf, holds the other up and does not fill the store.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ MOST_LOOK_EVERY = timedelta(milliseconds=500)
 QUIET_AFTER = timedelta(seconds=5)
 #: So much waits to be said, in bytes, before whoever says it has to wait.
 MOST_WAITING = 512 * KIB
-#: So many chunks may be ahead of the other side's ears; it says how far it is after each so many.
+#: So many chunks may not have been dealt with by the other side; it says how far it is after each so many.
 WINDOW, TELL_EVERY = 32, 8
 #: How long a store may stay away.
 PATIENCE = timedelta(seconds=60)
@@ -51,7 +51,7 @@ class Talk:
         self._alive_every = alive_every.total_seconds() if alive_every is not None else None
         self._waiting: list[Frame] = []
         self._size = 0
-        self._said = self._other_heard = self._heard = 0
+        self._said = self._other_heard = self._heard = self._told = 0
         self._finished = self._deaf = False
         self._news, self._room, self._hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._room.set()
@@ -110,7 +110,7 @@ class Talk:
         return self._said
 
     async def hear(self) -> list[Frame] | None:
-        """What the other side says next; None: it has said all.
+        """What the other side says next; None: it has said all. Whoever has dealt with it tells so by `took`.
 
         Raises:
             OSError, obstore.exceptions.BaseError: the store has stayed away, or has lost something.
@@ -130,6 +130,17 @@ class Talk:
                     await self._hurry.wait()
                     self._hurry.clear()
         return None
+
+    @property
+    def heard(self) -> int:
+        """How many chunks have been heard."""
+        return self._heard
+
+    def took(self, chunks: int) -> None:
+        """So many of those that were heard have been dealt with; the other side may say as many more."""
+        if chunks - self._told >= TELL_EVERY and not self._finished:
+            self._told = chunks
+            self.say(Frame(Kind.HEARD, b"%d" % chunks))
 
     def expect(self, chunks: int) -> None:
         """The other side has said so many chunks, and will say no more."""
@@ -154,8 +165,6 @@ class Talk:
             if frame.kind is Kind.HEARD:
                 self._other_heard = max(self._other_heard, int(frame.data))
                 self._look_for_room()
-        if self._heard % TELL_EVERY == 0 and not self._finished:
-            self.say(Frame(Kind.HEARD, b"%d" % self._heard))
         return [frame for frame in frames if frame.kind is not Kind.HEARD]
 
     def _look_for_room(self) -> None:

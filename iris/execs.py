@@ -97,7 +97,7 @@ class Kind(StrEnum):
     HANG_UP = "h"  # nobody wants the command any more
     OUT = "o"
     ERR = "e"
-    HEARD = "a"  # so many chunks have been heard, in decimals
+    HEARD = "a"  # so many chunks have been dealt with, in decimals
 
 
 class Frame(NamedTuple):

@@ -9,6 +9,8 @@ from obstore.store import from_url
 
 #: A file travels in blocks of this many bytes.
 _BLOCK = 1024 * 1024
+#: What is larger is written in parts of this size, the least that S3 takes; each costs a request.
+_PART = 5 * 1024 * 1024
 
 
 class Store:
@@ -46,7 +48,13 @@ class Store:
         Args:
             progress: told how many bytes more are on their way.
         """
-        await obstore.put_async(self._store, path, file if progress is None else _blocks(file, progress), max_concurrency=4)
+        size = file.stat().st_size
+        if progress is None or size <= _PART:
+            await obstore.put_async(self._store, path, file, chunk_size=_PART, max_concurrency=4)
+            if progress is not None:
+                progress(size)
+        else:
+            await obstore.put_async(self._store, path, _blocks(file, progress), chunk_size=_PART, max_concurrency=4)
 
     async def get_file(self, path: str, file: Path) -> bool:
         """Write the object's bytes into the file, which is there whole or as it was before.

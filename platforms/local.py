@@ -150,7 +150,7 @@ def agent_command(request: SliceRequest, host: Host, directory: Path) -> list[st
     offers = host.resources
     command = [sys.executable, "-m", "iris.cli.main", "--cluster", request.cluster, "agent"]
     command += ["--host-id", host.id, "--slice", host.slice_id, "--token", request.token]
-    command += ["--address", host.address, "--dir", str(directory)]
+    command += ["--address", host.address, "--dir", str(directory), "--simulated"]
     command += ["--cpu", f"{offers.cpu_millis}m", "--memory", str(offers.memory_bytes), "--disk", str(offers.disk_bytes)]
     if offers.device is not None:
         command += ["--device", str(offers.device)]

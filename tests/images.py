@@ -37,41 +37,48 @@ def docker_image() -> str:
     return make()
 
 
-def make() -> str:
-    """The image of this very recipe and python; whoever else makes it meanwhile is waited for."""
-    recipe = hashlib.sha256(Path(__file__).read_bytes() + f"{sys.version} {sys.base_prefix}".encode())
+def make(*, small: bool = False) -> str:
+    """The image of this very recipe and python; whoever else makes it meanwhile is waited for.
+
+    Args:
+        small: without python.
+    """
+    recipe = hashlib.sha256(Path(__file__).read_bytes() + f"{sys.version} {sys.base_prefix} {small}".encode())
     name = f"iris-test:{recipe.hexdigest()[:12]}"
     with (Path(tempfile.gettempdir()) / "iris-test-image.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode:
-            _import(name)
+            _import(name, small)
     return name
 
 
-def _import(name: str) -> None:
+def _import(name: str, small: bool) -> None:
     changes = [f"--change=ENV {key}={value}" for key, value in ENV.items()]
     importing = subprocess.Popen(["docker", "import", *changes, "-", name], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert importing.stdin is not None
     with importing.stdin, tarfile.open(fileobj=importing.stdin, mode="w|") as image:
-        _write(image)
+        _write(image, small)
     assert importing.wait() == 0, "the engine did not take the image"
 
 
-def _write(image: tarfile.TarFile) -> None:
+def _write(image: tarfile.TarFile, small: bool) -> None:
     for directory in ("usr", "usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "tmp", "root", "image", "image/bin", "etc", "proc"):
         _entry(image, directory, tarfile.DIRTYPE, 0o1777 if directory == "tmp" else 0o755)
     for link in ("bin", "lib", "lib64", "sbin"):
         _entry(image, link, tarfile.SYMTYPE, to=f"usr/{link}")
-    python = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}").resolve()
-    library = Path(sysconfig.get_path("stdlib"))
     commands = {f"/usr/bin/{each}": Path(found).resolve() for each in COMMANDS if (found := shutil.which(each))}
-    files = {**commands, **{each: Path(each) for each in FILES if Path(each).exists()}, str(python): python}
-    files |= {str(each): each for each in sorted(library.rglob("*")) if not LEFT_OUT.search(str(each)) and not each.is_dir()}
-    binaries = [*commands.values(), python, *library.glob("lib-dynload/*.so")]
+    files = {**commands, **{each: Path(each) for each in FILES if Path(each).exists()}}
+    binaries = list(commands.values())
+    if not small:
+        python = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}").resolve()
+        library = Path(sysconfig.get_path("stdlib"))
+        files |= {str(each): each for each in library.rglob("*") if not LEFT_OUT.search(str(each)) and not each.is_dir()}
+        files[str(python)] = python
+        binaries += [python, *library.glob("lib-dynload/*.so")]
+        _entry(image, "usr/bin/python3", tarfile.SYMTYPE, to=str(python))
     files |= {each: Path(each) for each in _libraries(binaries)}
     for name, path in files.items():
         image.add(path.resolve(), re.sub("^/(bin|lib|lib64|sbin)/", r"/usr/\1/", name), recursive=False)
-    _entry(image, "usr/bin/python3", tarfile.SYMTYPE, to=str(python))
     _entry(image, "image/bin/only-here", mode=0o755, content=b'#!/bin/sh\necho "here: $FLAVOUR $*"\n')
     _entry(image, "image/no-program", mode=0o644, content=b"words\n")
 

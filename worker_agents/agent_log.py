@@ -1,8 +1,8 @@
 """The agent's own log goes to the store too, where `iris logs --agent HOST` finds it when the machine is gone.
 
 What is logged is written to files in the agent's directory, and shipped from there as a program's output is. Each life of the
-agent's process begins a file, and goes on in another when it has become large; every file is a folder of its own in the store. What
-a life could not ship before it was killed, the next one does.
+agent's process begins a file, and goes on in another when it has become large; every file is a folder of its own in the store.
+What a life could not ship before it was killed, the next one does.
 
 On the machine there are never more than `MAX_FILES` files of `MAX_FILE` bytes. In the store nothing is deleted: an agent that has
 little to do says little, and how long a bucket keeps what lies below `agents/` is a rule of the bucket.

@@ -92,6 +92,8 @@ class AgentOptions(BaseModel):
     image: str | None = None
     #: In every task's environment, unless its job sets them.
     env_vars: dict[str, str] = Field(default_factory=dict)
+    #: The host only pretends to be a machine: what the real one has is not its own.
+    simulated: bool = False
     cpu_millis: int | None = None
     memory_bytes: int | None = None
     disk_bytes: int | None = None
@@ -110,13 +112,14 @@ async def serve(options: AgentOptions) -> None:
         Unreachable: the cluster does not answer when the agent starts; later it tries again until it does.
     """
     (options.directory / "attempts").mkdir(parents=True, exist_ok=True)
-    asked = _Asked()
+    asked = Asked(stop_event())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.make_way)
     rest_memory()
     store = Store(options.store)
     with _only_agent(options):
         async with shipping_own_log(store, options.cluster, options.host_id, options.directory):
-            metadata = of_this_machine()
-            accelerators = await find_accelerators(metadata)
+            metadata = None if options.simulated else of_this_machine()
+            accelerators = Accelerators() if options.simulated else await find_accelerators(metadata)
             if why := cgroups.why_not():
                 logger.warning("%s", why)
             async with contextlib.AsyncExitStack() as beside:
@@ -125,7 +128,7 @@ async def serve(options: AgentOptions) -> None:
                 await _live_and_live_again(store, options, accelerators, asked)
 
 
-async def _live_and_live_again(store: Store, options: AgentOptions, accelerators: Accelerators, asked: "_Asked") -> None:
+async def _live_and_live_again(store: Store, options: AgentOptions, accelerators: Accelerators, asked: "Asked") -> None:
     lived = False
     while not asked.to_end.is_set():
         host = _this_host(options, accelerators)
@@ -162,22 +165,23 @@ def _this_host(options: AgentOptions, accelerators: Accelerators) -> Host:
     )
 
 
-class _Asked:
+class Asked:
     """What this agent is asked to do: to end, and how."""
 
-    def __init__(self) -> None:
-        self.to_end = stop_event()
+    def __init__(self, to_end: asyncio.Event) -> None:
+        self.to_end = to_end
         #: Its successor goes on with what runs.
         self.to_make_way = False
         #: Why this life of the host ends; empty: because somebody wants it so.
         self.reason = ""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._make_way)
 
     def end(self, reason: str) -> None:
+        """End this life of the host, for this reason."""
         self.reason = self.reason or reason
         self.to_end.set()
 
-    def _make_way(self) -> None:
+    def make_way(self) -> None:
+        """End, but nothing that runs here: another agent goes on with it."""
         self.to_make_way = not self.to_end.is_set()
         self.to_end.set()
 
@@ -192,7 +196,7 @@ class _Incarnation:
         options: AgentOptions,
         accelerators: Accelerators,
         host: Host,
-        asked: "_Asked",
+        asked: "Asked",
     ) -> None:
         self._client = client
         self._cluster = options.cluster

@@ -133,7 +133,9 @@ async def probe_tpu(metadata: Metadata) -> TpuHost | None:
     known = None
     with contextlib.suppress(InvalidValue):  # newer than this table
         known = tpu(variant)
-    bounds = settings.get("CHIPS_PER_HOST_BOUNDS") or _BOUNDS[known.chips_per_host if known else 4]
+    bounds = settings.get("CHIPS_PER_HOST_BOUNDS", "")
+    if re.fullmatch(r"[1-9]\d?(,[1-9]\d?)*", bounds) is None:
+        bounds = _BOUNDS[known.chips_per_host if known else 4]
     number = number or settings.get("WORKER_ID", "")
     return TpuHost(
         # The machine's name is that of the slice with its number.

@@ -55,21 +55,26 @@ async def find_accelerators(metadata: Metadata | None) -> Accelerators:
 
 async def _gpus() -> Device | None:
     """The GPUs that the driver lists; None: there is no driver, or it has none."""
-    with contextlib.suppress(FileNotFoundError, PermissionError):
+    try:
         asked = await asyncio.create_subprocess_exec(
             *NVIDIA_SMI, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
-        try:
-            out, err = await asyncio.wait_for(asked.communicate(), NVIDIA_PATIENCE.total_seconds())
-        except TimeoutError:
-            asked.kill()
-            await asked.wait()
-            logger.warning("nvidia-smi does not answer: this host offers no GPUs")
-            return None
-        if asked.returncode == 0:
-            return parse_gpus(out.decode(errors="replace"))
-        said = (out + err).decode(errors="replace").strip()
-        logger.warning("nvidia-smi fails, and this host offers no GPUs: %s", said or f"exit code {asked.returncode}")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        logger.warning("nvidia-smi cannot be run, and this host offers no GPUs: %s", error)
+        return None
+    try:
+        out, err = await asyncio.wait_for(asked.communicate(), NVIDIA_PATIENCE.total_seconds())
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            asked.kill()  # one that hangs in the kernel ends when it can: nobody waits for that
+        logger.warning("nvidia-smi does not answer, and this host offers no GPUs")
+        return None
+    if asked.returncode == 0:
+        return parse_gpus(out.decode(errors="replace"))
+    said = (out + err).decode(errors="replace").strip()
+    logger.warning("nvidia-smi fails, and this host offers no GPUs: %s", said or f"exit code {asked.returncode}")
     return None
 
 

@@ -7,6 +7,7 @@ agent to make room below it would lock out whoever starts the next one there.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -58,7 +59,7 @@ def remove(key: str, *known: str, proc: Path = SELF) -> None:
         groups |= {parent / name for parent in mounts.parents()}
     deadline = time.monotonic() + PATIENCE.total_seconds()
     for group in groups:
-        while group.is_dir() and not _gone(group) and time.monotonic() < deadline:
+        while _still_in_use(group) and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
@@ -110,6 +111,8 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
     controllers = _words(parent / "cgroup.controllers")
     if "memory" not in controllers:
         raise _NoCgroups(f"the memory controller is not given to {parent}")
+    if not os.access(parent / "cgroup.procs", os.W_OK):  # of what is above both groups, see cgroup-v2.html#delegation-containment
+        raise _NoCgroups(f"processes may not be moved within {parent}")
     missing = {"memory", "cpu"} & controllers - _words(parent / "cgroup.subtree_control")
     for controller in sorted(missing, reverse=True):
         try:
@@ -121,6 +124,8 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
                 ) from None
     group = parent / name
     group.mkdir(exist_ok=True)
+    if (kind := _words(group / "cgroup.type")) not in ({"domain"}, set()):
+        raise _NoCgroups(f"below {parent} there is room for threads only ({' '.join(sorted(kind))})")
     if resources.memory_bytes:
         _write(group / "memory.max", resources.memory_bytes)
         # One of its processes less would leave a program half alive.
@@ -189,15 +194,18 @@ def _below(point: Path, root: str, path: str) -> Path:
     return point if relative.startswith("..") else point / relative
 
 
-def _gone(group: Path) -> bool:
-    """Kill whoever is in the group, and remove it with those that the program has made below. Whether it is gone."""
+def _still_in_use(group: Path) -> bool:
+    """Kill whoever is in the group, and remove it with those that the program has made below. Whether trying again may help."""
+    in_use = False
     for path, _, _ in os.walk(group, topdown=False):
         for pid in _words(Path(path) / "cgroup.procs"):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(int(pid), signal.SIGKILL)
-        with contextlib.suppress(OSError):
+        try:
             Path(path).rmdir()
-    return not group.exists()
+        except OSError as error:
+            in_use = in_use or error.errno == errno.EBUSY
+    return in_use
 
 
 def _words(file: Path) -> set[str]:

@@ -41,8 +41,9 @@ _CUDA = "CUDA_VISIBLE_DEVICES"
 _LEAST_MEMORY = 6 * 1024**2
 #: Room in /dev/shm; what is in use there is memory of the task. The engine's own 64 MiB break data loaders and libtpu.
 _SHM = "100g"
-#: libtpu pins memory.
+#: libtpu pins memory, in bytes; and what may be given to it that others do not get.
 _MEMLOCK = 64 * 1024**3
+TPU_RIGHTS = {"cap_add": ["SYS_RESOURCE"], "ulimits": [{"Name": "memlock", "Soft": _MEMLOCK, "Hard": _MEMLOCK}]}
 
 
 class DockerRuntime:
@@ -87,6 +88,8 @@ class DockerRuntime:
         self._image_id = ""
         self._image_env: dict[str, str] = {}
         self._init = False
+        #: Whether there is one, as far as is known.
+        self._engine = True
 
     @property
     def identity(self) -> str:
@@ -94,6 +97,7 @@ class DockerRuntime:
 
     async def prepare(self) -> None:
         if why := await available():
+            self._engine = False
             words = f"this host has no container engine: {why}; start docker there, or submit without --image"
             raise HostUnable(words, engine.FAULT)
         stop = threading.Event()
@@ -134,7 +138,9 @@ class DockerRuntime:
         return Launch(argv=tuple(argv), env=recognised, container=container, docker_socket=docker_socket())
 
     async def clear(self) -> None:
-        await engine.clear([f"{engine.LABEL_KEY}={self._task.key}", f"{engine.LABEL_DIRECTORY}={self._dir}"])
+        labels = [f"{engine.LABEL_KEY}={self._task.key}", f"{engine.LABEL_DIRECTORY}={self._dir}"]
+        if self._engine:
+            await engine.clear(labels)
 
     # -- the container -------------------------------------------------------------------------------------------------------
 
@@ -195,7 +201,9 @@ class DockerRuntime:
 
     def _limits(self) -> dict[str, Any]:
         resources = self._task.resources
-        limits = {"cpu_shares": min(max(resources.cpu_millis * 1024 // 1000, 2), 262144)}
+        limits = {}
+        if resources.cpu_millis:
+            limits["cpu_shares"] = min(max(resources.cpu_millis * 1024 // 1000, 2), 262144)
         if resources.memory_bytes:
             memory = max(resources.memory_bytes, _LEAST_MEMORY)
             limits |= {"mem_limit": memory, "memswap_limit": memory}
@@ -203,7 +211,7 @@ class DockerRuntime:
 
     def _accelerators(self, env: Mapping[str, str]) -> dict[str, Any]:
         """What the container has of the host's accelerators; hosts that only pretend to have some are left alone."""
-        from docker.types import DeviceRequest, Ulimit
+        from docker.types import DeviceRequest
 
         device = self._task.resources.device
         if device is None:
@@ -216,11 +224,7 @@ class DockerRuntime:
         found = [*sorted(self._devices.glob("accel[0-9]*")), *self._devices.glob("vfio")]
         if not found:
             return {}
-        return {
-            "devices": [f"{path}:/dev/{path.name}:rwm" for path in found],
-            "cap_add": ["SYS_RESOURCE"],
-            "ulimits": [Ulimit(name="memlock", soft=_MEMLOCK, hard=_MEMLOCK)],
-        }
+        return {"devices": [f"{path}:/dev/{path.name}:rwm" for path in found], **TPU_RIGHTS}
 
     def _check(self, look: "_Look", program: str, path: str, workdir: Path) -> None:
         """See that what is to be run is there: of a container that has run there is only an exit code.

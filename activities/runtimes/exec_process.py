@@ -13,12 +13,17 @@ import sys
 import termios
 from typing import Any
 
+from iris.activities.runtimes import shim
 from iris.activities.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.runtimes.commands import Tell, pump
-from iris.execs import ExecRequest, Kind
+from iris.execs import ExecRequest, Frame, Kind
 
 #: What the host fails by when it cannot start a process at all.
 FAULT = "exec"
+
+
+async def _drop(_: Frame) -> None:
+    """Nobody wants it any more."""
 
 
 class ProcessCommand:
@@ -143,7 +148,10 @@ class ProcessCommand:
         """Close everything; a shim that still waits for the agent ends by that, and its command with it."""
         self._orders.close()
         self._close()
-        await self._shim.wait()
+        # Its end is seen only when all has been read, also by those who were held up.
+        rest = asyncio.gather(*(pump(reader, kind, _drop) for reader, kind in self._outputs), self._shim.wait())
+        with contextlib.suppress(TimeoutError):  # then something hangs in the kernel
+            await asyncio.wait_for(rest, shim.SWEEP)
 
     def _close(self) -> None:
         for transport in self._transports:

@@ -29,6 +29,8 @@ TYPE_CHECKING = False  # without `typing`, whose import takes half as long as ev
 if TYPE_CHECKING:
     from typing import Any
 
+    from iris.activities.runtimes.shim_container import Container
+
 LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
 #: Between looks at the orders, in seconds; SIGUSR1 says that there is something new.
 LOOK_EVERY = 1.0
@@ -75,8 +77,8 @@ class Process:
         return None
 
     def _enter(self) -> None:
-        for cgroup in self._cgroups:
-            with open(os.path.join(cgroup, "cgroup.procs"), "w") as members:
+        for cgroup in self._cgroups:  # one that has vanished is a limit less, not a failure of the program's
+            with contextlib.suppress(OSError), open(os.path.join(cgroup, "cgroup.procs"), "w") as members:
                 members.write("0")
 
     def ended(self) -> int | None:
@@ -113,6 +115,12 @@ class Process:
             time.sleep(0.005)
             self.ended()
 
+    def forget(self) -> None:
+        """Remove its cgroups: nobody is in them any more."""
+        for cgroup in self._cgroups:
+            with contextlib.suppress(OSError):
+                os.rmdir(cgroup)
+
     def facts(self) -> tuple[bool, int]:
         """(whether memory ran out, the most memory it had)"""
         ran_out, peak = False, 0
@@ -129,85 +137,11 @@ class Process:
         return ran_out, peak
 
 
-class Container:
-    """The program as a container that the agent has made: started, waited for and killed by the engine's own API."""
-
-    def __init__(self, launch: dict[str, Any]) -> None:
-        self.pid: int | None = None
-        self._socket, self._id = launch["docker_socket"], launch["container"]
-        self._waiting: socket.socket | None = None
-        self._state: dict[str, Any] = {}
-
-    def start(self) -> tuple[str, int] | None:
-        status, body = self._call("POST", "/start")
-        if status not in (204, 304):
-            said = json.loads(body or b"{}").get("message", f"status {status}")
-            return f"the container could not be started: {said}", 127 if "not found" in said or "no such file" in said else 126
-        self.pid = self._inspect().get("Pid") or None
-        self._waiting = self._ask("POST", "/wait")
-        return None
-
-    @property
-    def wakes_by(self) -> list[socket.socket]:
-        return [self._waiting] if self._waiting is not None else []
-
-    def ended(self) -> int | None:
-        if self._waiting is not None:
-            readable, _, _ = select.select([self._waiting], [], [], 0)
-            if not readable:
-                return None
-            self._waiting.close()
-            self._waiting = None
-        state = self._inspect()
-        if state.get("Running") or state.get("Restarting"):  # the engine was started anew, and has kept it alive
-            with contextlib.suppress(OSError):
-                self._waiting = self._ask("POST", "/wait")
-            return None
-        if not state:
-            return None if self._state is not None and not self._gone() else -int(signal.SIGKILL)
-        self._state = state
-        return int(state["ExitCode"])
-
-    def _gone(self) -> bool:
-        with contextlib.suppress(OSError):
-            return self._call("GET", "/json")[0] == 404
-        return False
-
-    def signal(self, number: int) -> None:
-        with contextlib.suppress(OSError):
-            self._call("POST", f"/kill?signal={int(number)}")
-
-    def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-
-    def sweep(self) -> None:
-        """Nothing of a container outlives it."""
-
-    def facts(self) -> tuple[bool, int]:
-        return bool(self._state.get("OOMKilled")), 0
-
-    def _inspect(self) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
-            status, body = self._call("GET", "/json")
-            if status == 200:
-                return dict(json.loads(body)["State"])
-        return {}
-
-    def _ask(self, method: str, path: str) -> socket.socket:
-        """The connection on which the answer will come. HTTP/1.0: the answer ends where the connection does."""
-        asking = socket.socket(socket.AF_UNIX)
-        asking.connect(self._socket)
-        asking.sendall(f"{method} /containers/{self._id}{path} HTTP/1.0\r\nHost: docker\r\nContent-Length: 0\r\n\r\n".encode())
-        return asking
-
-    def _call(self, method: str, path: str) -> tuple[int, bytes]:
-        with self._ask(method, path) as asking:
-            asking.settimeout(60)
-            answer = b""
-            while chunk := asking.recv(65536):
-                answer += chunk
-        head, _, body = answer.partition(b"\r\n\r\n")
-        return int(head.split(None, 2)[1]), body
+def _container(launch: dict[str, Any]) -> Container:
+    """The program as a container; what it takes is loaded only then, from beside this file."""
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    made: Container = __import__("shim_container").Container(launch)
+    return made
 
 
 def _members(cgroup: str) -> list[int]:
@@ -313,6 +247,7 @@ def see_through(program: Process | Container, wake: int) -> dict[str, Any]:
     at = time.time()
     program.sweep()
     ran_out, peak = program.facts()
+    program.forget()
     return {"status": status, "fenced": mind.fenced, "out_of_memory": ran_out, "peak_memory_bytes": peak, "at": at}
 
 
@@ -338,12 +273,13 @@ def main() -> None:
     # It ends with its program, whatever befalls the agent. Handled, not ignored: the program would inherit that.
     for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    program = Container(launch) if launch["container"] else Process(launch)
+    program = _container(launch) if launch["container"] else Process(launch)
     try:
         found = see_through(program, wake)
     except Exception as error:
         program.kill()
-        found = {"error": f"the shim failed: {error!r}", "status": None}
+        why = str(error) if type(error).__name__ == "Lost" else f"the shim failed: {error!r}"
+        found = {"error": why, "status": None}
     _put(EXIT, found, ROOM_EXIT)
 
 

@@ -110,7 +110,7 @@ class LinePrinter:
             self._add_line(key, at_ms, data)
             return
         if b"\r" in data:
-            data = _last_written(data)
+            data = _last_written(data) + (b"\r" if data.endswith(b"\r") else b"")
             if self._growing:
                 self._add_line(key, line.at_ms, data)
         self._begun[key] = (at_ms, data)

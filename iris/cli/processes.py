@@ -64,6 +64,7 @@ def serve(name: str, address: str, namespace: str, store: str, ui: str, config: 
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The cluster's configuration: what it gives to every task's environment.",
 )
+@click.option("--simulated", is_flag=True, hidden=True)
 @click.option("--cpu", type=CPU, help="Cores to offer; else those there are.")
 @click.option("--memory", type=MEMORY, help="Memory to offer; else what there is.")
 @click.option("--disk", type=DISK, help="Disk to offer; else what is free.")
@@ -91,6 +92,7 @@ def agent(
     cache: Path | None,
     image: str | None,
     config: Path | None,
+    simulated: bool,
     cpu: int | None,
     memory: int | None,
     disk: int | None,
@@ -132,6 +134,7 @@ def agent(
             directory=directory or state_dir() / "hosts" / cluster.name / name,
             cache_dir=cache,
             image=image,
+            simulated=simulated,
             env_vars={} if config is None else load_config(config).bootstrap.env_vars,
             cpu_millis=cpu,
             memory_bytes=memory,

@@ -186,6 +186,7 @@ class Session:
             while (frames := await self._talk.hear()) is not None:
                 for frame in frames:
                     yield frame
+                self._talk.took(self._talk.heard)
         except (ValueError, *STORE_ERRORS) as error:
             raise Unreachable(f"the store at {self._cluster.store} does not answer: {error}") from None
 

@@ -68,17 +68,25 @@ def parse_extra(text: str) -> ExtraFile:
     """
     path, colon, dest = (text, "", "") if Path(text).exists() else text.rpartition(":")
     source = Path(path if colon else text)
+    if source.is_dir():
+        raise InvalidValue("file", path or text, "is a directory", f"name its files, or take it in with ! in {IGNORE_FILE}")
     if not source.is_file():
-        problem, remedy = ("is a directory", f"name its files, or take it in by a line !/{text}/ in {IGNORE_FILE}")
-        raise InvalidValue("file", source, *((problem, remedy) if source.is_dir() else ("is no file", "write PATH[:DEST]")))
+        raise InvalidValue("file", path or text, "is no file", "write PATH[:DEST]")
     if not colon:
         return ExtraFile(source)
-    if dest.endswith("/"):
-        dest += source.name
+    return ExtraFile(source, _place(f"{dest}{source.name}" if dest.endswith("/") else dest))
+
+
+def _place(dest: str) -> str:
+    """The path of a destination, without what does not matter in it.
+
+    Raises:
+        InvalidValue: it is not inside of a workspace.
+    """
     parts = Path(dest).parts
     if not parts or Path(dest).is_absolute() or ".." in parts:
         raise InvalidValue("file", dest, "is no place in a workspace", "write PATH:DEST with DEST relative to its directory")
-    return ExtraFile(source, "/".join(parts))
+    return "/".join(parts)
 
 
 def pack(directory: Path | None, files: Sequence[ExtraFile] = ()) -> Packed:
@@ -145,7 +153,7 @@ def _link(root: Path, path: str) -> str:
 def _add_extra(members: dict[str, _Member], directory: Path | None, files: Sequence[ExtraFile]) -> None:
     added: dict[str, Path] = {}
     for source, asked in files:
-        dest = asked if asked is not None else _own_place(directory, source)
+        dest = _place(asked) if asked is not None else _own_place(directory, source)
         if added.setdefault(dest, source) != source:
             raise InvalidValue("file", dest, f"would be {added[dest]} and {source}", "give each a place of its own: PATH:DEST")
         try:

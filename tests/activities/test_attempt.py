@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from iris.activities.attempt import Attempt
+from iris.activities.leftovers import AttemptState
 from iris.activities.tasks import Tasks
+from iris.activities.workbench import Workbench
 from iris.faults import FAULTS, Fault, parse_fault
 from iris.jobs import TaskOutcome
 from iris.states import TaskState
@@ -91,10 +93,8 @@ class Bench:
         self.store = Store((directory / "store").as_uri())
 
     def attempt(self, *command: str, faults: Sequence[Fault] = FAULTS, **changes: Any) -> Attempt:
-        task = a_run(*command, **changes)
-        return Attempt(
-            self.server.client, self.store, "local", task, b"token", self.dir / "attempt", {"PATH": "/usr/bin:/bin"}, faults
-        )
+        state = AttemptState.of(a_run(*command, **changes), b"token", datetime.now(UTC))
+        return Attempt(self._workbench(faults), state, self.dir / "attempts" / "only")
 
     async def outcome(self, *command: str, **settings: Any) -> TaskOutcome:
         """What a program that ends by itself comes to."""
@@ -103,7 +103,19 @@ class Bench:
         return outcome
 
     def tasks(self) -> Tasks:
-        return Tasks(self.server.client, self.store, "local", a_host("h1"), self.dir)
+        return Tasks(self._workbench())
+
+    def _workbench(self, faults: Sequence[Fault] = FAULTS) -> Workbench:
+        return Workbench(
+            client=self.server.client,
+            store=self.store,
+            cluster="local",
+            host=a_host("h1"),
+            directory=self.dir,
+            cache_dir=self.dir / "cache",
+            faults=faults,
+            base_env={"PATH": "/usr/bin:/bin"},
+        )
 
     async def there_is(self, name: str) -> str:
         """What a program has written into this file, once it has."""
@@ -171,7 +183,7 @@ async def test_the_words_of_a_fault_excuse_no_other_end(
 
 async def test_an_attempt_that_its_host_cannot_keep_is_the_hosts_fault(bench: Bench) -> None:
     """A disk that is full, or files that somebody deleted."""
-    attempt = bench.attempt("sh", "-c", "rm -rf ../../attempt; exec sleep 1000")
+    attempt = bench.attempt("sh", "-c", "rm -rf ../../only; exec sleep 1000")
     await asyncio.wait_for(attempt.live(), PATIENCE)
     (outcome,) = bench.server.told
 

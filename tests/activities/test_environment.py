@@ -1,20 +1,36 @@
 """What a program finds in its environment."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from iris.activities.environment import attempt_env
+from iris.activities.environment import TpuHost, attempt_env
 from iris.hosts import Host
+from iris.resources import Resources
 from iris.workflows.messages import Rank, RunTask
 from tests.builders import a_host, some
 
 RANK = Rank(coordinator="10.0.0.1:8476", num_slices=2, slice_index=1, tasks_per_slice=4)
+ONE_SLICE = RANK.model_copy(update={"num_slices": 1, "slice_index": 0, "tasks_per_slice": 8})
 TPU_HOST = a_host(
     "w2",
     some(cpu=4, device="tpu:v5litepod-16:4"),
     slice_id="s1",
+    address="10.0.0.7",
     attributes={"tpu-name": "s1", "tpu-worker-id": 2, "tpu-topology": "4x4", "tpu-vm-count": 4},
 )
+#: What its metadata says, if its chips are real.
+REAL = TpuHost(
+    name="s1",
+    variant="v5litepod-16",
+    worker_id=2,
+    addresses=("10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.8"),
+    hosts=4,
+    chips=4,
+    bounds="2,2,1",
+    topology="4x4",
+)
+WANTS_TPU = some(cpu=1, device="tpu:v5litepod-16:4")
 
 
 def a_run(**changes: Any) -> RunTask:
@@ -33,17 +49,28 @@ def a_run(**changes: Any) -> RunTask:
         "timeout": None,
         "grace": timedelta(seconds=1),
         "logs": "logs/ada/train/run/6/3",
+        "resources": some(cpu=1),
     }
     return RunTask(**settings | changes)
 
 
-def env_of(task: RunTask, host: Host = TPU_HOST) -> dict[str, str]:
-    return attempt_env(task, {"PATH": "/bin", "HOME": "/home/ada"}, "local", host)
+def env_of(task: RunTask, host: Host = TPU_HOST, **given: Any) -> dict[str, str]:
+    return attempt_env(task, {"PATH": "/bin", "HOME": "/home/ada"}, "local", host, **given)
+
+
+def told(wants: Resources = WANTS_TPU, rank: Rank | None = None, **given: Any) -> dict[str, str]:
+    """What a task is told beside who and where it is."""
+    plain = env_of(a_run())
+    return {
+        name: value
+        for name, value in env_of(a_run(resources=wants, rank=rank), **given).items()
+        if name not in plain and not name.startswith("IRIS_")
+    }
 
 
 def test_a_program_knows_its_job_its_attempt_and_its_host() -> None:
     """And what every program of the host gets."""
-    assert env_of(a_run()) == {
+    assert env_of(a_run(), workdir=Path("/a/work"), outputs=Path("/a/outputs"), ports={"http": 31007, "my-debug": 31008}) == {
         "PATH": "/bin",
         "HOME": "/home/ada",
         "PYTHONUNBUFFERED": "1",
@@ -55,13 +82,27 @@ def test_a_program_knows_its_job_its_attempt_and_its_host() -> None:
         "IRIS_ATTEMPT": "3",
         "IRIS_ATTEMPT_KEY": "ada/train:6@3/run",
         "IRIS_HOST_ID": "w2",
+        "IRIS_HOST_ADDRESS": "10.0.0.7",
         "IRIS_SLICE_ID": "s1",
+        "IRIS_WORKDIR": "/a/work",
+        "IRIS_OUTPUT_DIR": "/a/outputs",
+        "IRIS_PORT_HTTP": "31007",
+        "IRIS_PORT_MY_DEBUG": "31008",
     }
 
 
+def test_what_is_not_there_is_not_spoken_of() -> None:
+    """An empty variable is taken for a value."""
+    env = env_of(a_run(rank=Rank(coordinator="")), a_host("h1"))
+
+    assert [name for name, value in env.items() if value == ""] == []
+    assert {"IRIS_COORDINATOR_ADDRESS", "JAX_COORDINATOR_ADDRESS", "IRIS_HOST_ADDRESS", "IRIS_OUTPUT_DIR"} & set(env) == set()
+    assert env["IRIS_NUM_SLICES"] == "1"
+
+
 def test_a_gangs_member_knows_its_place_and_where_the_gang_meets() -> None:
-    """In Iris' words, and in those of JAX and of libtpu, so that a program written for them needs no line for Iris."""
-    alone, member = env_of(a_run()), env_of(a_run(rank=RANK))
+    """In Iris' words, and in those of JAX, so that a program written for it needs no line for Iris."""
+    alone, member = env_of(a_run()), env_of(a_run(rank=RANK), a_host("w2", slice_id="s1", address="10.0.0.7"))
 
     assert {name: value for name, value in member.items() if name not in alone} == {
         "IRIS_COORDINATOR_ADDRESS": "10.0.0.1:8476",
@@ -71,25 +112,113 @@ def test_a_gangs_member_knows_its_place_and_where_the_gang_meets() -> None:
         "JAX_COORDINATOR_ADDRESS": "10.0.0.1:8476",
         "JAX_NUM_PROCESSES": "8",
         "JAX_PROCESS_ID": "6",
+    }
+
+
+JAX = {"JAX_COORDINATOR_ADDRESS": "10.0.0.1:8476", "JAX_NUM_PROCESSES": "8", "JAX_PROCESS_ID": "6"}
+OWN_CHIPS = {
+    "JAX_PLATFORMS": "tpu,cpu",
+    "JAX_FORCE_TPU_INIT": "1",
+    "PJRT_DEVICE": "TPU",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_NAME": "s1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-16",
+    "TPU_TYPE": "v5litepod-16",
+    "TPU_CHIPS_PER_HOST_BOUNDS": "2,2,1",
+}
+WHOLE_SLICE = OWN_CHIPS | {
+    "TPU_WORKER_ID": "2",
+    "TPU_TOPOLOGY": "4x4",
+    "TPU_WORKER_HOSTNAMES": "10.0.0.5,10.0.0.6,10.0.0.7,10.0.0.8",
+}
+
+
+def test_a_member_on_real_chips_is_told_all_that_libtpu_wants_to_know() -> None:
+    """It need not ask the metadata server, which cannot be seen from every container; nor may it run on the CPU instead."""
+    assert told(rank=ONE_SLICE, tpu=REAL) == JAX | WHOLE_SLICE
+
+
+def test_members_on_several_slices_are_told_where_the_slices_meet() -> None:
+    """On the host of task 0, beside JAX's own port there."""
+    assert told(rank=RANK, tpu=REAL) == JAX | WHOLE_SLICE | {
+        "MEGASCALE_COORDINATOR_ADDRESS": "10.0.0.1",
+        "MEGASCALE_PORT": "8081",
+        "MEGASCALE_NUM_SLICES": "2",
+        "MEGASCALE_SLICE_ID": "1",
+    }
+
+
+def test_a_task_that_is_alone_on_one_host_of_a_slice_does_not_wait_for_the_others() -> None:
+    """Nobody has started anything there for it."""
+    assert told(tpu=REAL) == OWN_CHIPS | {
+        "TPU_HOST_BOUNDS": "1,1,1",
+        "TPU_WORKER_ID": "0",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+    }
+
+
+def test_a_slice_of_one_host_is_whole_without_a_gang() -> None:
+    """Its only task has the whole slice."""
+    only = REAL.model_copy(update={"worker_id": 0, "addresses": ("10.0.0.7",), "hosts": 1, "topology": "2x2"})
+    seen = told(tpu=only)
+
+    assert (seen["TPU_WORKER_ID"], seen["TPU_WORKER_HOSTNAMES"], seen["TPU_TOPOLOGY"]) == ("0", "10.0.0.7", "2x2")
+    assert "TPU_HOST_BOUNDS" not in seen
+
+
+def test_a_host_that_does_not_know_the_others_leaves_the_question_to_libtpu() -> None:
+    """Which would stop at the missing list if it were told not to ask."""
+    seen = told(rank=ONE_SLICE, tpu=REAL.model_copy(update={"addresses": ()}))
+
+    assert {"TPU_SKIP_MDS_QUERY", "TPU_WORKER_HOSTNAMES"} & set(seen) == set()
+    assert seen["TPU_WORKER_ID"] == "2"
+
+
+def test_a_host_that_only_pretends_to_have_chips_sends_no_library_to_look_for_them() -> None:
+    """On a laptop JAX runs on the CPU then, and finds where its slices meet all the same."""
+    assert told(rank=RANK) == JAX | {
         "TPU_NAME": "s1",
         "TPU_WORKER_ID": "2",
         "TPU_TOPOLOGY": "4x4",
         "TPU_ACCELERATOR_TYPE": "v5litepod-16",
+        "TPU_TYPE": "v5litepod-16",
+        "MEGASCALE_COORDINATOR_ADDRESS": "10.0.0.1",
+        "MEGASCALE_PORT": "8081",
+        "MEGASCALE_NUM_SLICES": "2",
+        "MEGASCALE_SLICE_ID": "1",
     }
 
 
-def test_a_gang_on_plain_hosts_is_told_nothing_of_tpus() -> None:
-    """A library that finds TPU_NAME looks for a TPU."""
-    member = env_of(a_run(rank=RANK), a_host("h1"))
-
-    assert [name for name in member if name.startswith("TPU_")] == []
-    assert member["JAX_PROCESS_ID"] == "6"
+def test_a_task_that_asked_for_no_chips_keeps_its_hands_off_them() -> None:
+    """They are another's, and can be opened once only."""
+    assert told(some(cpu=1), tpu=REAL) == {"JAX_PLATFORMS": "cpu"}
+    assert told(some(cpu=1), rank=ONE_SLICE) == JAX
 
 
-def test_what_a_job_sets_is_stronger_than_its_host_and_jax_but_not_than_its_identity() -> None:
-    """A user may well know better where JAX meets; nobody else knows which attempt this is."""
-    own = {"HOME": "/data", "PYTHONUNBUFFERED": "", "JAX_PROCESS_ID": "0", "TPU_NAME": "mine", "IRIS_TASK_INDEX": "9"}
-    env = env_of(a_run(rank=RANK, env={**own, "IRIS_COORDINATOR_ADDRESS": "elsewhere:1"}))
+def test_a_task_sees_the_gpus_that_it_was_given() -> None:
+    """By the numbers of the driver; who was given none sees none."""
+    gpu = some(cpu=1, device="gpu:H100:2")
 
-    assert {name: env[name] for name in own} == {**own, "IRIS_TASK_INDEX": "6"}
-    assert env["IRIS_COORDINATOR_ADDRESS"] == "10.0.0.1:8476"
+    assert told(gpu, gpus=(1, 3)) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1,3"}
+    assert told(some(cpu=1), gpus=())["CUDA_VISIBLE_DEVICES"] == ""
+    assert told(gpu) == {}
+
+
+def test_each_is_stronger_than_the_one_before_and_nobody_than_the_identity() -> None:
+    """The host, the cluster's defaults, JAX and libtpu, the job. A user may well know better where JAX meets; nobody else knows
+    which attempt this is."""
+    names = ("HOME", "PYTHONUNBUFFERED", "TPU_NAME", "JAX_PROCESS_ID", "IRIS_TASK_INDEX", "IRIS_COORDINATOR_ADDRESS")
+    defaults = dict.fromkeys((*names, "MINE"), "default")
+    job = dict.fromkeys(("JAX_PROCESS_ID", "IRIS_TASK_INDEX", "IRIS_COORDINATOR_ADDRESS", "IRIS_WHO_KNOWS"), "job")
+    env = env_of(a_run(rank=RANK, resources=WANTS_TPU, env=job), defaults=defaults)
+
+    assert {name: env.get(name) for name in (*names, "MINE", "IRIS_WHO_KNOWS")} == {
+        "HOME": "default",
+        "PYTHONUNBUFFERED": "default",
+        "TPU_NAME": "s1",
+        "JAX_PROCESS_ID": "job",
+        "IRIS_TASK_INDEX": "6",
+        "IRIS_COORDINATOR_ADDRESS": "10.0.0.1:8476",
+        "MINE": "default",
+        "IRIS_WHO_KNOWS": None,
+    }

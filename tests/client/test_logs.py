@@ -1,5 +1,6 @@
 """Reading logs back from the store, while they grow and afterwards."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from iris import names
 from iris.activities.logship import LogShipper
 from iris.client.logs import LogReader, TaskLine
+from iris.client.reading import QUICK_LOOKS, QUIET
+from iris.logs import Stream, encode
 from iris.store import Store
 
 JOB, RUN = "ada/train", "0123456789abcdef"
@@ -20,7 +23,8 @@ class Writer:
         self._out, self._err = directory / f"{task}.{attempt}.out", directory / f"{task}.{attempt}.err"
         self._out.touch()
         self._err.touch()
-        self._shipper = LogShipper(store, names.attempt_logs(JOB, RUN, task, attempt), self._out, self._err)
+        files = {Stream.STDOUT: self._out, Stream.STDERR: self._err}
+        self._shipper = LogShipper(store, names.attempt_logs(JOB, RUN, task, attempt), files)
 
     async def writes(self, text: bytes, *, ended: bool = True) -> None:
         with self._out.open("ab") as out:
@@ -29,13 +33,40 @@ class Writer:
             pass
 
 
+class WatchedStore(Store):
+    """Counts what is asked of it, and fails when it is told to."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.gets = 0
+        self.away = False
+
+    async def get(self, path: str) -> bytes | None:
+        self.gets += 1
+        if self.away:
+            raise ConnectionError("the store is away")
+        return await super().get(path)
+
+
+async def stored(store: Store, task: int, lines: Sequence[tuple[int, str]], *, attempt: int = 1, chunk: int = 2) -> None:
+    """The log of an attempt that wrote these at these times, so many lines in a chunk."""
+    prefix = names.attempt_logs(JOB, RUN, task, attempt)
+    for sequence, start in enumerate(range(0, len(lines), chunk)):
+        records = [encode(at, Stream.STDOUT, [(text.encode(), False)]) for at, text in lines[start : start + chunk]]
+        await store.put(names.log_chunk(prefix, sequence), b"".join(records))
+
+
+def texts(lines: Sequence[TaskLine]) -> list[str]:
+    return [entry.line.text for entry in lines]
+
+
 async def lines_of(reader: LogReader) -> list[TaskLine]:
     return [line for piece in [piece async for piece in reader.new_lines()] for line in piece]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store((tmp_path / "store").as_uri())
+def store(tmp_path: Path) -> WatchedStore:
+    return WatchedStore((tmp_path / "store").as_uri())
 
 
 async def test_a_reader_that_goes_on_loses_and_repeats_no_line(store: Store, tmp_path: Path) -> None:
@@ -99,3 +130,135 @@ async def test_output_is_stored_within_a_chunk_or_a_second_not_only_at_the_end(s
     await writer.writes(text, ended=False)
 
     assert len(await lines_of(LogReader(store, JOB, RUN))) == 1000
+
+
+async def test_tasks_are_put_together_by_time_however_their_chunks_are_cut(store: Store) -> None:
+    """One writes much and one little: a chunk of the one is a second, of the other an hour."""
+    await stored(store, 0, [(at, f"busy {at}") for at in range(0, 100, 2)])
+    await stored(store, 1, [(at, f"quiet {at}") for at in range(1, 100, 30)], chunk=50)
+
+    lines = await lines_of(LogReader(store, JOB, RUN))
+
+    assert [entry.line.at_ms for entry in lines] == sorted([*range(0, 100, 2), *range(1, 100, 30)])
+
+
+async def test_the_attempts_of_a_task_follow_each_other_although_their_hosts_clocks_differ(store: Store) -> None:
+    """The order in which they ran is known better than the time; a clock that was set back confuses nothing either."""
+    await stored(store, 0, [(900, "first"), (950, "attempt"), (300, "set back")], attempt=1, chunk=1)
+    await stored(store, 0, [(100, "second"), (101, "attempt")], attempt=2)
+    await stored(store, 1, [(500, "another task"), (20, "set back, too")])
+
+    lines = await lines_of(LogReader(store, JOB, RUN))
+
+    assert [text for entry, text in zip(lines, texts(lines), strict=True) if entry.task == 0] == [
+        "first",
+        "attempt",
+        "set back",
+        "second",
+        "attempt",
+    ]
+    assert len(lines) == 7
+    assert texts(await LogReader(store, JOB, RUN, task=0).tail(3)) == ["set back", "second", "attempt"]
+
+
+async def test_a_long_log_is_read_several_chunks_at_once_and_in_order(store: Store) -> None:
+    """From a bucket a chunk takes 50 ms, and a day of output has thousands."""
+    await stored(store, 0, [(at, str(at)) for at in range(2001)])
+    reader = LogReader(store, JOB, RUN)
+    assert texts(await lines_of(reader)) == [str(at) for at in range(2001)]
+
+    await stored(store, 0, [(at, str(at)) for at in range(2006)])  # its last chunk was half full; it is not read again
+    assert texts(await lines_of(reader)) == ["2002", "2003", "2004", "2005"]
+
+
+async def test_a_store_that_is_away_for_a_moment_costs_no_line(store: WatchedStore) -> None:
+    """A follower goes on where it was when the store comes back."""
+    await stored(store, 0, [(at, str(at)) for at in range(50)], chunk=1)
+    reader = LogReader(store, JOB, RUN)
+    seen: list[TaskLine] = []
+    pieces = reader.new_lines()
+    seen += await anext(pieces)
+    store.away = True
+    with pytest.raises(ConnectionError):
+        await anext(pieces)
+    store.away = False
+
+    seen += await lines_of(reader)
+
+    assert texts(seen) == [str(at) for at in range(50)]
+
+
+async def test_only_what_is_new_enough_is_read(store: WatchedStore) -> None:
+    """The last ten minutes of a week must not take the time of a week."""
+    await stored(store, 0, [(at, str(at)) for at in range(4000)])
+    await stored(store, 1, [(at, f"other {at}") for at in range(10)])
+    reader = LogReader(store, JOB, RUN, since_ms=3991)
+
+    assert texts(await lines_of(reader)) == [str(at) for at in range(3991, 4000)]
+    assert store.gets < 40
+    assert texts(await LogReader(store, JOB, RUN, since_ms=3991).tail(3)) == ["3997", "3998", "3999"]
+    assert texts(await LogReader(store, JOB, RUN, task=0, since_ms=3998).tail(9)) == ["3998", "3999"]
+    assert await lines_of(LogReader(store, JOB, RUN, since_ms=4000)) == []
+    assert len(await lines_of(LogReader(store, JOB, RUN, since_ms=0))) == 4010
+
+
+async def test_a_tail_reads_only_the_end(store: WatchedStore) -> None:
+    """The last ten lines of a gigabyte are there at once."""
+    await stored(store, 0, [(at, str(at)) for at in range(4000)])
+
+    assert texts(await LogReader(store, JOB, RUN).tail(3)) == ["3997", "3998", "3999"]
+    assert store.gets < 5
+
+
+async def test_one_stream_can_be_read_alone_also_its_tail(store: Store) -> None:
+    """How the environment was set up is in the same log as what the program printed afterwards."""
+    prefix = names.attempt_logs(JOB, RUN, 0, 1)
+    await store.put(names.log_chunk(prefix, 0), encode(1, Stream.BUILD, [(b"installing", False), (b"installed", False)]))
+    await store.put(
+        names.log_chunk(prefix, 1), encode(2, Stream.STDOUT, [(b"out", False)]) + encode(3, Stream.STDERR, [(b"err", False)])
+    )
+
+    assert texts(await lines_of(LogReader(store, JOB, RUN, streams={Stream.BUILD}))) == ["installing", "installed"]
+    assert texts(await LogReader(store, JOB, RUN, streams={Stream.BUILD}).tail(1)) == ["installed"]
+    assert texts(await lines_of(LogReader(store, JOB, RUN, streams={Stream.STDOUT, Stream.STDERR}))) == ["out", "err"]
+
+
+async def test_the_tail_of_several_tasks_has_whole_lines(store: Store) -> None:
+    """Pieces of one task's long line lie between the lines of others; the line counts as one and is not cut."""
+    prefix = names.attempt_logs(JOB, RUN, 0, 1)
+    pieces = encode(1, Stream.STDOUT, [(b"before", False), (b"a", True)])
+    await store.put(
+        names.log_chunk(prefix, 0), pieces + encode(5, Stream.STDOUT, [(b"b", True)]) + encode(9, Stream.STDOUT, [(b"c", False)])
+    )
+    await stored(store, 1, [(at, f"other {at}") for at in (2, 3, 4, 6, 7)])
+
+    assert texts(await LogReader(store, JOB, RUN).tail(2)) == ["a", "b", "other 7", "c"]
+
+
+async def test_quick_looks_at_many_tasks_are_bounded_and_miss_nothing_in_the_end(store: WatchedStore) -> None:
+    """Who follows a thousand tasks does not send a thousand requests four times a second; those that print are seen at once."""
+    for task in range(300):
+        await stored(store, task, [(1, f"{task} begins")])
+    reader = LogReader(store, JOB, RUN)
+    assert len(await lines_of(reader)) == 300
+    for _ in range(QUIET + 1):
+        assert [piece async for piece in reader.new_lines(quick=True)] == []
+    store.gets = 0
+    for _ in range(4):
+        assert [piece async for piece in reader.new_lines(quick=True)] == []
+    assert store.gets <= 4 * QUICK_LOOKS
+
+    prefix = names.attempt_logs(JOB, RUN, 7, 1)
+    found: list[TaskLine] = []
+    for sequence in range(1, 4):
+        await store.put(names.log_chunk(prefix, sequence), encode(sequence, Stream.STDOUT, [(b"%d" % sequence, False)]))
+        looks = 0
+        while len(found) < sequence:
+            looks += 1
+            found += [line async for piece in reader.new_lines(quick=True) for line in piece]
+        assert looks == 1 or sequence == 1  # it has shown that it prints
+        assert looks <= 300 // QUICK_LOOKS + 2
+
+    for task in range(300):
+        await stored(store, task, [(1, f"{task} ends")], attempt=2)
+    assert len(await lines_of(reader)) == 300

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -43,7 +42,7 @@ async def said(store: Store) -> list[str]:
 
 async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(10):
-        while not await look():
+        while not await look():  # noqa: ASYNC110  the store tells nobody
             await asyncio.sleep(0.05)
 
 
@@ -104,8 +103,8 @@ async def main():
         os.kill(os.getpid(), 9)
 asyncio.run(main())
 """
-    ran = subprocess.run([sys.executable, "-c", script], timeout=30, capture_output=True)
-    assert ran.returncode == -9, ran.stderr
+    agent = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
+    assert await asyncio.wait_for(agent.wait(), 30) == -9
     assert await said(store) == ["shipped"]
 
     async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
@@ -114,7 +113,7 @@ asyncio.run(main())
     assert await said(store) == ["shipped", "not shipped", "back"]
 
 
-async def test_a_store_that_is_away_does_not_disturb_the_agent(tmp_path: Path) -> None:
+async def test_a_store_that_is_away_does_not_disturb_the_agent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Everything waits on the disk, the agent hears nothing of it, and once the store is back all is there."""
     place = tmp_path / "store"
     store = Store(place.as_uri())
@@ -122,7 +121,11 @@ async def test_a_store_that_is_away_does_not_disturb_the_agent(tmp_path: Path) -
     place.write_text("in the way")
     async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
         speaking.info("unheard")
-        await asyncio.sleep(1.5)  # some tries
+
+        async def was_tried() -> bool:
+            return caplog.text.count("could not be stored") > 1
+
+        await eventually(was_tried)
     place.unlink()
     place.mkdir()
 
@@ -158,11 +161,3 @@ async def test_the_files_on_the_machine_are_bounded(store: Store, tmp_path: Path
     assert len(files) == MAX_FILES
     assert all(file.stat().st_size < 1200 for file in files)
     assert len(await said(store)) == 200
-
-
-async def test_a_message_that_does_not_fit_its_arguments_is_logged_all_the_same(store: Store, tmp_path: Path) -> None:
-    """A slip in a log line must not end an agent, nor vanish."""
-    async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
-        speaking.info("%d hosts", "many")
-
-    assert "'%d hosts' could not be put together" in (await said(store))[0]

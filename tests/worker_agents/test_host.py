@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
+from iris.activities.environment import Accelerators
 from iris.errors import Rejected
 from iris.hosts import Host
 from iris.slices import SliceState, SliceStatus
 from iris.store import Store
-from iris.worker_agents.host import AgentOptions, _Incarnation
+from iris.worker_agents import life as life_of_host
+from iris.worker_agents.host import AgentOptions, Asked, _Incarnation
 from iris.worker_agents.probe import default_address, describe_host
 from tests.builders import a_host, some
 
@@ -32,7 +35,7 @@ def a_life(directory: Path, token: str | None = None) -> _Incarnation:
     nowhere: Any = None
     store = (directory / "store").as_uri()
     options = AgentOptions(address="", namespace="", cluster="local", store=store, host_id="w0", token=token, directory=directory)
-    return _Incarnation(nowhere, Store(store), options, ME, asyncio.Event())
+    return _Incarnation(nowhere, Store(store), options, Accelerators(), ME, Asked(asyncio.Event()))
 
 
 @pytest.fixture
@@ -90,12 +93,32 @@ def test_a_machine_whose_slice_somebody_terminated_waits_for_another_to_look_aft
 
 
 def test_a_host_is_a_slice_by_itself_unless_it_is_told_of_one() -> None:
-    """And it has an address, and a new incarnation each time."""
-    alone, member = (describe_host("h1", some(), {}, slice_id=slice_id, address="10.0.0.7") for slice_id in (None, "pair"))
+    """And it has an address."""
+    alone, member = (
+        describe_host("h1", some(), {}, incarnation="first", slice_id=slice_id, address="10.0.0.7") for slice_id in (None, "pair")
+    )
 
-    assert (alone.slice_id, member.slice_id) == ("h1", "pair")
-    assert (alone.address, alone.incarnation != member.incarnation) == ("10.0.0.7", True)
-    assert ipaddress.ip_address(describe_host("h1", some(), {}).address)
+    assert (alone.slice_id, member.slice_id, alone.address) == ("h1", "pair", "10.0.0.7")
+    assert ipaddress.ip_address(describe_host("h1", some(), {}, incarnation="first").address)
+
+
+def test_an_agent_that_is_started_again_goes_on_with_the_life_of_its_host(tmp_path: Path) -> None:
+    """What runs there was placed on that life; one that was ended is followed by another."""
+    begun = life_of_host.begin(tmp_path)
+
+    assert life_of_host.of(tmp_path) == begun
+    life_of_host.end(tmp_path)
+    assert life_of_host.of(tmp_path) is None
+    assert life_of_host.begin(tmp_path) != begun
+
+
+def test_a_machine_that_was_restarted_has_begun_another_life(tmp_path: Path) -> None:
+    """Nothing that ran before runs now."""
+    life_of_host.begin(tmp_path)
+    kept = tmp_path / life_of_host.FILE
+    kept.write_text(re.sub('"boot":"[^"]*"', '"boot":"another"', kept.read_text()))
+
+    assert life_of_host.of(tmp_path) is None
 
 
 def test_a_machine_without_a_way_out_has_its_loopback(monkeypatch: pytest.MonkeyPatch) -> None:

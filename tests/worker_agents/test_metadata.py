@@ -93,6 +93,21 @@ async def test_a_machine_without_tpu_attributes_is_no_host_of_a_slice(google: Fa
     assert await probe_place(Metadata(google.url)) == {"zone": "us-west4-a", "region": "us-west4", "preemptible": True}
 
 
+async def test_metadata_that_makes_no_sense_does_not_keep_the_agent_from_starting(google: FakeMetadata) -> None:
+    """What cannot be read is as if it were not there."""
+    google.set(
+        attributes__accelerator_type="v5litepod-16",
+        attributes__tpu_env="CHIPS_PER_HOST_BOUNDS: 'two by two'",
+        attributes__agent_worker_number="first",
+        attributes__worker_network_endpoints="somewhere",
+        name="t-w-0",
+    )
+    found = await probe_tpu(Metadata(google.url))
+
+    assert found is not None
+    assert (found.name, found.bounds, found.worker_id, found.addresses) == ("t", "2,2,1", 0, ())
+
+
 @pytest.mark.parametrize(
     ("text", "addresses"),
     [

@@ -61,16 +61,17 @@ def test_the_gpus_of_a_host_are_counted() -> None:
         ("echo 'NVIDIA L4, 23034 MiB'", Device(kind=DeviceKind.GPU, variant="L4")),
         ("echo 'No devices were found'; exit 6", None),
         ("echo 'NVIDIA-SMI has failed because it could not communicate with the driver' >&2; exit 9", None),
+        ("\0", None),
         (None, None),
     ],
-    ids=["one", "no devices", "no driver", "no such program"],
+    ids=["one", "no devices", "no driver", "no program", "no such program"],
 )
 async def test_a_driver_is_asked_if_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, found: Device | None
 ) -> None:
     """A driver that is broken makes a host without GPUs, not an agent that does not start."""
     if script is not None:
-        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "nvidia-smi").write_text(script if script == "\0" else f"#!/bin/sh\n{script}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 

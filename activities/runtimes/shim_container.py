@@ -1,0 +1,194 @@
+"""The shim's program when that is a container: what `shim.Process` is for a process. Loaded by the shims that have one.
+
+Nothing but the standard library, as there; it is loaded by its name alone.
+"""
+
+# ruff: noqa: PTH118, PTH123
+# As few imports as can be: there is a process of it for every task.
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: For an answer of the container engine, in seconds: looks at the orders wait for it. To start a container takes longest.
+ANSWER, START = 5.0, 60.0
+#: So long after a kill an engine that is away may still say how the program ended, in seconds.
+LAST_WORD = 10.0
+
+
+class Lost(Exception):
+    """The engine has ended the program, or cannot say how it ended; nobody will know."""
+
+
+class Container:
+    """The program as a container that the agent has made, started and waited for by the engine's own API.
+
+    The engine may hang or be started anew meanwhile: what is not answered is asked again, and to kill takes no engine.
+    """
+
+    def __init__(self, launch: dict[str, Any]) -> None:
+        self.pid: int | None = None
+        self._socket: str = launch["docker_socket"]
+        self._id: str = launch["container"]
+        self._path = f"/containers/{self._id}"
+        #: The connection on which its end will be told, and what has been heard there.
+        self._waiting: socket.socket | None = None
+        self._heard = b""
+        #: When the engine went away, and when the program was to be killed.
+        self._away: float | None = None
+        self._killed: float | None = None
+        self._state: dict[str, Any] = {}
+        self._cgroups: list[str] = []
+        self._peak = 0
+
+    def start(self) -> tuple[str, int | None] | None:
+        try:
+            status, body = self._call("POST", f"{self._path}/start", START)
+        except OSError as error:
+            self.kill()  # it may have been started all the same
+            return f"the container engine does not answer: {error}", None
+        if status not in (204, 304):
+            said = str(body.get("message", status))
+            # The rest was looked at before: only the words of the command itself are the user's.
+            users = any(words in said for words in ("argument list too long", "invalid argument", "exec format error"))
+            return f"the container could not be started: {said}", 126 if users else None
+        self.pid = self._inspect().get("Pid") or None
+        for line in _lines(f"/proc/{self.pid}", "cgroup"):
+            _, controllers, path = line.split(":", 2)
+            if not controllers or controllers == "memory":
+                self._cgroups.append(f"/sys/fs/cgroup/{controllers}{path}")
+        return None
+
+    @property
+    def wakes_by(self) -> list[socket.socket]:
+        return [self._waiting] if self._waiting is not None else []
+
+    def ended(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs, or the engine is away and does not say.
+
+        Raises:
+            Lost: see there.
+        """
+        for name in ("memory.peak", "memory.max_usage_in_bytes"):
+            self._peak = max([self._peak, *(int(line) for cgroup in self._cgroups for line in _lines(cgroup, name))])
+        waiting = self._waiting or self._wait_again()
+        if waiting is None:
+            return self._dead()
+        try:
+            while select.select([waiting.fileno()], [], [], 0)[0]:
+                chunk = waiting.recv(65536)
+                self._heard += chunk
+                if not chunk:
+                    break
+            else:
+                return self._dead()
+        except OSError:  # it hung up
+            self._heard = b""
+        waiting.close()
+        self._waiting = None
+        status, said = _answer(self._heard)
+        self._heard = b""
+        if status == 404:
+            raise Lost("somebody has removed the container")
+        if "StatusCode" not in said:
+            self._away = time.monotonic()
+            return None
+        self._state = self._inspect()
+        code = int(said["StatusCode"])
+        return 128 - code if 128 < code < 160 else code
+
+    def _wait_again(self) -> socket.socket | None:
+        """Ask to be told of its end; None: the engine does not take the question."""
+        with contextlib.suppress(OSError):
+            if self._away is not None:
+                state = self._inspect()
+                if not state:
+                    return None
+                if not state["Running"] and not self._call("GET", "/info")[1].get("LiveRestoreEnabled"):
+                    raise Lost("the container engine was stopped, and has ended the program")
+            self._waiting, self._away = self._ask("POST", f"{self._path}/wait"), None
+        return self._waiting
+
+    def _dead(self) -> int | None:
+        """That it was killed, if it was and is gone, and the engine has had its time to say so; else None."""
+        if self._killed is None or time.monotonic() < self._killed + LAST_WORD or self._host_kill(0):
+            return None
+        return -int(signal.SIGKILL)
+
+    def signal(self, number: int) -> None:
+        if not self._host_kill(number):
+            with contextlib.suppress(OSError):
+                self._call("POST", f"{self._path}/kill?signal={int(number)}")
+
+    def _host_kill(self, number: int) -> bool:
+        """Signal its first process from outside, which also an engine that hangs does not hinder; whether that could be done."""
+        with contextlib.suppress(OSError):
+            if self.pid is not None and any(self._id in line for line in _lines(f"/proc/{self.pid}", "cgroup")):
+                os.kill(self.pid, number)
+                return True
+        return False
+
+    def kill(self) -> None:
+        self._killed = self._killed or time.monotonic()
+        self.signal(signal.SIGKILL)
+
+    def sweep(self) -> None:
+        """Nothing of a container outlives it."""
+
+    def facts(self) -> tuple[bool, int]:
+        return bool(self._state.get("OOMKilled")), self._peak
+
+    def _inspect(self) -> dict[str, Any]:
+        with contextlib.suppress(OSError):
+            return dict(self._call("GET", f"{self._path}/json")[1].get("State", {}))
+        return {}
+
+    def _ask(self, method: str, path: str, patience: float = ANSWER) -> socket.socket:
+        """The connection on which the answer will come. HTTP/1.0: the answer ends where the connection does."""
+        asking = socket.socket(socket.AF_UNIX)
+        asking.settimeout(patience)
+        try:
+            asking.connect(self._socket)
+            asking.sendall(f"{method} {path} HTTP/1.0\r\nHost: docker\r\nContent-Length: 0\r\n\r\n".encode())
+        except OSError:
+            asking.close()
+            raise
+        return asking
+
+    def _call(self, method: str, path: str, patience: float = ANSWER) -> tuple[int, dict[str, Any]]:
+        """(status, what it says)"""
+        with self._ask(method, path, patience) as asking:
+            answer = b""
+            while chunk := asking.recv(65536):
+                answer += chunk
+        status, said = _answer(answer)
+        if status is None:
+            raise OSError("it hung up")
+        return status, said
+
+
+def _answer(answer: bytes) -> tuple[int | None, dict[str, Any]]:
+    """(status, what it says) of an answer of the engine; (None, {}) when it is not one, or not whole."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    try:
+        return int(head.split(None, 2)[1]), json.loads(body or b"{}")
+    except (ValueError, IndexError):
+        return None, {}
+
+
+def _lines(directory: str, name: str) -> list[str]:
+    try:
+        with open(os.path.join(directory, name)) as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,94 @@
+"""Hosts that are to be empty by a moment: what runs there may end until then, and is evicted at it.
+
+A slice that was made goes as a whole, and its own workflow sees to that. On a host that joined by itself the eviction is an
+activity of no workflow, which the service holds back until its time: nothing of Iris has to be there meanwhile.
+"""
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+from temporalio.service import RPCError
+
+from iris import names
+from iris.client import scheduling
+from iris.client.asking import Asking, reaching
+from iris.client.client import IrisClient
+from iris.client.identity import signed
+from iris.client.scaling import FleetClient
+from iris.errors import NotFound, Rejected
+from iris.hosts import ClosedBy, Closure
+from iris.units import format_duration
+from iris.workflows import policies
+from iris.workflows.messages import Close, Envelope
+
+#: The control plane's activity that says one thing to the scheduler.
+_SAY = "exchange"
+
+
+class DrainClient(IrisClient):
+    """One cluster, as somebody sees it who empties hosts."""
+
+    @classmethod
+    def of(cls, client: Asking) -> "DrainClient":
+        """The same connection, with other eyes."""
+        return cls(client._client, client.cluster)
+
+    async def drain(self, host: str, reason: str = "", deadline: timedelta | None = None) -> str:
+        """Place nothing new on the host, and evict what runs there: now, or what still runs after this time. What was done.
+
+        Raises:
+            NotFound: there is no such host.
+        """
+        if deadline is None:
+            await scheduling.drain(self, host, reason)
+            await self._forget(host)
+            return f"host {host} is being drained"
+        later = f"what still runs in {format_duration(deadline)} is stopped"
+        slice_id = next((view.host.slice_id for view in await self.hosts() if view.host.id == host), None)
+        if slice_id is not None and await self._was_made(slice_id):
+            _, what = await FleetClient.of(self).drain_slice(slice_id, reason, datetime.now(UTC) + deadline)
+            done = f"{what}; {later}" if what == "is being drained" else what
+            return f"host {host} belongs to slice {slice_id}, which goes as a whole: it {done}"
+        closure = Closure(by=ClosedBy.DRAIN, reason=signed(reason))
+        try:
+            await self.tell_scheduler(Close(host_id=host, closure=closure))
+        except Rejected:
+            await scheduling.cordon(self, host)  # says which hosts have similar names
+        await self._forget(host)
+        async with reaching(self.cluster):
+            await self._client.start_activity(
+                _SAY,
+                Envelope(message=Close(host_id=host, closure=closure, evict=True)),
+                id=self._id(host),
+                task_queue=names.control_queue(self.cluster.name),
+                start_delay=deadline,
+                start_to_close_timeout=policies.EXCHANGE_PATIENT,
+                retry_policy=policies.UNTIL_DONE,
+                summary=f"evict what runs on {host}: {closure.reason}",
+            )
+        return f"host {host} takes nothing new; {later}"
+
+    async def uncordon(self, host: str) -> None:
+        """Let the host take work again, whoever closed it; what was to be evicted later is not.
+
+        Raises:
+            NotFound: there is no such host.
+        """
+        await self._forget(host)
+        await scheduling.uncordon(self, host)
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    async def _was_made(self, slice_id: str) -> bool:
+        with suppress(NotFound):
+            return (await FleetClient.of(self).slice(slice_id)).facts is not None
+        return False
+
+    async def _forget(self, host: str) -> None:
+        """What was to be evicted later is not, or no longer then."""
+        async with reaching(self.cluster):
+            with suppress(RPCError):  # there is no such plan, or it was carried out
+                await self._client.get_activity_handle(self._id(host)).terminate(reason="there is another plan")
+
+    def _id(self, host: str) -> str:
+        return f"{names.host_queue(self.cluster.name, host)}/drain"

@@ -1,0 +1,343 @@
+"""The docker runtime with a real engine: what a program finds in its container, how it ends, and that nothing is left."""
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from iris import names
+from iris.activities.runtimes import docker, shim
+from iris.activities.runtimes.base import CannotStart, HostUnable
+from iris.activities.runtimes.docker import DockerRuntime, clear_strays
+from iris.resources import Device, DeviceKind, Resources
+from tests import images
+from tests.containers import HOST_ENV, Bench, containers, inspect, python
+from tests.e2e.cluster import eventually
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    return images.docker_image()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, image: str) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path / "attempt", image)
+    yield bench
+    await bench.runtime.clear()
+    assert containers(f"iris.key={bench.key}") == []
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", -15), ("kill -SEGV $$", -11)])
+async def test_the_status_is_the_exit_code_or_minus_the_signal(bench: Bench, script: str, status: int) -> None:
+    """Users are told what their program did, so the two must not be mixed up; the engine does mix them."""
+    ended = await bench.run("sh", "-c", script)
+
+    assert (ended.status, ended.error, ended.fenced, ended.out_of_memory) == (status, "", False, False)
+
+
+async def test_output_is_there_byte_for_byte_and_the_streams_are_kept_apart(bench: Bench) -> None:
+    """The engine's own logs would replace what is no text, and break long lines."""
+    await bench.run(*python("import os; os.write(1, bytes(range(256)) + b'x' * 300000); os.write(2, b'\\xff\\0')"))
+
+    assert (bench.directory / "stdout").read_bytes() == bytes(range(256)) + b"x" * 300000
+    assert (bench.directory / "stderr").read_bytes() == b"\xff\0"
+
+
+async def test_arguments_reach_the_program_as_they_are(bench: Bench) -> None:
+    """A shell starts it, which must not take a user's words for its own."""
+    words = ["a b", "$HOME", "`id`", "'", '"', ";", "", "\n", "*", "-e"]
+    await bench.run(*python("import sys; print(sys.argv[1:])"), *words)
+
+    assert bench.out == f"{words}\n"
+
+
+async def test_the_image_has_its_own_environment_and_the_job_adds_to_it(bench: Bench) -> None:
+    """The host's paths and locale mean nothing in an image, or something else."""
+    await bench.run("env", env=bench.env(PATH=f"/venv/bin:{HOST_ENV['PATH']}", MODE="fast"))
+
+    seen = dict(line.split("=", 1) for line in bench.out.splitlines())
+    assert seen["PATH"] == f"/venv/bin:{images.PATH}"
+    assert (seen["FLAVOUR"], seen["MODE"], seen[names.ENV_ATTEMPT_KEY]) == ("vanilla", "fast", bench.key)
+    assert "LANG" not in seen
+    assert "TINI_KILL_PROCESS_GROUP" not in seen
+    assert seen["HOME"] != HOST_ENV["HOME"]
+
+
+async def test_what_a_job_sets_itself_holds_against_host_and_image(bench: Bench) -> None:
+    """It knows its image."""
+    await bench.run("/usr/bin/env", env=bench.env(PATH="/opt/mine", FLAVOUR="mint", LANG="C"))
+
+    assert {"PATH=/opt/mine", "FLAVOUR=mint", "LANG=C"} <= set(bench.out.splitlines())
+
+
+async def test_the_program_is_looked_for_in_the_image(bench: Bench) -> None:
+    """By the image's PATH: the host may have another program of that name, or none."""
+    await bench.run("only-here", "now")
+
+    assert bench.out == "here: vanilla now\n"
+
+
+async def test_the_program_is_on_the_hosts_network(bench: Bench) -> None:
+    """Ranks find each other under their hosts' addresses, and on ports that no one translates."""
+    await bench.run("cat", "/proc/net/route")
+
+    assert bench.out == Path("/proc/net/route").read_text()
+
+
+async def test_the_attempts_directory_and_the_working_directory_are_the_hosts(bench: Bench, tmp_path: Path) -> None:
+    """What a program leaves there is kept, and what it was given is there."""
+    mine = tmp_path / "project"
+    mine.mkdir()
+    (mine / "run.sh").write_text(f"#!/bin/sh\npwd; echo kept > {bench.directory}/work/left\n")
+    (mine / "run.sh").chmod(0o755)
+    await bench.run("./run.sh", workdir=mine)
+
+    assert bench.out == f"{mine}\n"
+    assert (bench.work / "left").read_text() == "kept\n"
+
+
+async def test_a_working_directory_may_be_the_images(bench: Bench) -> None:
+    """Images bring their programs' own."""
+    await bench.run("./only-here", workdir=Path("/image/bin"))
+
+    assert bench.out == "here: vanilla \n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "workdir", "code", "words"),
+    [
+        (("no-such", "x"), None, 127, "there is no program 'no-such' in the image 'iris-test:"),
+        (("./no-such",), None, 127, "there is no program './no-such' in the image"),
+        (("/image/no-program",), None, 126, "'/image/no-program' is not a program that may be executed"),
+        (("true",), "/opt/nowhere", 126, "the working directory '/opt/nowhere' is neither on this host nor in the image"),
+    ],
+)
+async def test_what_cannot_be_started_is_refused_in_words(
+    bench: Bench, argv: tuple[str, ...], workdir: str | None, code: int, words: str
+) -> None:
+    """An exit code of 127 alone leaves the user to guess."""
+    await bench.runtime.prepare()
+
+    with pytest.raises(CannotStart, match=words) as refused:
+        await bench.runtime.launch(argv, bench.env(), Path(workdir) if workdir else bench.work)
+    assert refused.value.exit_code == code
+    assert containers(f"iris.key={bench.key}") == []
+
+
+async def test_a_program_that_uses_up_its_memory_is_told_so(tmp_path: Path, image: str) -> None:
+    """Killed by SIGKILL says nothing: the user has to ask for more memory."""
+    bench = Bench(tmp_path / "attempt", image, Resources(memory_bytes=48 * 1024**2))
+    ended = await bench.run(*python("x = bytearray(10**9)"))
+    await bench.runtime.clear()
+
+    assert (ended.status, ended.out_of_memory) == (-signal.SIGKILL, True)
+
+
+async def test_the_most_memory_it_had_is_known(bench: Bench) -> None:
+    """Whoever has it can ask for less next time."""
+    program = await bench.start(*python("x = bytearray(90 * 2**20); print('full', flush=True); import time; time.sleep(600)"))
+    bench.says("full")
+    program.stop(timedelta())
+    ended = await asyncio.wait_for(program.wait(), 30)
+
+    assert ended.peak_memory_bytes > 90 * 2**20
+
+
+@pytest.mark.parametrize("argv", [("sleep", "1000"), ("sh", "-c", "echo up; sleep 1000; true")])
+async def test_a_program_without_handlers_ends_when_it_is_asked_to(bench: Bench, argv: tuple[str, ...]) -> None:
+    """The first process of a container is spared signals that it does not handle, and would sit out its grace."""
+    program = await bench.start(*argv)
+    eventually(lambda: program.started)
+    program.stop(timedelta(seconds=600))
+
+    assert (await asyncio.wait_for(program.wait(), 30)).status == -signal.SIGTERM
+
+
+async def test_all_of_a_program_hears_that_it_is_to_stop(bench: Bench) -> None:
+    """`sh -c 'python train.py; …'` has the one that saves its state as a child."""
+    saves = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(3)))"
+    script = f'trap "" TERM; python3 -c "{saves}; print(\'up\', flush=True); signal.pause()"; exit $?'
+    program = await bench.start("sh", "-c", script)
+    bench.says("up")
+    program.stop(timedelta(seconds=600))
+    ended = await asyncio.wait_for(program.wait(), 30)
+
+    assert (bench.out, ended.status) == ("up\nsaved\n", 3)
+
+
+async def test_a_program_that_will_not_stop_is_killed_after_its_grace(bench: Bench) -> None:
+    """The host is promised to somebody else."""
+    program = await bench.start("sh", "-c", 'trap "" TERM; echo up; while true; do sleep 0.1; done')
+    bench.says("up")
+    program.stop(timedelta(seconds=0.5))
+
+    assert (await asyncio.wait_for(program.wait(), 30)).status == -signal.SIGKILL
+
+
+async def test_a_program_whose_lease_runs_out_is_killed(bench: Bench) -> None:
+    """The cluster may start it elsewhere from then on."""
+    program = await bench.start("sleep", "1000", lease=1.0)
+    ended = await asyncio.wait_for(program.wait(), 30)
+
+    assert (ended.status, ended.fenced) == (-signal.SIGKILL, True)
+
+
+async def test_a_container_whose_shim_was_killed_is_cleared_away(bench: Bench) -> None:
+    """It runs on with nobody to mind it."""
+    program = await bench.start("sleep", "1000")
+    started = eventually(lambda: program.started)
+    os.kill(started.shim, signal.SIGKILL)
+    assert (await asyncio.wait_for(program.wait(), 30)).status is None
+
+    await bench.runtime.clear()
+    await bench.runtime.clear()
+
+    assert containers(f"iris.key={bench.key}") == []
+    assert started.pid is not None
+    eventually(lambda: not Path(f"/proc/{started.pid}").exists())
+
+
+async def test_strays_of_a_host_are_cleared_away_and_nothing_else(bench: Bench, tmp_path: Path, image: str) -> None:
+    """An agent that starts knows which attempts go on. What is another's it must not touch, even under the same names."""
+    others = [Bench(tmp_path / folder / "attempt", image) for folder in ("stray", "kept", "elsewhere")]
+    for each in others:
+        each.runtime = DockerRuntime(image, each.task, "h0", "shared-name", each.directory, host_env=HOST_ENV)
+        await each.start("sleep", "1000")
+    stray, kept, _ = others
+    await clear_strays("shared-name", "h1", [], stray.directory.parent)
+    await clear_strays("shared-name", "h0", [kept.key], stray.directory.parent)
+    await clear_strays("shared-name", "h0", [kept.key], kept.directory.parent)
+
+    assert [len(containers(f"iris.key={each.key}")) for each in others] == [0, 1, 1]
+    await clear_strays("shared-name", "h0", [])
+    assert containers("iris.cluster=shared-name") == []
+    for each in others:
+        await asyncio.wait_for(each.program.wait(), 30)
+
+
+async def test_containers_say_whose_they_are(bench: Bench) -> None:
+    """`docker ps` on a host is where an operator looks first."""
+    await bench.start("sleep", "1000")
+
+    assert len(containers("iris.managed=true", "iris.host=h0", "iris.job=ada/train", "iris.task=ada/train:0")) >= 1
+
+
+async def test_a_step_of_the_set_up_leaves_its_output_and_its_status_and_no_container(bench: Bench) -> None:
+    """What it makes has to work in the image, so it is made there."""
+    await bench.runtime.prepare()
+    log = bench.directory / "build"
+    statuses = [
+        await bench.runtime.step(["sh", "-c", script], bench.env(), bench.work, log)
+        for script in ("echo one; echo two >&2; touch made", "exit 4", "kill -9 $$")
+    ]
+
+    assert statuses == [0, 4, -9]
+    assert log.read_text() == "one\ntwo\n"
+    assert (bench.work / "made").exists()
+    assert containers(f"iris.key={bench.key}") == []
+
+
+async def test_a_step_that_is_cancelled_is_gone(bench: Bench) -> None:
+    """The attempt's directory is removed next."""
+    await bench.runtime.prepare()
+    log = bench.directory / "build"
+    step = asyncio.create_task(bench.runtime.step(["sh", "-c", "echo up; sleep 1000"], bench.env(), bench.work, log))
+    await asyncio.to_thread(eventually, lambda: log.exists() and "up" in log.read_text())
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+
+    assert containers(f"iris.key={bench.key}") == []
+
+
+async def test_a_step_of_no_known_command_is_refused(bench: Bench) -> None:
+    """As for the program itself."""
+    await bench.runtime.prepare()
+
+    with pytest.raises(CannotStart, match="there is no program 'uvx-of-nowhere'"):
+        await bench.runtime.step(["uvx-of-nowhere"], bench.env(), bench.work, bench.directory / "build")
+
+
+def tpu_bench(tmp_path: Path, image: str) -> Bench:
+    """On a host with two chips, or what looks like them: both are /dev/null."""
+    devices = tmp_path / "dev"
+    devices.mkdir()
+    for number in (0, 1):
+        os.mknod(devices / f"accel{number}", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    tpu = Resources(cpu_millis=1000, device=Device(kind=DeviceKind.TPU, variant="v5litepod-4", count=2))
+    return Bench(tmp_path / "attempt", image, tpu, devices)
+
+
+async def test_a_tpu_task_gets_the_chips_and_room_to_share(tmp_path: Path, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without these libtpu fails with words that nobody understands."""
+    # Not every machine that runs the tests may give them away.
+    monkeypatch.setattr(docker, "TPU_RIGHTS", {})
+    bench = tpu_bench(tmp_path, image)
+    room = "import os; s = os.statvfs('/dev/shm'); print(s.f_frsize * s.f_blocks)"
+    ended = await bench.run("sh", "-c", f'ls /dev/accel0 /dev/accel1; echo x > /dev/accel1 && python3 -c "{room}"')
+    await bench.runtime.clear()
+
+    assert ended.status == 0, ended.error or bench.err
+    assert bench.out == f"/dev/accel0\n/dev/accel1\n{100 * 1024**3}\n"
+
+
+async def test_a_tpu_task_may_pin_its_memory(tmp_path: Path, image: str) -> None:
+    """libtpu does, all of what it shares with the chips."""
+    bench = tpu_bench(tmp_path, image)
+    await bench.runtime.prepare()
+    launch = await bench.runtime.launch(["true"], bench.env(), bench.work)
+    asked = inspect(launch.container)["HostConfig"]
+    await bench.runtime.clear()
+
+    assert [(each["Name"], each["Hard"]) for each in asked["Ulimits"]] == [("memlock", 64 * 1024**3)]
+    assert [cap.removeprefix("CAP_") for cap in asked["CapAdd"]] == ["SYS_RESOURCE"]
+
+
+@pytest.mark.parametrize("kind", list(DeviceKind))
+async def test_a_host_that_only_pretends_to_have_accelerators_runs_the_task(tmp_path: Path, image: str, kind: DeviceKind) -> None:
+    """Local clusters do, to try things out."""
+    bench = Bench(tmp_path / "attempt", image, Resources(device=Device(kind=kind, count=4)), devices=tmp_path)
+    ended = await bench.run("true")
+    await bench.runtime.clear()
+
+    assert ended.status == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("unix:///nowhere/docker.sock", "no container engine: nothing listens at /nowhere/docker.sock; start docker there, or"),
+        ("tcp://10.0.0.1:2375", "only an engine of the host itself will do"),
+    ],
+)
+async def test_a_host_without_an_engine_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, words: str
+) -> None:
+    """Another host may have one, so it is not the user's fault."""
+    monkeypatch.setenv("DOCKER_HOST", address)
+    bench = Bench(tmp_path / "attempt", "any")
+
+    with pytest.raises(HostUnable, match=words) as unable:
+        await bench.runtime.prepare()
+    assert unable.value.fault == "docker"
+    await bench.runtime.clear()
+    await clear_strays("c", "h0", [])
+
+
+def test_the_container_half_of_the_shim_needs_nothing_but_the_standard_library() -> None:
+    """It is started without any site-packages."""
+    beside = Path(shim.__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(beside)!r}); import shim_container"]
+    )
+    assert done.returncode == 0

@@ -1,0 +1,183 @@
+"""A program under its shim: its true end, what ends it, and what is left of it, whatever becomes of the agent."""
+
+import asyncio
+import os
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from iris.activities.runtimes import shim
+from iris.activities.runtimes.base import Launch
+from iris.activities.runtimes.program import Exit, Program, Started
+from tests.e2e.cluster import alive, eventually
+
+PATIENCE = 20.0
+HOUR = 3600.0
+#: Starts a program in the directory it is given, as an agent does, says so, and waits to be killed.
+AGENT = """
+import sys, time
+from pathlib import Path
+from iris.activities.runtimes import shim
+from iris.activities.runtimes.base import Launch
+from iris.activities.runtimes.program import Program
+Program(Path(sys.argv[1])).start(Launch(argv=sys.argv[2:], env={"PATH": "/usr/bin:/bin"}, cwd=sys.argv[1]), shim.now() + 3600)
+print("started", flush=True)
+time.sleep(1000)
+"""
+
+
+def begun(directory: Path, *argv: str, lease: float = HOUR, **changes: Any) -> Program:
+    """A program that has been told to start."""
+    program = Program(directory)
+    settings = {"argv": argv, "env": {"PATH": "/usr/bin:/bin"}, "cwd": str(directory)}
+    program.start(Launch(**settings | changes), shim.now() + lease)
+    return program
+
+
+async def end_of(program: Program) -> Exit:
+    return await asyncio.wait_for(program.wait(), PATIENCE)
+
+
+async def running(program: Program) -> Started:
+    await asyncio.to_thread(eventually, lambda: program.started is not None, PATIENCE, 0.01)
+    assert program.started is not None
+    return program.started
+
+
+@pytest.mark.parametrize(
+    ("command", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9), ("kill -SEGV $$", -11), ("exit 255", 255)]
+)
+async def test_a_program_has_its_true_exit_status(tmp_path: Path, command: str, status: int) -> None:
+    """Codes and signals are told apart."""
+    assert (await end_of(begun(tmp_path, "sh", "-c", command))).status == status
+
+
+async def test_output_is_kept_byte_for_byte(tmp_path: Path) -> None:
+    """Whatever it is, and each stream by itself."""
+    await end_of(begun(tmp_path, "sh", "-c", r"printf 'a\0\377\r'; printf 'b' >&2"))
+
+    assert ((tmp_path / "stdout").read_bytes(), (tmp_path / "stderr").read_bytes()) == (b"a\0\xff\r", b"b")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "status"),
+    [
+        ({"argv": ("no-such-program",)}, "there is no program 'no-such-program' on this host", 127),
+        ({"argv": ("/etc/passwd",)}, "'/etc/passwd' is not a program that may be executed", 126),
+        ({"cwd": "/no/such/place"}, "the working directory '/no/such/place' does not exist on this host", 126),
+        ({"argv": ("true", "x" * 3_000_000)}, "'true' could not be started", 126),
+    ],
+    ids=["missing", "not executable", "no directory", "too long"],
+)
+async def test_a_program_that_cannot_be_started_says_why(
+    tmp_path: Path, changes: dict[str, Any], said: str, status: int
+) -> None:
+    """With the shell's exit code for the case."""
+    ended = await end_of(begun(tmp_path, "true", **changes))
+
+    assert (ended.status, said in ended.error) == (status, True)
+
+
+async def test_a_program_has_the_usual_signals_and_an_empty_input(tmp_path: Path) -> None:
+    """The shim's own handling of signals is none of its business."""
+    look = "import signal, sys; print(signal.getsignal(15), signal.getsignal(1), signal.pthread_sigmask(0, []), sys.stdin.read())"
+    await end_of(begun(tmp_path, sys.executable, "-c", look))
+
+    assert (tmp_path / "stdout").read_text().split() == ["0", "0", "set()"]
+
+
+async def test_nothing_outlives_a_program(tmp_path: Path) -> None:
+    """Children in sessions of their own, and theirs, whose parents are gone."""
+    family = "(setsid sh -c 'sleep 1000 & echo $! >> pids; sleep 1000' & echo $! >> pids); sleep 0.3; echo done"
+    await end_of(begun(tmp_path, "sh", "-c", family))
+
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert (len(pids), [pid for pid in pids if alive(pid)]) == (2, [])
+
+
+async def test_a_program_that_is_stopped_has_its_grace(tmp_path: Path) -> None:
+    """SIGTERM first; one that heeds it ends as it likes."""
+    program = begun(tmp_path, "sh", "-c", "trap 'exit 7' TERM; touch up; while :; do sleep 0.02; done")
+    await asyncio.to_thread(eventually, (tmp_path / "up").exists, PATIENCE, 0.01)
+    program.stop(timedelta(hours=1))
+
+    assert (await end_of(program)).status == 7
+
+
+@pytest.mark.parametrize("first", [timedelta(hours=1), timedelta(seconds=0.2)], ids=["cut short", "used up"])
+async def test_a_program_that_does_not_stop_is_killed(tmp_path: Path, first: timedelta) -> None:
+    """When its grace is over, or when somebody has no more patience."""
+    program = begun(tmp_path, "sh", "-c", "trap '' TERM; touch up; while :; do sleep 0.02; done")
+    await asyncio.to_thread(eventually, (tmp_path / "up").exists, PATIENCE, 0.01)
+    program.stop(first)
+    if first > timedelta(minutes=1):
+        program.stop(timedelta(0))
+
+    assert (await end_of(program)).status == -signal.SIGKILL
+
+
+async def test_a_program_whose_lease_runs_out_is_killed(tmp_path: Path) -> None:
+    """Without anybody's help: the agent may be gone, or cut off from its cluster."""
+    ended = await end_of(begun(tmp_path, "sleep", "1000", lease=0.5))
+
+    assert (ended.status, ended.fenced) == (-signal.SIGKILL, True)
+
+
+async def test_a_lease_that_is_renewed_in_time_keeps_the_program(tmp_path: Path) -> None:
+    """It ends by itself, well after the first lease would have run out."""
+    program = begun(tmp_path, "sh", "-c", "sleep 2; exit 5", lease=1)
+    program.keep_until(shim.now() + HOUR)
+
+    assert (await end_of(program)).status == 5
+
+
+async def test_a_program_outlives_the_agent_that_started_it(tmp_path: Path) -> None:
+    """Another one waits for it, stops it, and hears its true end."""
+    command = ["sh", "-c", "trap 'exit 9' TERM; touch up; while :; do sleep 0.02; done"]
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", AGENT, str(tmp_path), *command, stdout=asyncio.subprocess.PIPE
+    )
+    assert agent.stdout is not None
+    assert await agent.stdout.readline() == b"started\n"
+    await asyncio.to_thread(eventually, (tmp_path / "up").exists, PATIENCE, 0.01)
+    agent.kill()
+    await agent.wait()
+
+    found = Program(tmp_path)
+    assert alive((await running(found)).pid or 0)
+    found.stop(timedelta(hours=1))
+    assert (await end_of(found)).status == 9
+
+
+async def test_a_program_starts_once_however_often_its_shim_is_started(tmp_path: Path) -> None:
+    """An agent that died in between must not have run it twice."""
+    program = begun(tmp_path, "sh", "-c", "echo once")
+    await end_of(program)
+    await end_of(begun(tmp_path, "sh", "-c", "echo once"))
+
+    assert (tmp_path / "stdout").read_text() == "once\n"
+
+
+async def test_a_program_whose_shim_was_killed_has_an_unknown_end(tmp_path: Path) -> None:
+    """Nobody invents an exit code; whoever asks clears it away by other means."""
+    program = begun(tmp_path, "sleep", "1000")
+    started = await running(program)
+    os.kill(started.shim, signal.SIGKILL)
+
+    assert (await end_of(program), await end_of(Program(tmp_path))) == (Exit(), Exit())
+    psutil.Process(started.pid).kill()
+
+
+async def test_a_full_disk_does_not_swallow_the_end(tmp_path: Path) -> None:
+    """Room for it was taken before the program began to fill the disk."""
+    program = begun(tmp_path, "sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.02; done; exit 6")
+    await asyncio.to_thread(eventually, (tmp_path / "up").exists, PATIENCE, 0.01)
+    assert (tmp_path / shim.ROOM_EXIT).stat().st_size == shim.ROOM
+    (tmp_path / "go").touch()
+
+    assert (await end_of(program)).status == 6

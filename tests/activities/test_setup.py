@@ -1,0 +1,507 @@
+"""The set-up of an attempt, with the real uv and without the internet: packages made by hand, in an index that may misbehave."""
+
+import asyncio
+import base64
+import hashlib
+import http.server
+import os
+import subprocess
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import uv
+
+from iris.activities.caches import Cache
+from iris.activities.runtimes.base import CannotStart, HostUnable
+from iris.activities.runtimes.process import ProcessRuntime
+from iris.activities.setup import Ready, build_env, set_up
+from iris.activities.steps import uv_version
+from iris.environments import EnvironmentSpec
+from iris.resources import Resources
+from tests.e2e.cluster import eventually
+from tests.small_disk import small_disk
+
+ROOM = 1 << 32
+PROJECT = """
+[project]
+name = "study"
+version = "1"
+requires-python = ">=3.11"
+dependencies = ["tiny"]
+[project.optional-dependencies]
+more = ["other"]
+[dependency-groups]
+dev = ["not-to-be-had"]
+"""
+
+
+def a_wheel(folder: Path, name: str, version: str = "1.0", code: str = "") -> None:
+    """A package with one module and a command of the same name."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}/__init__.py": f"version = {version!r}\n{code}\ndef main(): print({name!r}, version)\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
+    }
+    hashes = {
+        path: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        for path, text in files.items()
+    }
+    record = "".join(f"{path},sha256={digest},{len(files[path])}\n" for path, digest in hashes.items())
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
+            wheel.writestr(path, text)
+
+
+class Index(http.server.ThreadingHTTPServer):
+    """An index of packages that misbehaves, in this way so many times, and then has the packages of a folder."""
+
+    def __init__(self, wheels: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.wheels = wheels
+        self.trouble, self.times = "503", 0
+        self.silence = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_port}/simple"
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    server: Index
+
+    def do_GET(self) -> None:
+        if self.server.times > 0:
+            self.server.times -= 1
+            return self.trouble(self.server.trouble)
+        name = self.path.strip("/").rpartition("/")[2]
+        if name.endswith(".whl"):
+            return self.send(200, (self.server.wheels / name).read_bytes(), "application/octet-stream")
+        links = [f'<a href="/{file.name}">{file.name}</a>' for file in self.server.wheels.glob(f"{name}-*")]
+        return self.send(200 if links else 404, "\n".join(links).encode(), "text/html")
+
+    def do_HEAD(self) -> None:
+        self.send(405, b"", "text/plain")
+
+    def trouble(self, trouble: str) -> None:
+        if trouble == "silence":
+            self.server.silence.wait(30)
+            self.close_connection = True
+        elif trouble == "cut off":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"<html>")
+        else:
+            self.send(int(trouble), b"", "text/plain")
+
+    def send(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+class Host:
+    """A host on which environments are set up, and an attempt on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.workdir, self.own, self.output, self.wheels = root / "work", root / "own", root / "build", root / "wheels"
+        for directory in (self.workdir, self.own, self.wheels):
+            directory.mkdir()
+        a_wheel(self.wheels, "tiny")
+        a_wheel(self.wheels, "other")
+        self.cache = Cache(root / "cache", ROOM)
+        self.runtime: Any = ProcessRuntime("ada/x:0@1/run", root, Resources(cpu_millis=0))
+        self.index = Index(self.wheels)
+        #: Of the agent.
+        self.agent = {"UV_INDEX_URL": self.index.url, "UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "1", "SECRET": "agent's"}
+        #: Of the program.
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(root), "MINE": "yes"}
+
+    def write(self, **files: str) -> None:
+        """Files of the workspace; `pyproject` is short for `pyproject.toml`, `uv_lock` for `uv.lock`."""
+        long = {"pyproject": "pyproject.toml", "uv_lock": "uv.lock"}
+        for name, text in files.items():
+            path = self.workdir / long.get(name, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    async def ready(self, pauses: tuple[float, ...] = (), **spec: Any) -> Ready:
+        return await set_up(
+            EnvironmentSpec(**spec),
+            self.runtime,
+            self.workdir,
+            self.env,
+            self.cache,
+            self.own,
+            self.output,
+            agent_env=self.agent,
+            pauses=pauses,
+        )
+
+    async def sees(self, ready: Ready, code: str) -> str:
+        """What a python program prints that is started with this."""
+        program = await asyncio.create_subprocess_exec(
+            "python", "-c", code, env=ready.env, cwd=self.workdir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        out, _ = await program.communicate()
+        return out.decode().strip()
+
+    @property
+    def told(self) -> str:
+        return self.output.read_text()
+
+    @property
+    def environments(self) -> list[Path]:
+        """Those that are kept."""
+        return [path.parent for path in self.cache.directory.glob("entries/*/*/venv")]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    host = Host(tmp_path)
+    index = host.index
+    with index:
+        threading.Thread(target=index.serve_forever, kwargs={"poll_interval": 0.02}).start()
+        yield host
+        index.silence.set()
+        index.shutdown()
+
+
+async def test_a_program_that_asks_for_nothing_gets_its_environment_as_it_is(host: Host) -> None:
+    """Most tasks are started by the thousand and pay for nothing."""
+    ready = await host.ready()
+
+    assert ready == Ready(host.env)
+    assert not host.output.exists()
+
+
+async def test_a_project_finds_what_it_depends_on(host: Host) -> None:
+    """`uv sync`, as at home: dependencies, but neither other extras nor what is for developers only."""
+    host.write(pyproject=PROJECT)
+    host.write(**{"helper.py": "here = True"})
+    host.env["PYTHONPATH"] = "/mine"
+    ready = await host.ready()
+
+    assert await host.sees(ready, "import tiny, helper; print(tiny.version)") == "1.0"
+    assert "ModuleNotFoundError" in await host.sees(ready, "import other")
+    assert ready.env["PYTHONPATH"] == f"{host.workdir}:/mine"
+    assert await host.sees(ready, "import subprocess; subprocess.run('tiny')") == "tiny 1.0"
+    assert ready.env["MINE"] == "yes"
+    assert "[iris] uv sync" in host.told
+    assert "[iris] environment ready (" in host.told
+    ready.release()
+
+
+async def test_extras_and_packages_are_added(host: Host) -> None:
+    """What is for one job only need not stand in the project."""
+    host.write(pyproject=PROJECT)
+    a_wheel(host.wheels, "third", "3.0")
+    with_extra = await host.ready(extras=("more",), pip=("third>=2",))
+
+    assert await host.sees(with_extra, "import tiny, other, third; print(third.version)") == "3.0"
+    with_extra.release()
+
+
+async def test_an_environment_that_is_there_is_used_without_any_command(host: Host) -> None:
+    """BUILDING takes no time when nothing has changed: the runtime is not asked to run anything."""
+    host.write(pyproject=PROJECT)
+    (await host.ready()).release()
+    host.write(**{"train.py": "print('changed')"})
+    host.runtime = Unable(host.runtime)
+    host.output.unlink()
+    again = await host.ready()
+
+    assert await host.sees(again, "import tiny; print(tiny.version)") == "1.0"
+    assert host.told == "[iris] environment ready: cached\n"
+    again.release()
+
+
+class Unable:
+    """A runtime of the same kind that cannot run a thing."""
+
+    def __init__(self, like: ProcessRuntime) -> None:
+        self.identity = like.identity
+
+    async def step(self, *_: Any) -> int:
+        raise HostUnable("not here", "test")
+
+
+@pytest.mark.parametrize("change", ["dependencies", "lock", "extras", "packages", "python", "index", "runtime"])
+async def test_a_change_that_matters_makes_another_environment(host: Host, change: str) -> None:
+    """Old packages under new code are the worst kind of bug."""
+    host.write(pyproject=PROJECT)
+    (await host.ready()).release()
+    spec: dict[str, Any] = {}
+    match change:
+        case "dependencies":
+            host.write(pyproject=PROJECT.replace('["tiny"]', '["tiny", "other"]'))
+        case "lock":
+            host.write(uv_lock=(host.workdir / "uv.lock").read_text() + "# another\n")
+        case "extras":
+            spec = {"extras": ("more",)}
+        case "packages":
+            spec = {"pip": ("other",)}
+        case "python":
+            host.write(**{".python-version": "3.11"})
+        case "index":
+            host.agent["UV_PRERELEASE"] = "allow"
+        case "runtime":
+            host.runtime.__class__ = type("Other", (ProcessRuntime,), {"identity": "another image"})
+    (await host.ready(**spec)).release()
+
+    assert len(host.environments) == 2
+
+
+async def test_a_lock_is_obeyed(host: Host) -> None:
+    """What was tried at home is what runs, whatever has been published since."""
+    host.write(pyproject=PROJECT.replace("not-to-be-had", "tiny"))
+    subprocess.run([uv.find_uv_bin(), "lock", "--quiet"], cwd=host.workdir, env={**os.environ, **host.agent}, check=True)  # noqa: ASYNC221
+    a_wheel(host.wheels, "tiny", "2.0")
+    ready = await host.ready()
+
+    assert await host.sees(ready, "import tiny; print(tiny.version)") == "1.0"
+    assert "--frozen" in host.told
+    ready.release()
+
+
+PACKAGE = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "study"
+version = "1"
+requires-python = ">=3.11"
+"""
+#: A build backend without dependencies: it packs `study.py`.
+BACKEND = """
+import zipfile
+def build_wheel(directory, settings=None, metadata=None):
+    name = "study-1-py3-none-any.whl"
+    with zipfile.ZipFile(f"{directory}/{name}", "w") as wheel:
+        wheel.write("study.py")
+        wheel.writestr("study-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: study\\nVersion: 1\\n")
+        wheel.writestr("study-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("study-1.dist-info/RECORD", "study.py,,\\n")
+    return name
+"""
+
+
+async def test_a_project_that_is_a_package_is_installed_as_it_is_now(host: Host) -> None:
+    """Its environment has a copy of the code: changed code must not meet the old copy, nor need the old directory."""
+    host.write(pyproject=PACKAGE, **{"backend.py": BACKEND, "study.py": "print('one')"})
+    first = await host.ready()
+    host.write(**{"study.py": "print('two')"})
+    second = await host.ready()
+    host.workdir.rename(host.root / "gone")
+    host.workdir.mkdir()
+
+    assert await host.sees(first, "import study") == "one"
+    assert await host.sees(second, "import study") == "two"
+    first.release()
+    second.release()
+
+
+async def test_packages_alone_make_an_environment_beside_what_the_host_has(host: Host) -> None:
+    """`--pip` needs no project; what the image or the host brings along stays in reach."""
+    ready = await host.ready(pip=("tiny",))
+
+    assert await host.sees(ready, "import tiny; print(tiny.version)") == "1.0"
+    assert "include-system-site-packages = true" in (Path(ready.env["VIRTUAL_ENV"]) / "pyvenv.cfg").read_text()
+    assert len(ready.keep) == 1
+    ready.release()
+
+
+async def test_commands_run_in_order_in_the_programs_directory_and_environment(host: Host) -> None:
+    """The last resort for whatever else is needed: compile, fetch, generate."""
+    host.write(pyproject=PROJECT)
+    ready = await host.ready(setup=("python -c 'import tiny' && echo $MINE > first", "cat first first > second; env > seen"))
+
+    assert (host.workdir / "second").read_text() == "yes\nyes\n"
+    assert "agent's" not in (host.workdir / "seen").read_text()
+    assert "[iris] cat first first > second; env > seen (" in host.told
+    assert ready.keep == ()
+    assert "UV_INDEX_URL" not in ready.env
+
+
+async def test_what_commands_install_is_seen_by_this_attempt_and_by_no_other(host: Host) -> None:
+    """`pip install` is what people write; it must change neither the host nor an environment that others use."""
+    host.write(pyproject=PROJECT)
+    ready = await host.ready(setup=("pip install other",))
+    shared = await host.ready()
+
+    assert await host.sees(ready, "import tiny, other; print(other.version)") == "1.0"
+    assert Path(ready.env["VIRTUAL_ENV"]).is_relative_to(host.own)
+    assert "ModuleNotFoundError" in await host.sees(shared, "import other")
+    shared.release()
+
+
+async def test_commands_alone_change_nothing_in_the_environment(host: Host) -> None:
+    """An image that has everything keeps its own python."""
+    ready = await host.ready(setup=("touch made",))
+
+    assert (host.workdir / "made").exists()
+    assert ready == Ready(host.env)
+
+
+async def test_tools_configured_in_pyproject_are_no_project(host: Host) -> None:
+    """Many repositories have a pyproject.toml for ruff alone."""
+    host.write(pyproject="[tool.ruff]\nline-length = 100\n")
+    ready = await host.ready()
+
+    assert ready == Ready(host.env)
+    assert host.told == "[iris] pyproject.toml has no [project]: nothing is installed for it\n"
+
+
+async def test_a_user_may_do_without(host: Host) -> None:
+    """`--no-sync`: the image has it all."""
+    host.write(pyproject=PROJECT)
+
+    assert await host.ready(sync=False) == Ready(host.env)
+
+
+@pytest.mark.parametrize(
+    ("files", "spec", "reason", "code"),
+    [
+        ({"pyproject": "[project"}, {}, "pyproject.toml is not TOML", 2),
+        ({"pyproject": "\udcff"}, {}, "pyproject.toml cannot be read", 2),
+        ({"pyproject": "[project]\nname = 'x'\n"}, {}, "`uv sync --no-default-groups --no-install-project` exited with 2", 2),
+        ({}, {"extras": ("gpu",)}, "no project here has the extra 'gpu'", 2),
+        ({"pyproject": PROJECT}, {"extras": ("gpu",)}, "exited with 2 .*Extra `gpu` is not defined", 2),
+        ({}, {"pip": ("no-such-thing",)}, "`uv pip install no-such-thing` exited with 1: .*no-such-thing was not found", 1),
+        ({}, {"pip": ("tiny>7",)}, "exited with 1: Because only tiny<=7 is available", 1),
+        ({}, {"setup": ("echo first; echo 'no such data' >&2; exit 3",)}, "`echo first; .*` exited with 3: no such data", 3),
+        ({}, {"setup": ("nonsense",)}, "exited with 127: .*nonsense", 127),
+        ({}, {"setup": ("kill -9 $$",)}, r"`kill -9 \$\$` was ended by SIGKILL", 137),
+        ({"pyproject": PACKAGE, "backend.py": "import nothing"}, {}, "ModuleNotFoundError: No module named 'nothing'", 1),
+    ],
+)
+async def test_a_step_that_fails_says_which_and_why_and_is_the_users(
+    host: Host, files: dict[str, str], spec: dict[str, Any], reason: str, code: int
+) -> None:
+    """It would fail on every host; the one line that matters is in the reason, the rest in the output."""
+    (host.workdir / "pyproject.toml").write_bytes(b"\xff") if "\udcff" in files.get("pyproject", "") else host.write(**files)
+    with pytest.raises(CannotStart, match=f"^set-up failed: .*{reason}") as caught:
+        await host.ready(pauses=(60.0,), **spec)
+
+    assert caught.value.exit_code == code
+    assert "\n" not in str(caught.value)
+    assert host.environments == []
+
+
+async def test_commands_after_a_failed_one_are_not_run(host: Host) -> None:
+    """They would work on what is not there."""
+    with pytest.raises(CannotStart):
+        await host.ready(setup=("false", "touch made"))
+
+    assert not (host.workdir / "made").exists()
+
+
+async def test_an_index_that_comes_back_costs_only_time(host: Host) -> None:
+    """The user sees why it takes so long."""
+    host.index.times = 2
+    ready = await host.ready(pip=("tiny",), pauses=(0.01, 0.02, 0.03))
+
+    assert await host.sees(ready, "import tiny; print(tiny.version)") == "1.0"
+    assert "503 Service Unavailable" in host.told
+    assert "[iris] the network is to blame: once more in 0.01 s (1 of 3)" in host.told
+    assert "(2 of 3)" in host.told
+    assert "(3 of 3)" not in host.told
+    ready.release()
+
+
+@pytest.mark.parametrize("trouble", ["503", "429", "silence", "cut off", "no server", "no such host"])
+async def test_a_network_that_fails_is_not_the_users_fault(host: Host, trouble: str) -> None:
+    """Another host may have a better one; no retry of the user's is spent."""
+    host.index.trouble, host.index.times = trouble, 100
+    if trouble == "no server":
+        host.agent["UV_INDEX_URL"] = "http://127.0.0.1:1/simple"
+    if trouble == "no such host":
+        host.agent["UV_INDEX_URL"] = "http://no-such-host.invalid/simple"
+    with pytest.raises(HostUnable, match=r"^set-up failed: `uv pip install tiny` could not reach") as caught:
+        await host.ready(pip=("tiny",), pauses=(0.01,))
+
+    assert caught.value.fault == "network"
+    assert host.told.count("[iris] the network is to blame") == 1
+    assert host.environments == []
+
+
+@pytest.mark.parametrize(("trouble", "says"), [("404", "was not found"), ("401", "was not found"), ("403", "was not found")])
+async def test_a_package_that_is_not_to_be_had_is_no_matter_of_the_network(host: Host, trouble: str, says: str) -> None:
+    """A typo tried again a hundred times, host by host, would hide for a day."""
+    host.index.trouble, host.index.times = trouble, 100
+    with pytest.raises(CannotStart, match=f"tiny {says}"):
+        await host.ready(pip=("tiny",), pauses=(60.0,))
+
+
+async def test_a_full_disk_is_the_hosts(host: Host, tmp_path: Path) -> None:
+    """uv says so in its own words."""
+    a_wheel(host.wheels, "large", code=f"data = '{os.urandom(2_000_000).hex()}'")
+    with small_disk(tmp_path / "disk", kib=1500) as disk:
+        host.cache = Cache(disk, ROOM)
+        (disk / "bin").mkdir()
+        (disk / "bin" / f"uv-{uv_version()}").symlink_to(uv.find_uv_bin())
+        with pytest.raises(HostUnable, match="disk of this host is full") as caught:
+            await host.ready(pip=("large",))
+
+        assert caught.value.fault == "disk"
+        assert host.environments == []
+
+
+async def test_a_cancelled_set_up_leaves_neither_a_process_nor_half_an_environment(host: Host) -> None:
+    """A user who sees his mistake in time wants to submit the right thing at once."""
+    host.index.trouble, host.index.times = "silence", 100
+    host.agent["UV_HTTP_TIMEOUT"] = "30"
+    running = asyncio.create_task(host.ready(pip=("tiny",)))
+    await asyncio.to_thread(eventually, lambda: host.index.times < 100)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert host.environments == []
+    assert [p for p in psutil.process_iter(["exe"]) if (p.info["exe"] or "").startswith(str(host.cache.directory))] == []
+
+
+async def test_tasks_that_come_together_make_one_environment(host: Host) -> None:
+    """A gang's eight tasks on one host: one works, seven wait and are told so."""
+    host.write(pyproject=PROJECT)
+    all_ready = await asyncio.gather(*(host.ready() for _ in range(4)))
+
+    assert len({ready.env["VIRTUAL_ENV"] for ready in all_ready}) == 1
+    assert host.told.count("[iris] uv sync") == 1
+    assert "waiting for it" in host.told
+    for ready in all_ready:
+        ready.release()
+
+
+async def test_what_a_program_runs_in_is_kept_when_room_is_needed(host: Host) -> None:
+    """And goes, with all that uv has kept for it, once nobody needs it."""
+    ready = await host.ready(pip=("tiny",))
+    await host.cache.trim(0)
+    assert await host.sees(ready, "import tiny; print(tiny.version)") == "1.0"
+
+    ready.release()
+    await host.cache.trim(0)
+    assert list((host.cache.directory / "entries").iterdir()) == []
+
+
+def test_ways_to_packages_are_for_the_set_up_and_nothing_else_is() -> None:
+    """An agent may stand behind a proxy or a mirror; its secrets are its own."""
+    ways = {
+        "UV_INDEX_URL": "https://mirror",
+        "PIP_INDEX_URL": "https://mirror",
+        "https_proxy": "http://proxy",
+        "NO_PROXY": "local",
+    }
+
+    assert build_env({**ways, "AWS_SECRET_ACCESS_KEY": "x", "HOME": "/root", "MY_UV_X": "1"}) == ways

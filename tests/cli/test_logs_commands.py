@@ -1,0 +1,301 @@
+"""`iris logs` and `iris fetch` where only the store is left: of a cluster that has been stopped."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from iris import names
+from iris.activities.outputs import keep
+from iris.cli.lines import LinePrinter
+from iris.cli.logs import milliseconds_since
+from iris.cli.main import run
+from iris.client.clusters import ClusterRecord, write_record
+from iris.client.logs import TaskLine
+from iris.errors import InvalidValue
+from iris.logs import LogLine, Stream, encode
+from iris.store import Store
+
+RUN = "0193b0a0-1111"
+#: 2026-01-31T08:00:00Z
+EIGHT = int(datetime(2026, 1, 31, 8, tzinfo=UTC).timestamp() * 1000)
+OUT, ERR, BUILD = Stream.STDOUT, Stream.STDERR, Stream.BUILD
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Stopped:
+    """A cluster that does not run, with what its store has."""
+
+    def __init__(self, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        self.store = Store((directory / "store").as_uri())
+        self._capfd = capfd
+        self._chunks: dict[str, int] = {}
+        write_record(ClusterRecord(name="room", address="127.0.0.1:1", store=self.store.url))
+
+    def has(self, job: str, *pieces: tuple[int, Stream, bytes, bool], task: int = 0, attempt: int = 1, run: str = RUN) -> None:
+        """A chunk of a job's log: seconds after eight, stream, bytes, whether the line goes on."""
+        self.has_chunk(names.attempt_logs(f"ada/{job}", run, task, attempt), *pieces)
+
+    def has_chunk(self, prefix: str, *pieces: tuple[int, Stream, bytes, bool]) -> None:
+        chunk = b"".join(encode(EIGHT + at * 1000, stream, [(data, goes_on)]) for at, stream, data, goes_on in pieces)
+        sequence = self._chunks[prefix] = self._chunks.get(prefix, -1) + 1
+        asyncio.run(self.store.put(names.log_chunk(prefix, sequence), chunk))
+
+    def has_outputs(self, job: str, directory: Path, task: int = 0, attempt: int = 1) -> None:
+        asyncio.run(keep(self.store, directory, names.attempt_outputs(f"ada/{job}", RUN, task, attempt)))
+
+    def iris(self, *arguments: str) -> Said:
+        self._capfd.readouterr()
+        code = run(list(arguments))
+        return Said(code, *self._capfd.readouterr())
+
+
+@pytest.fixture
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Stopped:
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("IRIS_USER", "ada")
+    monkeypatch.delenv("IRIS_CLUSTER", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return Stopped(tmp_path, capfd)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a directory with these files."""
+
+    def make(name: str, **contents: str) -> Path:
+        for file, text in contents.items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / file).write_text(text)
+        return tmp_path / name
+
+    return make
+
+
+# -- logs ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_logs_of_a_stopped_cluster_are_shown_and_why_from_the_store(room: Stopped) -> None:
+    """A job's output outlives everything; of several runs of a name it is the latest one's."""
+    room.has("train", (0, OUT, b"old", False), run="0193a000-0000")
+    room.has("train", (0, OUT, b"hello", False), (1, ERR, b"warning", False))
+
+    assert room.iris("logs", "train") == (0, "hello\nwarning\n", "cluster room does not run; this is what its store has\n")
+    assert room.iris("--cluster", "room", "logs", "ada/train:0", "-f").out == "hello\nwarning\n"
+
+
+def test_what_the_store_does_not_have_is_not_found(room: Stopped) -> None:
+    """With a sentence that says where was looked; a cluster that never was is another matter."""
+    room.has("train", (0, OUT, b"hello", False))
+
+    missing = room.iris("logs", "other")
+    assert (missing.code, missing.out) == (3, "")
+    assert "cluster room does not run, and its store file://" in missing.err
+    assert "has nothing of job ada/other" in missing.err
+    assert "has no task 1; its tasks are 0 to 0" in room.iris("logs", "train:1").err
+    assert "no output of attempt 2 of ada/train" in room.iris("logs", "train", "--attempt", "2").err
+    assert room.iris("--cluster", "elsewhere", "logs", "train").code == 4
+    assert room.iris("--cluster", "127.0.0.1:1", "logs", "train").code == 4
+
+
+def test_streams_attempts_and_times_narrow_what_is_shown(room: Stopped) -> None:
+    """Each alone and together; the set-up's output has a switch of its own."""
+    room.has("train", (0, BUILD, b"installing", False), (1, OUT, b"one", False), (2, ERR, b"warning", False))
+    room.has("train", (60, BUILD, b"installing", False), (61, OUT, b"two", False), attempt=2)
+
+    assert room.iris("logs", "train", "--build").out == "installing\ninstalling\n"
+    assert room.iris("logs", "train", "--stream", "stdout").out == "one\ntwo\n"
+    assert room.iris("logs", "train", "--stream", "stdout", "--stream", "stderr", "--attempt", "1").out == "one\nwarning\n"
+    assert room.iris("logs", "train", "--since", "2026-01-31T08:00:30Z").out == "installing\ntwo\n"
+    assert (
+        room.iris("logs", "train", "--since", "2026-01-31T09:00:02+01:00", "--tail", "9", "--stream", "stderr").out == "warning\n"
+    )
+    assert room.iris("logs", "train", "--since", "10m").out == ""
+    assert room.iris("logs", "train", "--tail", "1").out == "two\n"
+
+
+def test_another_attempt_is_announced_beside_the_output(room: Stopped) -> None:
+    """On standard error, so that what the programs printed is all there is on standard output; unless one was asked for."""
+    room.has("train", (0, OUT, b"one, and it was killed in the middle of", True))
+    room.has("train", (5, OUT, b"two", False), attempt=2)
+
+    shown = room.iris("logs", "train")
+    assert shown.out == "one, and it was killed in the middle of\ntwo\n"
+    assert shown.err.endswith("-- attempt 2 --\n")
+    assert "--" not in room.iris("logs", "train", "--attempt", "2").err
+
+
+def test_lines_of_several_tasks_have_their_number_and_may_have_their_time(room: Stopped) -> None:
+    """In the order of time; pieces of a line are put together, and its time is its first piece's."""
+    room.has("train", (0, OUT, b"from ", True), (3, OUT, b"zero", False))
+    room.has("train", (1, OUT, b"from one", False), task=1)
+
+    assert room.iris("logs", "train", "--all-tasks").out == "[1] from one\n[0] from zero\n"
+    assert room.iris("logs", "train", "--timestamps").out == (
+        "[1] 2026-01-31T08:00:01.000Z from one\n[0] 2026-01-31T08:00:00.000Z from zero\n"
+    )
+    assert room.iris("logs", "train:0", "--timestamps").out == "2026-01-31T08:00:00.000Z from zero\n"
+
+
+def test_a_progress_bar_leaves_prefixes_alone(room: Stopped) -> None:
+    """What returns to the start of its line would write over the task's number: only its last state is shown."""
+    room.has("train", (0, ERR, b"10%\r", True), (1, ERR, b"50%\r", True), (2, ERR, b"100%", False), (3, OUT, b"dos\r", False))
+    room.has("train", (4, OUT, b"other", False), task=1)
+
+    assert room.iris("logs", "train").out == "[0] 100%\n[0] dos\n[1] other\n"
+    assert room.iris("logs", "train:0").out == "10%\r50%\r100%\ndos\r\n"
+
+
+def test_json_has_an_object_for_each_piece(room: Stopped) -> None:
+    """Programs get what the terminal shows, and what it does not; a character that was cut in two is whole."""
+    cut = "é".encode()
+    room.has("train", (0, BUILD, b"\xff", False), (1, OUT, b"caf" + cut[:1], True), (2, OUT, cut[1:], False), attempt=3)
+
+    lines = [json.loads(line) for line in room.iris("logs", "train", "--json").out.splitlines()]
+
+    assert lines[0] == {
+        "time": "2026-01-31T08:00:00.000Z",
+        "task": 0,
+        "attempt": 3,
+        "stream": "build",
+        "text": "�",
+        "goes_on": False,
+    }
+    assert [(line["text"], line["goes_on"]) for line in lines[1:]] == [("caf", True), ("é", False)]
+
+
+def test_the_log_of_an_agent_needs_no_job(room: Stopped) -> None:
+    """Why did that host go away? Its agent's own words are in the store, life after life."""
+    prefix = names.agent_logs("room", "host-1")
+    room.has_chunk(f"{prefix}/20260131T080000.000000Z-7", (0, ERR, b"taking work", False))
+    room.has_chunk(f"{prefix}/20260131T090000.000000Z-8", (3600, ERR, b"taking work again", False))
+
+    assert room.iris("logs", "--agent", "host-1").out == "taking work\ntaking work again\n"
+    assert room.iris("logs", "--agent", "host-1", "--tail", "1").out == "taking work again\n"
+    (line,) = room.iris("logs", "--agent", "host-1", "--since", "2026-01-31T08:30:00Z", "--json").out.splitlines()
+    assert json.loads(line)["host"] == "host-1"
+    missing = room.iris("logs", "--agent", "host-2")
+    assert (missing.code, "there are logs of: host-1" in missing.err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "say whose: JOB, or --agent HOST"),
+        (["train", "--agent", "host-1"], "say whose: JOB, or --agent HOST"),
+        (["--agent", "host-1", "--build"], "an agent has neither tasks, attempts nor streams"),
+        (["train:1", "--all-tasks"], "--all-tasks and task 1 are two things"),
+        (["train", "--since", "yesterday"], "since: 'yesterday' is neither a duration nor a time"),
+        (["train", "--stream", "stdin"], "'stdin' is not one of"),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_usage(room: Stopped, arguments: list[str], words: str) -> None:
+    """Before anything is asked of anybody."""
+    said = room.iris("logs", *arguments)
+    assert said.code == 2
+    assert words in said.err
+
+
+def test_a_task_cannot_be_named_in_two_ways_at_once(room: Stopped) -> None:
+    """One of them would have to be ignored."""
+    assert "names another task than --task 2" in room.iris("logs", "train:1", "--task", "2").err
+
+
+@pytest.mark.parametrize("text", ["", "10 minutes ago", "2026-13-01", "-10m", "1e400"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    """With what could be written instead."""
+    with pytest.raises(InvalidValue, match="write how long ago, such as 10m, or when"):
+        milliseconds_since(text)
+
+
+def test_a_terminal_is_spared_what_would_break_it(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Binary output switches character sets and hides the cursor; colours and progress bars stay. A file gets all of it."""
+    line = LogLine(0, OUT, b"\x1b[32mok\x1b[0m \x1b[2K\x1b[1Aup\r \x0e\x1bc\x1b(0\x1b[?25l\x00\x07 \xc2\x9b tab\t", False)
+    for terminal, shown in (
+        (True, "\x1b[32mok\x1b[0m \x1b[2K\x1b[1Aup\r ��c�(0�[?25l�� � tab\t\n"),
+        (False, line.text + "\n"),
+    ):
+        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
+        LinePrinter(prefixed=False).print([TaskLine(0, 1, line)])
+        assert capfdbinary.readouterr().out.decode() == shown
+
+
+# -- fetch ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_outputs_of_a_job_of_one_task_are_fetched_into_a_folder_of_its_name(
+    room: Stopped, files: Callable[..., Path], tmp_path: Path
+) -> None:
+    """And a second time nothing has to be written."""
+    room.has_outputs("train", files("left", weights="12345", notes="it works"))
+
+    said = room.iris("fetch", "train")
+
+    assert (said.code, said.out) == (0, "")
+    assert {path.name: path.read_text() for path in (tmp_path / "train-outputs").iterdir()} == {
+        "weights": "12345",
+        "notes": "it works",
+    }
+    assert "5 B  train-outputs/weights" in said.err
+    assert said.err.endswith("2 files, 13 B, in train-outputs\n")
+    assert room.iris("fetch", "ada/train").err.endswith("in train-outputs; 2 were there already\n")
+
+
+def test_each_task_has_a_folder_unless_one_was_asked_for(room: Stopped, files: Callable[..., Path], tmp_path: Path) -> None:
+    """Tasks leave files of the same name; of a task that was tried again the latest attempt's that left any count."""
+    room.has("train", (0, OUT, b"attempt 3 left nothing", False), task=1, attempt=3)
+    room.has_outputs("train", files("zero", rank="0"))
+    room.has_outputs("train", files("one-first", rank="1, first", more="x"), task=1, attempt=1)
+    room.has_outputs("train", files("one", rank="1"), task=1, attempt=2)
+
+    room.iris("fetch", "train", "-o", "all")
+    room.iris("fetch", "train:1", "-o", "one-only", "--attempt", "1")
+
+    assert {str(path.relative_to(tmp_path / "all")): path.read_text() for path in (tmp_path / "all").rglob("rank")} == {
+        "0/rank": "0",
+        "1/rank": "1",
+    }
+    assert (tmp_path / "one-only" / "rank").read_text() == "1, first"
+
+
+def test_outputs_are_listed_for_people_and_for_programs(room: Stopped, files: Callable[..., Path], tmp_path: Path) -> None:
+    """Before gigabytes are fetched."""
+    room.has_outputs("train", files("left", weights="12345"))
+    (tmp_path / "left" / "odd\nname").touch()
+    room.has_outputs("train", tmp_path / "left")
+
+    assert room.iris("fetch", "train", "--list").out == "   0  0 B  odd�name\n   0  5 B  weights\n"
+    assert json.loads(room.iris("fetch", "train", "--list", "--json").out)[1] == {
+        "task": 0,
+        "attempt": 1,
+        "path": "weights",
+        "size_bytes": 5,
+    }
+    assert not (tmp_path / "train-outputs").exists()
+    fetched = json.loads(room.iris("fetch", "train", "--json").out)
+    assert [(each["to"], each["written"]) for each in fetched] == [
+        ("train-outputs/odd\nname", True),
+        ("train-outputs/weights", True),
+    ]
+
+
+def test_a_job_without_outputs_says_when_there_would_be_some(room: Stopped) -> None:
+    """It may run still, or have written elsewhere."""
+    room.has("train", (0, OUT, b"hello", False))
+
+    said = room.iris("fetch", "train", "-o", "empty")
+
+    assert said.code == 3
+    assert "what a program leaves in $IRIS_OUTPUT_DIR is kept when its attempt ends" in said.err
+    assert not Path("empty").exists()

@@ -1,0 +1,166 @@
+"""Agents that die, are stopped and are replaced while programs run: nothing is lost, nothing is done twice at once."""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.cluster import Cluster, a_cluster, alive, eventually, until
+
+#: A program that holds a lock for as long as it or its child lives, and says when it begins, works and ends; whoever finds the lock
+#: taken says so. The arguments: a name, how many lines, seconds between two, and the exit code (negative: a signal to itself).
+WORK = """
+import fcntl, os, pathlib, signal, subprocess, sys, time
+name, lines, pause, code = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+lock = open(name + ".lock", "w")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    pathlib.Path("overlap-" + name).touch()
+attempt = os.environ["IRIS_ATTEMPT"]
+with open(name + ".runs", "a") as runs:
+    print("begin", attempt, file=runs)
+child = subprocess.Popen(["sleep", "1000"], start_new_session=True, pass_fds=[lock.fileno()])
+for number in range(lines):
+    print(name, attempt, number, flush=True)
+    time.sleep(pause)
+pathlib.Path(os.environ["IRIS_OUTPUT_DIR"], "result").write_text(name)
+with open(name + ".runs", "a") as runs:
+    print("end", attempt, file=runs)
+if code < 0:
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
+
+
+def attempt_dirs(cluster: Cluster) -> list[Path]:
+    """The directories of attempts that are on any host of the cluster."""
+    return sorted((cluster.home / "clusters").glob("*/machines/*/hosts/*/attempts/*"))
+
+
+def test_a_program_outlives_its_agent_and_is_adopted_by_the_next_one() -> None:
+    """`kill -9` of the agent: one attempt, every line once, the true exit code, and nothing left afterwards."""
+    with a_cluster("--cpu", "2", "--ephemeral") as cluster:
+        program = f"echo $$ > pid; echo one; touch up; {until('go')}; echo two; exit 7"
+        followed = cluster.begin("submit", "-n", "orphan", "--", "sh", "-c", program)
+        cluster.there_is("up")
+        host = cluster.only_host()
+        first = cluster.kill("agent", host)
+        eventually(lambda: cluster.pid("agent", host) not in (None, first))
+        assert alive(int(cluster.file("pid").read_text()))
+        cluster.file("go").touch()
+        assert followed.ends(code=125).out == "one\ntwo\n"
+        (task,) = cluster.status("orphan")["tasks"]
+        assert (task["attempt"], task["exit_code"]) == (1, 7)
+        eventually(lambda: cluster.free_cpu() == [2])
+        eventually(lambda: attempt_dirs(cluster) == [])
+        assert list(cluster.hosts()) == [host]
+
+
+def test_a_program_that_ends_while_there_is_no_agent_has_its_true_end() -> None:
+    """What the shim put down is what counts; the lines written meanwhile are all there."""
+    with a_cluster("--cpu", "2", "--ephemeral") as cluster:
+        cluster.submit("alone", "--", "sh", "-c", f"touch up; {until('go')}; seq 1000; touch ended; exit 3")
+        cluster.there_is("up")
+        with cluster.no_machine_starts():
+            cluster.kill("agent", cluster.only_host())
+            cluster.file("go").touch()
+            cluster.there_is("ended")
+        cluster.iris("wait", "alone", code=125)
+        (task,) = cluster.status("alone")["tasks"]
+        assert (task["attempt"], task["exit_code"]) == (1, 3)
+        assert cluster.logs("alone") == [str(number) for number in range(1, 1001)]
+
+
+def test_an_agent_that_is_told_to_make_way_leaves_its_programs_to_the_next_one() -> None:
+    """SIGHUP, as an upgrade does: the program notices nothing, the attempt stays the same."""
+    with a_cluster("--cpu", "2", "--ephemeral") as cluster:
+        followed = cluster.begin("submit", "-n", "upgraded", "--", "sh", "-c", f"touch up; {until('go')}; echo $IRIS_ATTEMPT")
+        cluster.there_is("up")
+        host = cluster.only_host()
+        before = cluster.pid("agent", host)
+        assert before is not None
+        os.kill(before, signal.SIGHUP)
+        eventually(lambda: cluster.pid("agent", host) not in (None, before))
+        cluster.file("go").touch()
+        assert followed.ends().out == "1\n"
+
+
+def test_a_job_that_is_cancelled_while_there_is_no_agent_is_ended_by_the_next_one() -> None:
+    """The adopted program gets its SIGTERM, and its last words are kept."""
+    with a_cluster("--cpu", "2", "--ephemeral") as cluster:
+        program = "trap 'echo asked to stop; exit' TERM; touch up; while true; do sleep 0.05; done"
+        cluster.submit("cancelled", "--", "sh", "-c", program)
+        cluster.there_is("up")
+        with cluster.no_machine_starts():
+            cluster.kill("agent", cluster.only_host())
+            cluster.iris("cancel", "cancelled")
+        cluster.iris("wait", "cancelled", code=126)
+        assert "asked to stop" in cluster.logs("cancelled")
+        eventually(lambda: cluster.free_cpu() == [2])
+
+
+@pytest.mark.long
+def test_a_program_whose_agent_stays_away_is_killed_before_its_successor_starts() -> None:
+    """The lease runs out after 50 s, the server's patience after 60: they never meet, though the machine itself is well."""
+    with a_cluster("--cpu", "1", "--ephemeral") as cluster:
+        cluster.submit("fenced", "--", "python3", "-c", WORK, "fenced", "600", "0.2", "0")
+        eventually(lambda: cluster.lines("fenced.runs") == ["begin 1"])
+        programs = [process for process in cluster.processes() if "fenced" in process.cmdline()]
+        with cluster.no_machine_starts():
+            cluster.kill("agent", cluster.only_host())
+            gone, left = psutil.wait_procs(programs, timeout=58)
+        assert gone and not left
+        eventually(lambda: cluster.status("fenced")["tasks"][0]["attempt"] > 1, within=120, every=0.5)
+        cluster.iris("cancel", "fenced")
+        cluster.iris("wait", "fenced", code=126)
+        assert not cluster.file("overlap-fenced").exists()
+
+
+@pytest.mark.long
+def test_fifty_deaths_of_agents_cost_no_task_anything() -> None:
+    """40 tasks of all kinds on four hosts, whose agents are killed at 50 random moments: every task ends with its true result,
+    none ran twice at once, no line is missing or twice, and nothing is left behind."""
+    seed = random.randrange(10**6)
+    dice = random.Random(seed)
+    print("seed", seed)
+    codes = [0, 0, 0, 3, -signal.SIGSEGV]
+    with a_cluster("--cpu", "4", "--hosts", "4", "--ephemeral") as cluster:
+        expected = {}
+        for number in range(40):
+            name, lines, code = f"t{number}", dice.randrange(1, 60), dice.choice(codes)
+            expected[name] = (lines, code)
+            work = ["python3", "-c", WORK, name, str(lines), str(round(dice.uniform(0.01, 0.7), 2)), str(code)]
+            set_up = ["--setup", "sleep 1"] if number % 4 == 0 else []
+            cluster.submit(name, *set_up, "--", *work)
+        deaths = 0
+        while deaths < 50:
+            time.sleep(dice.uniform(0, 3))  # a moment, whichever: that is what is tested
+            agents = [process for process in cluster.processes() if "agent" in process.cmdline()]
+            if agents:
+                dice.choice(agents).kill()
+                deaths += 1
+        cluster.iris("wait", *expected, code=None, within=300)
+        for name, (lines, code) in expected.items():
+            (task,) = cluster.status(name)["tasks"]
+            runs = cluster.lines(f"{name}.runs")
+            context = f"seed {seed}, {name}: {task}, {runs}"
+            assert task["exit_code"] == (code if code >= 0 else 128 - code), context
+            assert task["state"] == ("SUCCEEDED" if code == 0 else "FAILED"), context
+            assert runs[-2:] == [f"begin {task['attempt']}", f"end {task['attempt']}"], context
+            assert Counter(runs).most_common(1)[0][1] == 1, context
+            last = cluster.logs(name, "--attempt", str(task["attempt"]), "--stream", "stdout")
+            assert last == [f"{name} {task['attempt']} {line}" for line in range(lines)], context
+            fetched = cluster.home / "fetched" / name
+            cluster.iris("fetch", name, "-o", str(fetched))
+            assert (fetched / "result").read_text() == name, context
+        assert not list(cluster.work.glob("overlap-*")), f"seed {seed}"
+        eventually(lambda: attempt_dirs(cluster) == [], within=60)
+        left = [process.cmdline() for process in cluster.processes() if "IRIS_ATTEMPT_KEY" in process.environ()]
+        assert left == [], f"seed {seed}"
+        eventually(lambda: cluster.free_cpu() == [4] * 4, within=120)
