@@ -21,12 +21,12 @@ _NO_SENSE = 2
 class Project(NamedTuple):
     """A project that `uv sync` can be asked for."""
 
+    #: Empty: it is none itself, and only has members.
+    name: str
     #: There is a `uv.lock`: nothing is resolved anew.
     locked: bool
     #: The project, or one beside it, is built and installed: the environment has a copy of its code.
     built: bool
-    #: It has members and is none itself.
-    only_members: bool
 
 
 def find_project(directory: Path) -> Project | None:
@@ -49,12 +49,12 @@ def find_project(directory: Path) -> Project | None:
     if "project" not in document and "workspace" not in uv:
         return None
     return Project(
+        name=str(project.get("name", "")),
         locked=(directory / "uv.lock").is_file(),
         built=bool(uv.get("package", "build-system" in document))
         or "workspace" in uv
         or _reads_other_files(project)
         or _has_sources_here(uv),
-        only_members="project" not in document,
     )
 
 

@@ -171,7 +171,9 @@ def _sync_options(spec: EnvironmentSpec, project: Project) -> list[str]:
     # Not editable: the environment outlives the directory of the attempt that made it.
     options = ["--no-default-groups", "--no-editable" if project.built else "--no-install-project"]
     options += ["--frozen"] if project.locked else []
-    options += ["--all-packages"] if project.only_members else []
+    # uv itself looks only at the dates of a few files to see whether what it has built of a directory is still right.
+    options += ["--refresh-package", project.name] if project.built and project.name else []
+    options += ["--all-packages"] if not project.name else []
     return [*options, *(word for extra in spec.extras for word in ("--extra", extra))]
 
 

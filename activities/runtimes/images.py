@@ -17,11 +17,12 @@ STALL = 300.0
 #: The shell's for a command that never came to be run.
 EXIT_CODE = 125
 
-#: What registries and engines say of an image that is nowhere. Whether a private one is there they do not say: Docker Hub's
-#: "repository does not exist or may require 'docker login'" counts as this, a plain "denied" or "unauthorized" does not.
+#: What registries and engines say of an image that is nowhere. Whether a private one is there registries do not say to strangers:
+#: "requested access to the resource is denied" is the answer to both. A refusal that names a permission is another matter.
 _ABSENT = re.compile(
-    r"manifest unknown|manifest for \S+ not found|repository does not exist|repository \S+ not found|name unknown"
-    r"|repository name not known|no matching manifest|invalid reference format|[^:]: not found$",
+    r"manifest unknown|manifest for \S+ not found|requested access to the resource is denied|insufficient_scope"
+    r"|repository \S+ not found|name unknown|repository name not known|no matching manifest|invalid reference format"
+    r"|[^:]: not found$",
     re.IGNORECASE,
 )
 #: Of the many lines of a pull these are worth showing.

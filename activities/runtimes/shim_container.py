@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 #: For an answer of the container engine, in seconds: looks at the orders wait for it. To start a container takes longest.
 ANSWER, START = 5.0, 60.0
 #: So long after a kill an engine that is away may still say how the program ended, in seconds.
-LAST_WORD = 10.0
+LAST_WORD = 5.0
+REMOVED = "somebody has removed the container"
 
 
 class Lost(Exception):
@@ -99,11 +100,14 @@ class Container:
         status, said = _answer(self._heard)
         self._heard = b""
         if status == 404:
-            raise Lost("somebody has removed the container")
+            raise Lost(REMOVED)
         if "StatusCode" not in said:
             self._away = time.monotonic()
             return None
         self._state = self._inspect()
+        if not self._state and self._killed is None:  # it is going away itself, and may have ended the program for that
+            self._away = time.monotonic()
+            return None
         code = int(said["StatusCode"])
         return 128 - code if 128 < code < 160 else code
 
@@ -145,12 +149,19 @@ class Container:
     def sweep(self) -> None:
         """Nothing of a container outlives it."""
 
+    def forget(self) -> None:
+        """The agent removes the container: its state is looked at until then."""
+
     def facts(self) -> tuple[bool, int]:
         return bool(self._state.get("OOMKilled")), self._peak
 
     def _inspect(self) -> dict[str, Any]:
+        """Its state; empty: the engine does not say."""
         with contextlib.suppress(OSError):
-            return dict(self._call("GET", f"{self._path}/json")[1].get("State", {}))
+            status, said = self._call("GET", f"{self._path}/json")
+            if status == 404:
+                raise Lost(REMOVED)
+            return dict(said.get("State", {}))
         return {}
 
     def _ask(self, method: str, path: str, patience: float = ANSWER) -> socket.socket:

@@ -39,7 +39,7 @@ def target(text: str) -> tuple[str, int | None]:
     return full_job_id(name), int(number) if colon else None
 
 
-@click.command("exec", context_settings={"allow_interspersed_args": False})
+@click.command("exec")
 @click.option("-i", "--stdin", "with_input", is_flag=True, help="Pass on what is typed or piped in.")
 @click.option("-t", "--tty", "terminal", is_flag=True, help="Give it a terminal: this one.")
 @click.option("--timeout", type=DURATION, help="End it after this time, such as 60s; exits with 124.")
@@ -54,12 +54,8 @@ def exec_(
 
     \b
     iris exec train -- nvidia-smi
-    iris exec -it train:3 -- bash
+    iris exec train:3 -it -- bash
     """
-    if command[:1] == ("--",):
-        command = command[1:]
-    if not command:
-        raise click.UsageError("which command? write it behind --: iris exec train -- ps aux")
     if terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("-t wants a terminal, and this is none; leave it out")
     job_id, task = target(job)

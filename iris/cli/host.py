@@ -1,13 +1,15 @@
 """`iris host list | cordon | uncordon | drain`"""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 
 import click
 
 from iris.cli import render
-from iris.cli.common import cluster_option, for_each, json_option, print_json, with_client
+from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, with_client
 from iris.client import scheduling
 from iris.client.client import IrisClient
+from iris.client.draining import DrainClient
 
 
 @click.group()
@@ -48,17 +50,21 @@ def cordon(ctx: click.Context, host: tuple[str, ...], reason: str) -> None:
 @click.pass_context
 def uncordon(ctx: click.Context, host: tuple[str, ...]) -> None:
     """Let each HOST take work again, whoever closed it."""
-    _each(ctx, host, scheduling.uncordon, "takes work")
+    _each(ctx, host, lambda client, name: DrainClient.of(client).uncordon(name), "takes work")
 
 
 @host.command()
 @_hosts
+@click.option("--deadline", type=DURATION, help="Let what runs end; stop what still runs after this time, such as 30m.")
 @_reason
 @cluster_option
 @click.pass_context
-def drain(ctx: click.Context, host: tuple[str, ...], reason: str) -> None:
-    """Place nothing new on each HOST and evict what runs there; each program has its grace, and its job waits for another."""
-    _each(ctx, host, lambda client, name: scheduling.drain(client, name, reason), "is being drained")
+def drain(ctx: click.Context, host: tuple[str, ...], deadline: timedelta | None, reason: str) -> None:
+    """Place nothing new on each HOST and evict what runs there; each program has its grace, and its job waits for another.
+
+    With a deadline what runs may end until then, and a host whose slice was made is given back with all of it.
+    """
+    for_each(ctx, host, lambda client, name: DrainClient.of(client).drain(name, reason, deadline))
 
 
 def _each(ctx: click.Context, hosts: Sequence[str], work: Callable[[IrisClient, str], Awaitable[None]], done: str) -> None:

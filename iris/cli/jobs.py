@@ -10,9 +10,11 @@ from iris.cli.common import DURATION, cluster_option, for_each, json_option, pri
 from iris.cli.follow import tell_end
 from iris.client.client import IrisClient
 from iris.client.identity import full_job_id
+from iris.client.in_use import InUse, UseClient
 from iris.client.views import JobRow
 from iris.errors import IrisError, WaitTimeout
 from iris.jobs import Band, JobStatus
+from iris.resources import Resources
 from iris.states import JobState
 
 
@@ -37,16 +39,28 @@ def jobs(ctx: click.Context, all_jobs: bool, limit: int, as_json: bool) -> None:
 
 @click.command()
 @click.argument("job")
+@click.option("--resources", is_flag=True, help="What its running tasks use, too: cores, memory, processes, ports.")
 @json_option
 @cluster_option
 @click.pass_context
-def status(ctx: click.Context, job: str, as_json: bool) -> None:
+def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None:
     """Show JOB (NAME or USER/NAME) and its tasks."""
-    found = with_client(ctx, lambda client: client.status(full_job_id(job)))
+
+    async def work(client: IrisClient) -> tuple[JobStatus, list[InUse], Resources | None]:
+        found = await client.status(full_job_id(job))
+        if not resources:
+            return found, [], None
+        looking = UseClient.of(client)
+        return found, *await asyncio.gather(looking.in_use(found), looking.asked(found.id))
+
+    found, in_use, asked = with_client(ctx, work)
     if as_json:
-        print_json(render.status_json(found))
-    else:
-        click.echo(render.status_text(found, datetime.now(UTC)))
+        shown = render.status_json(found)
+        print_json(shown if asked is None else {**shown, "resources": render.in_use_json(in_use, asked)})
+        return
+    click.echo(render.status_text(found, datetime.now(UTC)))
+    if asked is not None:
+        click.echo(f"\n{render.in_use_table(in_use, asked)}")
 
 
 @click.command()

@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from iris.attempts import Account, AttemptRecord
+from iris.client.in_use import InUse
 from iris.client.views import Explanation, JobRow
 from iris.forecast import Forecast
 from iris.hosts import ClosedBy
 from iris.jobs import JobSpec, JobStatus
 from iris.refusals import Refusal
 from iris.resources import Resources, format_amounts
-from iris.units import format_duration
+from iris.units import format_bytes, format_cpu, format_duration
 from iris.workflows.messages import HostView
 
 _COLOURS = {
@@ -52,6 +53,11 @@ def status_json(status: JobStatus) -> dict[str, Any]:
         for task in status.tasks
     ]
     return {**status.model_dump(mode="json", include=fields), "tasks": tasks}
+
+
+def in_use_json(in_use: Sequence[InUse], asked: Resources) -> dict[str, Any]:
+    """What running tasks use, and what each has asked for."""
+    return {"asked": resources_json(asked), "tasks": [each.model_dump(mode="json") for each in in_use]}
 
 
 def row_json(row: JobRow) -> dict[str, Any]:
@@ -135,6 +141,32 @@ def status_text(status: JobStatus, now: datetime) -> str:
         for task in status.tasks
     ]
     return "\n".join([*lines, table(("TASK", "STATE", "HOST", "ATTEMPT", "EXIT", "REASON"), rows)])
+
+
+def in_use_table(in_use: Sequence[InUse], asked: Resources) -> str:
+    """What running tasks use: beside what they have asked for, where it can be compared."""
+    if not in_use:
+        return "no task is on a host now"
+
+    def size(amount: int | None) -> str:
+        return "-" if amount is None else format_bytes(amount)
+
+    cores, memory = format_cpu(asked.cpu_millis), format_bytes(asked.memory_bytes) if asked.memory_bytes else "-"
+    rows = [
+        (
+            str(each.task),
+            each.host,
+            str(each.pid or "-"),
+            "-" if each.cpu_percent is None else f"{each.cpu_percent / 100:.2f} of {cores}",
+            size(each.memory_bytes),
+            size(each.peak_memory_bytes),
+            memory,
+            str(each.processes or "-"),
+            " ".join(f"{name}={port}" for name, port in sorted(each.ports.items())) or "-",
+        )
+        for each in in_use
+    ]
+    return table(("TASK", "HOST", "PID", "CORES", "MEMORY", "PEAK", "ASKED", "PROCESSES", "PORTS"), rows)
 
 
 def explanation_text(explanation: Explanation, now: datetime) -> str:

@@ -7,7 +7,7 @@ activity of no workflow, which the service holds back until its time: nothing of
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
 from iris.client import scheduling
@@ -15,7 +15,7 @@ from iris.client.asking import Asking, reaching
 from iris.client.client import IrisClient
 from iris.client.identity import signed
 from iris.client.scaling import FleetClient
-from iris.errors import NotFound, Rejected
+from iris.errors import NotFound
 from iris.hosts import ClosedBy, Closure
 from iris.units import format_duration
 from iris.workflows import policies
@@ -23,6 +23,8 @@ from iris.workflows.messages import Close, Envelope
 
 #: The control plane's activity that says one thing to the scheduler.
 _SAY = "exchange"
+#: What the service says when nothing is to be evicted later, or that was done, or it is too old for such plans.
+_NO_PLAN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.UNIMPLEMENTED)
 
 
 class DrainClient(IrisClient):
@@ -50,10 +52,8 @@ class DrainClient(IrisClient):
             done = f"{what}; {later}" if what == "is being drained" else what
             return f"host {host} belongs to slice {slice_id}, which goes as a whole: it {done}"
         closure = Closure(by=ClosedBy.DRAIN, reason=signed(reason))
-        try:
-            await self.tell_scheduler(Close(host_id=host, closure=closure))
-        except Rejected:
-            await scheduling.cordon(self, host)  # says which hosts have similar names
+        empty_by = f"to be empty by {datetime.now(UTC) + deadline:%Y-%m-%d %H:%M} UTC"
+        await scheduling.cordon(self, host, f"{empty_by}: {reason}" if reason else empty_by)
         await self._forget(host)
         async with reaching(self.cluster):
             await self._client.start_activity(
@@ -87,8 +87,11 @@ class DrainClient(IrisClient):
     async def _forget(self, host: str) -> None:
         """What was to be evicted later is not, or no longer then."""
         async with reaching(self.cluster):
-            with suppress(RPCError):  # there is no such plan, or it was carried out
+            try:
                 await self._client.get_activity_handle(self._id(host)).terminate(reason="there is another plan")
+            except RPCError as error:
+                if error.status not in _NO_PLAN:
+                    raise
 
     def _id(self, host: str) -> str:
         return f"{names.host_queue(self.cluster.name, host)}/drain"

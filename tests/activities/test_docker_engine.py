@@ -1,4 +1,4 @@
-"""Images that have to be fetched, and an engine that goes away or hangs: whose fault that is, and that no program is lost by it."""
+"""Images that have to be fetched, and an engine that goes away or hangs: whose fault that is, and what becomes of the program."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import signal
 import subprocess
 import tarfile
@@ -61,6 +60,7 @@ class Registry(ThreadingHTTPServer):
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 TROUBLE = {
+    "nobodys": (HTTPStatus.FORBIDDEN, "DENIED", "requested access to the resource is denied to strangers"),
     "absent": (HTTPStatus.NOT_FOUND, "MANIFEST_UNKNOWN", "manifest unknown"),
     "crowded": (HTTPStatus.TOO_MANY_REQUESTS, "TOOMANYREQUESTS", "You have reached your pull rate limit."),
     "private": (HTTPStatus.FORBIDDEN, "DENIED", "Permission artifactregistry.repositories.downloadArtifacts denied"),
@@ -88,7 +88,7 @@ class _Answers(BaseHTTPRequestHandler):
         else:
             self._say(HTTPStatus.OK, self.server.blobs[rest[1]], "application/octet-stream")
 
-    do_HEAD = do_GET
+    do_HEAD = do_GET  # noqa: N815
 
     def _say(self, status: HTTPStatus, body: bytes, kind: str) -> None:
         self.send_response(status)
@@ -109,6 +109,7 @@ def registry() -> Iterator[Registry]:
         threading.Thread(target=registry.serve_forever, daemon=True).start()
         yield registry
         registry.shutdown()
+        subprocess.run(["docker", "rmi", registry.name("there")], capture_output=True)
 
 
 async def test_an_image_that_is_not_here_is_fetched_and_said_to_be(tmp_path: Path, registry: Registry) -> None:
@@ -124,10 +125,9 @@ async def test_an_image_that_is_not_here_is_fetched_and_said_to_be(tmp_path: Pat
         await bench.runtime.launch(["/word"], bench.env(), bench.work)
     assert refused.value.exit_code == 126
     assert containers(f"iris.key={bench.key}") == []
-    subprocess.run(["docker", "rmi", registry.name("there")], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("name", ["absent", "absent:v2", "Not An Image!"])
+@pytest.mark.parametrize("name", ["absent", "absent:v2", "nobodys", "Not An Image!"])
 async def test_an_image_that_is_nowhere_is_the_users_fault(tmp_path: Path, registry: Registry, name: str) -> None:
     """A hundred tries on a hundred hosts would not find it."""
     image = registry.name(name)
@@ -172,8 +172,8 @@ class Engine:
 
     def start(self, *options: str) -> None:
         """Start it, also after it was stopped, and wait until it answers."""
-        self._options = options
-        (self._home / "docker.pid").unlink(missing_ok=True)
+        for stale in ("docker.pid", "run/containerd/containerd.pid"):  # of one that was killed, and not yet seen to by init
+            (self._home / stale).unlink(missing_ok=True)
         with (self._home / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -221,6 +221,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
                 engine.send(signal.SIGCONT)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     engine.stop()
+            mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+            for left in sorted((each for each in mounted if each.startswith(f"{home}/")), reverse=True):
+                subprocess.run(["umount", "--lazy", left])
 
 
 async def until(*words: str, bench: Bench) -> None:
@@ -274,7 +277,7 @@ async def test_a_program_is_ended_in_time_though_its_engine_hangs(tmp_path: Path
     engine.send(signal.SIGSTOP)
     program.stop(timedelta())
     ended = await asyncio.wait_for(program.wait(), 60)
-    assert not os.path.exists(f"/proc/{started.pid}")
+    assert not Path(f"/proc/{started.pid}").exists()
     engine.send(signal.SIGCONT)
     await bench.runtime.clear()
 

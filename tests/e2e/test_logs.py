@@ -1,10 +1,11 @@
 """Logs: complete, in order, once each, whatever the bytes; while the job runs and after it has ended."""
 
 import hashlib
+import json
 import subprocess
 import sys
 
-from tests.e2e.cluster import USER, Cluster, eventually, until
+from tests.e2e.cluster import USER, Cluster, a_cluster, eventually, until
 
 
 def test_output_that_is_no_text_arrives_readable_with_all_its_lines(cluster: Cluster) -> None:
@@ -119,3 +120,63 @@ def test_a_reader_that_has_seen_enough_is_no_error(cluster: Cluster) -> None:
         assert reading.stdout.readline() == b"1\n"
         reading.stdout.close()
         assert (reading.wait(30), reading.stderr.read()) == (0, b"")
+
+
+def test_who_follows_is_led_from_one_attempt_into_the_next(cluster: Cluster) -> None:
+    """The next attempt's lines follow by themselves, and a word beside the output tells where they begin."""
+    command = f"echo attempt $IRIS_ATTEMPT; touch again.$IRIS_ATTEMPT; {until('again.go')}; test $IRIS_ATTEMPT = 2"
+    cluster.submit("again", "--max-retries", "1", "--", "sh", "-c", command)
+    cluster.there_is("again.1")
+    following = cluster.begin("logs", "-f", "again")
+    eventually(lambda: following.out == "attempt 1\n")
+    cluster.file("again.go").touch()
+    ran = following.ends()
+    assert (ran.out, ran.err) == ("attempt 1\nattempt 2\n", "-- attempt 2 --\n")
+    assert cluster.logs("again", "--attempt", "1") == ["attempt 1"]
+    assert "no output of attempt 3" in cluster.iris("logs", "again", "--attempt", "3", code=3).err
+
+
+def test_lines_tell_when_they_were_written_and_old_ones_can_be_left_out(cluster: Cluster) -> None:
+    """By the times that `--timestamps` shows; and programs get them as JSON."""
+    command = "echo early; sleep 1.5; echo late >&2"
+    cluster.iris("submit", "-n", "timed", "--", "sh", "-c", command)
+    lines = [json.loads(line) for line in cluster.logs("timed", "--json")]
+    assert [(line["stream"], line["text"]) for line in lines if line["stream"] != "build"] == [
+        ("stdout", "early"),
+        ("stderr", "late"),
+    ]
+    late = lines[-1]["time"]
+    assert cluster.logs("timed", "--since", late, "--timestamps") == [f"{late} late"]
+    assert cluster.logs("timed", "--since", "1h", "--stream", "stdout") == ["early"]
+
+
+def test_the_logs_of_a_cluster_that_has_been_stopped_can_be_read() -> None:
+    """Before it is started again, and afterwards; the latest run of a name is the one that is meant."""
+    with a_cluster("--cpu", "1") as stopped:
+        for run in ("first", "second"):
+            stopped.iris("submit", "-n", "train", "--", "echo", run)
+        stopped.stop()
+        ran = stopped.iris("logs", "train")
+        assert (ran.out, ran.err) == ("second\n", "cluster local does not run; this is what its store has\n")
+        assert stopped.iris("logs", "-f", "train").out == "second\n"
+        assert stopped.iris("logs", "other", code=3).out == ""
+        stopped.start()
+        assert stopped.logs("train") == ["second"]
+
+
+def test_what_a_program_leaves_in_its_output_directory_is_fetched(cluster: Cluster) -> None:
+    """Of each task into a folder of its own, also of one that failed: what it had written by then may be what explains it."""
+    command = 'mkdir "$IRIS_OUTPUT_DIR/deep"; echo $IRIS_TASK_INDEX > "$IRIS_OUTPUT_DIR/deep/a b.txt"; test $IRIS_TASK_INDEX = 0'
+    cluster.iris("submit", "-n", "leaves", "--replicas", "2", "--", "sh", "-c", command, code=125)
+    assert cluster.iris("fetch", "leaves").err.endswith("2 files, 4 B, in leaves-outputs\n")
+    for task in (0, 1):
+        assert cluster.file(f"leaves-outputs/{task}/deep/a b.txt").read_text() == f"{task}\n"
+    cluster.iris("submit", "-n", "leaves-nothing", "--", "true")
+    assert "is kept when its attempt ends" in cluster.iris("fetch", "leaves-nothing", code=3).err
+
+
+def test_an_agent_tells_what_it_does_in_a_log_of_its_own(cluster: Cluster) -> None:
+    """Which is in the store, so that it can be read when the host is gone."""
+    host = cluster.only_host()
+    eventually(lambda: any("takes work" in line for line in cluster.logs("--agent", host)))
+    assert f"there are logs of: {host}" in cluster.iris("logs", "--agent", "nobody", code=3).err
