@@ -54,8 +54,10 @@ async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runti
             tpu=bench.accelerators.tpu,
             gpus=gpus,
         )
+        # Only the attempt's own copy of a project is synced: in a directory of the user's that would write a lock file.
+        wanted = task.environment.model_copy(update={} if task.bundle is not None else {"sync": False})
         ready = await set_up(
-            task.environment,
+            wanted,
             runtime,
             workdir,
             env,

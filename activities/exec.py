@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 SILENCE = timedelta(seconds=60)
 #: Between SIGHUP and SIGKILL.
 GRACE = timedelta(seconds=2)
+#: So long after SIGKILL something is given up that does not end.
+KILL_PATIENCE = timedelta(seconds=15)
 #: Between looks whether the attempt, the client and the time are still there; also how often the server is told that this lives.
 LOOK_EVERY = timedelta(milliseconds=500)
 
@@ -74,17 +76,23 @@ def find(tasks: Attempts, job: str, index: int) -> Running:
     running = tasks.running(job, index)
     if running is None:
         what = f"task {names.task_id(job, index)} does not run on this host"
-        raise ApplicationError(f"{what}: it has just ended, or has not been started yet", type=NOT_RUNNING, non_retryable=True)
+        raise ApplicationError(f"{what}: it is still being set up, or has just ended", type=NOT_RUNNING, non_retryable=True)
     return running
 
 
 class Execs:
-    """The commands that run beside the tasks of one host."""
+    """The commands that run beside the tasks of one host.
 
-    def __init__(self, store: Store, tasks: Attempts, silence: timedelta = SILENCE) -> None:
+    Args:
+        silence: after so long without a word the client is gone.
+        grace: between SIGHUP and SIGKILL.
+    """
+
+    def __init__(self, store: Store, tasks: Attempts, silence: timedelta = SILENCE, grace: timedelta = GRACE) -> None:
         self._store = store
         self._tasks = tasks
         self._silence = silence
+        self._grace = grace
 
     @activity.defn
     async def exec_task(self, request: ExecRequest) -> ExecEnd:
@@ -108,7 +116,7 @@ class Execs:
             return now is not None and now.key == running.key
 
         talk = Talk(self._store, request.session, says="out")
-        return await _Session(request, command, talk, goes_on, self._silence).live()
+        return await _Session(request, command, talk, goes_on, self._silence, self._grace).live()
 
 
 class _Session:
@@ -119,13 +127,20 @@ class _Session:
     """
 
     def __init__(
-        self, request: ExecRequest, command: Command, talk: Talk, goes_on: Callable[[], bool], silence: timedelta
+        self,
+        request: ExecRequest,
+        command: Command,
+        talk: Talk,
+        goes_on: Callable[[], bool],
+        silence: timedelta,
+        grace: timedelta,
     ) -> None:
         self._request = request
         self._command = command
         self._talk = talk
         self._goes_on = goes_on
         self._silence = silence.total_seconds()
+        self._grace = grace.total_seconds()
         self._abandoned = False
         #: The number of each chunk that was heard, and what of it is input.
         self._inputs: asyncio.Queue[tuple[int, list[Frame]]] = asyncio.Queue()
@@ -133,7 +148,7 @@ class _Session:
     async def live(self) -> ExecEnd:
         """See the command to its end, and bring all that it has printed to the store."""
         speaking = asyncio.create_task(self._talk.speak())
-        feeding = asyncio.create_task(self._feed())
+        others = [asyncio.create_task(each) for each in (self._feed(), _beat())]
         running = asyncio.create_task(self._command.run(self._talk.say_in_turn))
         enders = [asyncio.create_task(each) for each in (self._listen(), self._watch(), self._store_fails(speaking))]
         try:
@@ -141,29 +156,37 @@ class _Session:
             reason, code = "", None
             if not running.done():
                 reason, code = next(each.result() for each in enders if each.done())
-                await self._stop(running)
-            status = running.result()
+                status = await self._stop(running)
+            else:
+                status = running.result()
             self._talk.finish()
             with contextlib.suppress(TimeoutError, *STORE_ERRORS):  # what it comes to is told all the same
                 await asyncio.wait_for(speaking, self._silence)
             ended = code if code is not None else status if status >= 0 else 128 - status
             return ExecEnd(exit_code=ended, reason=reason, chunks=self._talk.said)
         finally:
-            for each in (running, feeding, speaking, *enders):
+            for each in (running, speaking, *others, *enders):
                 each.cancel()
             # A command that is cancelled ends at once, with all that it has started.
-            await asyncio.gather(running, feeding, speaking, *enders, return_exceptions=True)
+            await asyncio.gather(running, speaking, *others, *enders, return_exceptions=True)
             if self._abandoned:
                 await self._talk.remove()
 
-    async def _stop(self, running: "asyncio.Task[int]") -> None:
-        """SIGHUP, a moment, SIGKILL to all of it."""
-        for number in (signal.SIGHUP, signal.SIGKILL):
-            await self._command.signal(number)
-            await asyncio.wait([running], timeout=GRACE.total_seconds())
-            # Whoever does not read does not hold up the end.
-            self._talk.give_up()
-        await running
+    async def _stop(self, running: "asyncio.Task[int]") -> int:
+        """SIGHUP, a moment, SIGKILL to all of it; its exit status.
+
+        What runs in a container an agent without the right to kill it has to leave; it ends with the container.
+        """
+        await self._command.signal(signal.SIGHUP)
+        await asyncio.wait([running], timeout=self._grace)
+        self._talk.give_up()  # whoever does not read does not hold up the end
+        if not running.done():
+            await self._command.signal(signal.SIGKILL)
+            await asyncio.wait([running], timeout=KILL_PATIENCE.total_seconds())
+        if running.done():
+            return running.result()
+        logger.error("session %s: the command could not be killed", self._request.session)
+        return -signal.SIGKILL
 
     async def _listen(self) -> _Ended:
         """Do what the client says; ends when it wants the command no more."""
@@ -199,7 +222,6 @@ class _Session:
         """Ends when the attempt has, when nothing is heard of the client, or when the time is over."""
         deadline = monotonic() + self._request.timeout.total_seconds() if self._request.timeout is not None else math.inf
         while True:
-            activity.heartbeat()
             if not self._goes_on():
                 return "the task's attempt has ended", None
             if monotonic() - self._talk.heard_at > self._silence:
@@ -213,3 +235,10 @@ class _Session:
         """Ends when what the command prints cannot be stored."""
         await asyncio.wait([speaking])
         return f"what it prints could not be stored: {speaking.exception()}", None
+
+
+async def _beat() -> None:
+    """Tell the server that this lives: its answers bring cancellations."""
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(LOOK_EVERY.total_seconds())

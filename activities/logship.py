@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 #: A chunk is stored as soon as it has this much, …
 CHUNK = 64 * 1024
-#: … or this long after its first line.
+#: … or this long after the chunk before it: what comes after a pause is there at once.
 FLUSH_EVERY = timedelta(seconds=1)
 #: Read at once from a file: bounds both memory and how long the event loop is held.
 READ = 256 * 1024
@@ -128,7 +128,7 @@ class LogShipper:
         #: What is to be stored next, fixed since the first try, and how far the files are read with it.
         self._chunk = b""
         self._chunk_upto: dict[Stream, int] = {}
-        self._buffered_at = 0.0
+        self._stored_at = float("-inf")
         self._last: list[bytes] = []
         #: There is more to read right now; when the store is away, there is no hurry.
         self.behind = False
@@ -147,7 +147,7 @@ class LogShipper:
         if self._lost_place and not await self._find_place():
             return False
         more = self._read()
-        due = time.monotonic() - self._buffered_at >= FLUSH_EVERY.total_seconds()
+        due = time.monotonic() - self._stored_at >= FLUSH_EVERY.total_seconds()
         if not more and (ended or due):
             for tail in self._tails.values():
                 self._add(tail.stream, tail.lines.flush(ended=ended))
@@ -197,6 +197,7 @@ class LogShipper:
             self.behind = False
             return False
         self.stored += 1
+        self._stored_at = time.monotonic()
         self._chunk = b""
         for stream, tail in self._tails.items():
             tail.release(self._chunk_upto[stream])
@@ -234,8 +235,6 @@ class LogShipper:
     def _add(self, stream: Stream, pieces: list[tuple[bytes, bool]]) -> None:
         if not pieces:
             return
-        if not self._buffer:
-            self._buffered_at = time.monotonic()
         self._buffer += encode(time.time_ns() // 1_000_000, stream, pieces)
         self._remember([data for data, _ in pieces[-LAST_LINES:]])
 

@@ -22,7 +22,7 @@ PAUSES = (1.0, 5.0, 15.0)
 _WAYS = re.compile(r"(?:UV|PIP)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY", re.IGNORECASE)
 #: Of uv's settings: how it gets something, not what. An environment does not depend on them.
 _HOW = re.compile(
-    r"UV_(?:CACHE_DIR|PYTHON_INSTALL_DIR|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
+    r"UV_(?:CACHE_DIR|PYTHON_INSTALL_DIR|PROJECT_ENVIRONMENT|LINK_MODE|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
 )
 #: Where programs are when nobody says: as in most container images.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -122,7 +122,7 @@ async def _set_up(
         return Ready(dict(env))
     if spec.setup:
         venv = own / "venv"
-        await steps.make(venv, spec, project)
+        await steps.make(venv, spec, project, alone=True)
         await cache.trim()
         program = activated(env, venv, workdir)
         await steps.run(spec.setup, program, venv)
@@ -130,7 +130,7 @@ async def _set_up(
         return Ready(program)
     entry = await cache.use(
         await _key(spec, project, workdir, runtime.identity, ways, content),
-        lambda place: steps.make(place / "venv", spec, project),
+        lambda place: steps.make(place / "venv", spec, project, alone=False),
         waiting=lambda: steps.say("another task of this host makes the same environment: waiting for it"),
     )
     try:

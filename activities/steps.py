@@ -61,16 +61,21 @@ class Steps:
                 line = line if file.read(1) == b"\n" else b"\n" + line
             file.write(line)
 
-    async def make(self, venv: Path, spec: EnvironmentSpec, project: Project | None) -> None:
+    async def make(self, venv: Path, spec: EnvironmentSpec, project: Project | None, *, alone: bool) -> None:
         """The environment, at its final place: its scripts know where they are.
+
+        Args:
+            alone: its files may be changed, so they are not links to what uv keeps.
 
         Raises:
             CannotStart: uv says that it cannot be made.
             HostUnable: the network or the disk is to blame.
         """
         await in_thread(lambda _: _provide_uv(self._uv))
-        async with self._with_uv() as kept:
-            env = {**self._env, **kept, "UV_PROJECT_ENVIRONMENT": str(venv), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+        async with self._with_uv(venv) as kept:
+            env = {**self._env, **kept, "NO_COLOR": "1"}
+            if alone:
+                env["UV_LINK_MODE"] = "copy"
             if project is not None:
                 options = _sync_options(spec, project)
                 await self._call_uv(f"uv sync {shlex.join(options)}", ["sync", *options], env)
@@ -98,22 +103,29 @@ class Steps:
         # Without a `pip` of its own that of the host would be found, and change the host.
         _add_script(venv / "bin" / "uv", [str(self._uv)])
         _add_script(venv / "bin" / "pip", [str(self._uv), "pip"])
-        async with self._with_uv() as kept:
+        async with self._with_uv(venv) as kept:
             for command in commands:
-                await self._run(command, {**self._env, **program, **kept})
+                await self._run(command, {**self._env, **program, **kept, "UV_LINK_MODE": "copy"})
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _with_uv(self) -> AsyncIterator[dict[str, str]]:
-        """Where uv keeps what it has got. Each runtime has its own: what uv builds and finds in one is not for another."""
+    async def _with_uv(self, venv: Path) -> AsyncIterator[dict[str, str]]:
+        """What tells uv where to work, and where to keep what it gets: for each runtime apart, as what it builds and finds in one
+        is not for another.
+        """
 
         async def empty(_: Path) -> None: ...
 
         identity = hashlib.sha256(self._runtime.identity.encode()).hexdigest()
         with await self._cache.use(f"uv-{identity[:32]}", empty) as downloads:
             try:
-                yield {"UV_CACHE_DIR": str(downloads.path), "UV_PYTHON_INSTALL_DIR": str(self._cache.directory / "python")}
+                yield {
+                    "UV_CACHE_DIR": str(downloads.path),
+                    "UV_PYTHON_INSTALL_DIR": str(self._cache.directory / "python"),
+                    "UV_PROJECT_ENVIRONMENT": str(venv),
+                    "UV_NO_PROGRESS": "1",
+                }
             finally:
                 with suppress(OSError):  # it counts as before, then
                     await self._cache.measure(downloads)

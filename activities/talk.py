@@ -202,4 +202,6 @@ async def remove(store: Store, paths: list[str]) -> None:
     """Remove these objects; one that is not there needs no removal."""
     if paths:
         with contextlib.suppress(FileNotFoundError):
-            await obstore.delete_async(from_url(store.url), paths)
+            # Of files the directories that become empty, too.
+            here = from_url(store.url, automatic_cleanup=True) if store.url.startswith("file:") else from_url(store.url)
+            await obstore.delete_async(here, paths)

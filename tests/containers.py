@@ -75,7 +75,13 @@ class Bench:
 
     def says(self, word: str) -> None:
         """Wait until the program has said it."""
-        eventually(lambda: (self.directory / "stdout").exists() and word in self.out)
+
+        def said() -> bool:
+            there = (self.directory / "stdout").exists() and word in self.out
+            assert there or self.program.exit is None, self.program.exit
+            return there
+
+        eventually(said)
 
 
 def containers(*labels: str) -> list[str]:

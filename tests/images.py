@@ -16,13 +16,22 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 #: The image's own, which a program must find in it: `PATH` is not the host's.
 PATH = "/image/bin:/usr/bin:/bin"
 ENV = {"PATH": PATH, "FLAVOUR": "vanilla"}
 COMMANDS = ("sh", "cat", "dd", "echo", "env", "false", "head", "id", "ls", "mkdir", "rm", "sleep", "touch", "true")
-#: Loaded by name while a program runs, so that nothing refers to them.
-LATE_LIBRARIES = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "libgcc_s.so.1")
+#: Loaded by name while a program runs, or wanted by programs that a test brings along, such as uv.
+LATE_LIBRARIES = (
+    "libnss_files.so.2",
+    "libnss_dns.so.2",
+    "libresolv.so.2",
+    "libgcc_s.so.1",
+    "libdl.so.2",
+    "libpthread.so.0",
+    "librt.so.1",
+)
 FILES = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/ssl/certs/ca-certificates.crt")
 #: Of the standard library; no program in a test wants it, and it is half of the size.
 LEFT_OUT = re.compile(
@@ -74,7 +83,11 @@ def _write(image: tarfile.TarFile, small: bool) -> None:
         library = Path(sysconfig.get_path("stdlib"))
         files |= {str(each): each for each in library.rglob("*") if not LEFT_OUT.search(str(each)) and not each.is_dir()}
         files[str(python)] = python
-        binaries += [python, *library.glob("lib-dynload/*.so")]
+        binaries += [
+            python,
+            *library.glob("lib-dynload/*.so"),
+            Path(find_uv_bin()),
+        ]  # which brings its own program, not its libraries
         _entry(image, "usr/bin/python3", tarfile.SYMTYPE, to=str(python))
     files |= {each: Path(each) for each in _libraries(binaries)}
     for name, path in files.items():

@@ -188,9 +188,11 @@ class DockerRuntime:
     def _env(self, env: Mapping[str, str]) -> dict[str, str]:
         """What is set in the container, over the image's own."""
         inside = {name: value for name, value in env.items() if self._host_env.get(name) != value}
-        path, hosts = env.get("PATH", ""), self._host_env.get("PATH", "")
-        if path.endswith(hosts):
-            inside["PATH"] = path.removesuffix(hosts) + self._image_env.get("PATH", _PATH)
+        hosts = self._host_env.get("PATH", "")
+        path = env.get("PATH", hosts)
+        if path == hosts or path.endswith(f":{hosts}"):
+            path = path.removesuffix(hosts) + self._image_env.get("PATH", _PATH)
+        inside["PATH"] = path
         if gpus := _gpus(env):  # it has these and no others, numbered anew
             inside[_CUDA] = ",".join(map(str, range(len(gpus))))
         if os.getuid() != 0 and "HOME" not in inside:  # the image's is root's, if it has any

@@ -205,9 +205,9 @@ def executable(found: "DockerClient", container: str, path: Path) -> bool | None
     if said is None:  # it cannot say; whoever starts it will see
         return True
     stat = json.loads(base64.b64decode(said))
-    # Go's mode: a directory by its highest bit, a link has its target's rights.
+    # Go's mode: a directory by its highest bit; a link has its target's rights.
     link, directory = stat["mode"] & 1 << 27, stat["mode"] & 1 << 31
-    return bool(link or directory or stat["mode"] & 0o111)
+    return not directory and bool(link or stat["mode"] & 0o111)
 
 
 def existed(found: "DockerClient", container: str, directory: Path) -> bool:

@@ -100,11 +100,13 @@ class ContainerCommand:
             if not pid:
                 return
             process = psutil.Process(pid)
-            meant = [process, *process.children(recursive=True)] if number == signal.SIGKILL else [process]
-            for each in meant:
-                with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
-                    # Of a terminal's session the group in front is meant, as if somebody had typed it.
-                    os.kill(each.pid, number)
+            all_of_it = [process.pid, *(each.pid for each in process.children(recursive=True))]
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if number != signal.SIGKILL and os.getpgid(pid) == pid:
+                    os.killpg(pid, number)
+            for each in all_of_it if number == signal.SIGKILL else ():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(each, number)
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 

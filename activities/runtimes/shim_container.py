@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: For an answer of the container engine, in seconds: looks at the orders wait for it. To start a container takes longest.
 ANSWER, START = 5.0, 60.0
-#: So long after a kill an engine that is away may still say how the program ended, in seconds.
-LAST_WORD = 5.0
+#: So long an engine that is away may still say how the program ended, in seconds: after a kill, and otherwise.
+LAST_WORD, AWAY = 5.0, 600.0
 REMOVED = "somebody has removed the container"
 
 
@@ -45,9 +45,11 @@ class Container:
         #: The connection on which its end will be told, and what has been heard there.
         self._waiting: socket.socket | None = None
         self._heard = b""
-        #: When the engine went away, and when the program was to be killed.
-        self._away: float | None = None
-        self._killed: float | None = None
+        #: Whether the engine has gone away since it last took a question: it may have ended the program.
+        self._away = False
+        self._killed = False
+        #: When the program was last seen by its number; None: it cannot be.
+        self._seen: float | None = None
         self._state: dict[str, Any] = {}
         self._cgroups: list[str] = []
         self._peak = 0
@@ -64,6 +66,7 @@ class Container:
             users = any(words in said for words in ("argument list too long", "invalid argument", "exec format error"))
             return f"the container could not be started: {said}", 126 if users else None
         self.pid = self._inspect().get("Pid") or None
+        self._seen = time.monotonic() if self._there() else None
         for line in _lines(f"/proc/{self.pid}", "cgroup"):
             _, controllers, path = line.split(":", 2)
             if not controllers or controllers == "memory":
@@ -102,48 +105,59 @@ class Container:
         if status == 404:
             raise Lost(REMOVED)
         if "StatusCode" not in said:
-            self._away = time.monotonic()
+            self._away = True
             return None
         self._state = self._inspect()
-        if not self._state and self._killed is None:  # it is going away itself, and may have ended the program for that
-            self._away = time.monotonic()
+        if not self._state and not self._killed:  # it is going away itself, and may have ended the program for that
+            self._away = True
             return None
         code = int(said["StatusCode"])
         return 128 - code if 128 < code < 160 else code
 
     def _wait_again(self) -> socket.socket | None:
         """Ask to be told of its end; None: the engine does not take the question."""
-        with contextlib.suppress(OSError):
-            if self._away is not None:
+        try:
+            if self._away:
                 state = self._inspect()
                 if not state:
                     return None
                 if not state["Running"] and not self._call("GET", "/info")[1].get("LiveRestoreEnabled"):
                     raise Lost("the container engine was stopped, and has ended the program")
-            self._waiting, self._away = self._ask("POST", f"{self._path}/wait"), None
+            self._waiting, self._away = self._ask("POST", f"{self._path}/wait"), False
+        except OSError:
+            self._away = True
         return self._waiting
 
     def _dead(self) -> int | None:
-        """That it was killed, if it was and is gone, and the engine has had its time to say so; else None."""
-        if self._killed is None or time.monotonic() < self._killed + LAST_WORD or self._host_kill(0):
+        """That it was killed, if it was and is gone, and the engine has had its time to say so; None while it may still say.
+
+        Raises:
+            Lost: it is gone, and the engine stays away.
+        """
+        if self._seen is None or self._there():
+            self._seen = self._seen and time.monotonic()
             return None
-        return -int(signal.SIGKILL)
+        gone = time.monotonic() - self._seen
+        if self._killed and gone >= LAST_WORD:
+            return -int(signal.SIGKILL)
+        if gone >= AWAY:
+            raise Lost("the container engine does not say how the program ended")
+        return None
+
+    def _there(self) -> bool:
+        return any(self._id in line for line in _lines(f"/proc/{self.pid}", "cgroup"))
 
     def signal(self, number: int) -> None:
-        if not self._host_kill(number):
+        """Signal its first process: from outside where that is allowed, as no engine that hangs can hinder that."""
+        if self.pid is not None and self._there():
             with contextlib.suppress(OSError):
-                self._call("POST", f"{self._path}/kill?signal={int(number)}")
-
-    def _host_kill(self, number: int) -> bool:
-        """Signal its first process from outside, which also an engine that hangs does not hinder; whether that could be done."""
-        with contextlib.suppress(OSError):
-            if self.pid is not None and any(self._id in line for line in _lines(f"/proc/{self.pid}", "cgroup")):
                 os.kill(self.pid, number)
-                return True
-        return False
+                return
+        with contextlib.suppress(OSError):
+            self._call("POST", f"{self._path}/kill?signal={int(number)}")
 
     def kill(self) -> None:
-        self._killed = self._killed or time.monotonic()
+        self._killed = True
         self.signal(signal.SIGKILL)
 
     def sweep(self) -> None:

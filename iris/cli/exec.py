@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import termios
@@ -23,8 +22,12 @@ from iris.execs import ExecEnd, ExecRequest, Frame, Kind, size_frame
 
 #: What is read from the standard input at once, in bytes.
 BLOCK = 64 * 1024
+#: In characters: a command travels through the service, which is no place for data.
+MAX_COMMAND = 64 * 1024
 #: Our own exit code after Ctrl-C, said twice.
 INTERRUPTED = 130
+#: Rows and columns of a terminal that has none.
+DEFAULT_SIZE = (24, 80)
 
 
 def target(text: str) -> tuple[str, int | None]:
@@ -56,10 +59,12 @@ def exec_(
     iris exec train -- nvidia-smi
     iris exec train:3 -it -- bash
     """
+    if sum(len(word) for word in command) > MAX_COMMAND:
+        raise InvalidValue("command", command[0], "is too long with its arguments", "put it into a file that the command reads")
     if terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("-t wants a terminal, and this is none; leave it out")
     job_id, task = target(job)
-    columns, rows = shutil.get_terminal_size()
+    rows, columns = _size() if terminal else DEFAULT_SIZE
 
     async def work(user: IrisClient) -> ExecEnd:
         client = ExecClient.of(user)
@@ -72,8 +77,8 @@ def exec_(
             stdin=with_input,
             tty=terminal,
             term=os.environ.get("TERM", "xterm"),
-            rows=max(1, rows),
-            columns=max(1, columns),
+            rows=rows,
+            columns=columns,
             timeout=timeout,
         )
         async with client.exec(where, request) as session:
@@ -100,8 +105,7 @@ async def _talk(session: Session, *, with_input: bool, terminal: bool) -> ExecEn
         session.say(Frame(Kind.SIGNAL, b"%d" % signal.SIGINT))
 
     def resized() -> None:
-        columns, rows = shutil.get_terminal_size()
-        session.say(size_frame(max(1, rows), max(1, columns)))
+        session.say(size_frame(*_size()))
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
     if terminal:
@@ -121,6 +125,12 @@ async def _talk(session: Session, *, with_input: bool, terminal: bool) -> ExecEn
         return ExecEnd(exit_code=INTERRUPTED, reason="interrupted")
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+
+
+def _size() -> tuple[int, int]:
+    """Rows and columns of this terminal, whatever the environment says of it."""
+    size = os.get_terminal_size(sys.stdout.fileno())
+    return size.lines or DEFAULT_SIZE[0], size.columns or DEFAULT_SIZE[1]
 
 
 def _read(session: Session, loop: asyncio.AbstractEventLoop) -> None:

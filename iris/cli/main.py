@@ -15,6 +15,8 @@ COMMANDS = {
     "status": ("jobs", "status", "Show a job and its tasks."),
     "logs": ("logs", "logs", "Show what a job's tasks print."),
     "fetch": ("fetch", "fetch", "Fetch what a job's tasks left in their output directories."),
+    "exec": ("exec", "exec_", "Run a command beside a running task."),
+    "profile": ("profile", "profile", "See what a running Python program is at."),
     "wait": ("jobs", "wait", "Wait until jobs have ended."),
     "cancel": ("jobs", "cancel", "End jobs."),
     "explain": ("jobs", "explain", "Say why a job is where it is."),

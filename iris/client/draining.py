@@ -4,7 +4,6 @@ A slice that was made goes as a whole, and its own workflow sees to that. On a h
 activity of no workflow, which the service holds back until its time: nothing of Iris has to be there meanwhile.
 """
 
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from temporalio.service import RPCError, RPCStatusCode
@@ -15,8 +14,8 @@ from iris.client.asking import Asking, reaching
 from iris.client.client import IrisClient
 from iris.client.identity import signed
 from iris.client.scaling import FleetClient
-from iris.errors import NotFound
 from iris.hosts import ClosedBy, Closure
+from iris.slices import SliceStatus
 from iris.units import format_duration
 from iris.workflows import policies
 from iris.workflows.messages import Close, Envelope
@@ -80,9 +79,9 @@ class DrainClient(IrisClient):
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     async def _was_made(self, slice_id: str) -> bool:
-        with suppress(NotFound):
-            return (await FleetClient.of(self).slice(slice_id)).facts is not None
-        return False
+        """Else its hosts joined by themselves, and there is nothing to give back."""
+        handle = self._client.get_workflow_handle(names.slice_workflow(self.cluster.name, slice_id))
+        return (await self._query(handle, "status", None, SliceStatus)).facts is not None
 
     async def _forget(self, host: str) -> None:
         """What was to be evicted later is not, or no longer then."""

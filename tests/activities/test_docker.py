@@ -73,6 +73,20 @@ async def test_the_image_has_its_own_environment_and_the_job_adds_to_it(bench: B
     assert seen["HOME"] != HOST_ENV["HOME"]
 
 
+async def test_under_another_user_the_program_is_that_user_and_has_a_home(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that is not root must be able to remove what its programs leave; and many of them want to leave it at home."""
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    monkeypatch.setattr(os, "getgid", lambda: 4712)
+    home = bench.directory / "home"
+    home.mkdir()
+    for path in (bench.directory, bench.work, home):
+        os.chown(path, 4711, 4712)
+    ended = await bench.run("sh", "-c", 'id -u; id -g; touch "$HOME/kept"')
+
+    assert (ended.status, bench.out) == (0, "4711\n4712\n"), bench.err
+    assert (home / "kept").exists()
+
+
 async def test_what_a_job_sets_itself_holds_against_host_and_image(bench: Bench) -> None:
     """It knows its image."""
     await bench.run("/usr/bin/env", env=bench.env(PATH="/opt/mine", FLAVOUR="mint", LANG="C"))
@@ -106,11 +120,21 @@ async def test_the_attempts_directory_and_the_working_directory_are_the_hosts(be
     assert (bench.work / "left").read_text() == "kept\n"
 
 
-async def test_a_working_directory_may_be_the_images(bench: Bench) -> None:
+@pytest.mark.parametrize(("program", "workdir"), [("./only-here", "/image/bin"), ("image/bin/only-here", "/")])
+async def test_a_working_directory_may_be_the_images(bench: Bench, program: str, workdir: str) -> None:
     """Images bring their programs' own."""
-    await bench.run("./only-here", workdir=Path("/image/bin"))
+    await bench.run(program, workdir=Path(workdir))
 
     assert bench.out == "here: vanilla \n"
+
+
+@pytest.mark.parametrize("path", [None, "/srv/usr/sbin"])
+async def test_a_path_is_the_hosts_only_as_a_whole(bench: Bench, path: str | None) -> None:
+    """One that ends with the same letters is the job's own; with none at all the image's holds."""
+    bench.runtime = DockerRuntime(images.docker_image(), bench.task, "h0", "c", bench.directory, host_env={"PATH": "/usr/sbin"})
+    await bench.run("/usr/bin/env", env={} if path is None else {"PATH": path})
+
+    assert f"PATH={path or images.PATH}" in bench.out.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -118,6 +142,7 @@ async def test_a_working_directory_may_be_the_images(bench: Bench) -> None:
     [
         (("no-such", "x"), None, 127, "there is no program 'no-such' in the image 'iris-test:"),
         (("./no-such",), None, 127, "there is no program './no-such' in the image"),
+        (("/image/bin",), None, 126, "'/image/bin' is not a program that may be executed"),
         (("/image/no-program",), None, 126, "'/image/no-program' is not a program that may be executed"),
         (("true",), "/opt/nowhere", 126, "the working directory '/opt/nowhere' is neither on this host nor in the image"),
     ],

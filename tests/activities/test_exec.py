@@ -26,7 +26,8 @@ from iris.store import Store
 from tests.e2e.cluster import eventually
 from tests.images import docker_image
 
-JOB, KEY = "ada/train", "ada/train:0@1/0199"
+#: Tests of several processes must not take one another's commands for their own.
+JOB, KEY = "ada/train", f"ada/train:0@1/{os.getpid()}"
 PATIENCE = 20.0
 
 
@@ -90,7 +91,7 @@ class Bench:
     def __init__(self, store: Store, here: Here) -> None:
         self.store = store
         self.here = here
-        self.execs = Execs(store, here, silence=timedelta(seconds=1))
+        self.execs = Execs(store, here, silence=timedelta(seconds=1), grace=timedelta(seconds=0.3))
         self._sessions = 0
 
     @contextlib.asynccontextmanager
@@ -98,7 +99,7 @@ class Bench:
         """A command that runs; the client's side, and its end to come."""
         self._sessions += 1
         request = ExecRequest(session=f"s{self._sessions}", job=JOB, index=0, argv=argv, **how)
-        alive_every = timedelta(milliseconds=200) if alive else None
+        alive_every = timedelta(milliseconds=100) if alive else None
         side = Side(Talk(self.store, request.session, says="in", alive_every=alive_every))
         running = asyncio.create_task(ActivityEnvironment().run(self.execs.exec_task, request))
         speaking = asyncio.create_task(side.talk.speak())
@@ -222,10 +223,11 @@ sys.stdout.flush(); signal.pause(); print(os.environ['TERM'], os.get_terminal_si
 
 async def test_ctrl_c_in_a_terminal_reaches_the_command_in_front_of_the_shell(bench: Bench) -> None:
     """As at any prompt: the terminal makes the signal of the byte, and the shell lives on."""
-    async with bench.session("sh", "-i", tty=True, stdin=True) as (side, running):
+    async with bench.session("env", "PS1=ready", "sh", "-i", tty=True, stdin=True) as (side, running):
         side.talk.say(Frame(Kind.INPUT, b"echo up; sleep 1000\n"))
         await side.has_heard(b"up\r\n")
         side.talk.say(Frame(Kind.INPUT, b"\x03"))
+        await becomes(lambda: side.heard[Kind.OUT].count(b"ready") == 2)
         side.talk.say(Frame(Kind.INPUT, b"echo back $COLOUR\nexit 3\n"))
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
     assert end.exit_code == 3
@@ -477,6 +479,21 @@ async def test_a_recording_comes_in_the_format_that_was_asked_for(
     seen = (await store.get(found.path) or b"").decode()
     assert words in seen
     assert "inner" in seen
+
+
+async def test_a_program_in_a_container_can_be_looked_into(tmp_path: Path, store: Store) -> None:
+    """Its processes are processes of the host."""
+    client = docker.from_env()
+    made = client.containers.run(docker_image(), ["python3", "-c", BUSY], detach=True, init=True, network_mode="host")
+    try:
+        await becomes(lambda: b"up" in made.logs())
+        made.reload()
+        profiles = Profiles(store, Here(Beside(KEY, 1, tmp_path, Launch(), made.attrs["State"]["Pid"])))
+        found = await ActivityEnvironment().run(profiles.profile_task, ProfileRequest(session="p", job=JOB, index=0))
+        assert b"outer (<string>" in (await store.get(found.path) or b"")
+    finally:
+        made.remove(force=True)
+        client.close()
 
 
 async def test_a_task_without_python_is_told_so(tmp_path: Path, store: Store) -> None:

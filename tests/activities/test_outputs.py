@@ -75,7 +75,7 @@ async def test_names_with_odd_characters_come_back_as_they_were(store: Store, ou
 
 
 async def test_what_is_no_file_of_the_directory_is_left_out(store: Store, outputs: Path, tmp_path: Path) -> None:
-    """A link must not carry the host's secrets out, a pipe would block for ever; a link among the outputs is a file like others."""
+    """A link must not carry the host's secrets out, a pipe would block for ever; a link among outputs is a file too."""
     (tmp_path / "secret").write_text("of the host")
     (outputs / "weights").write_text("mine")
     (outputs / "latest").symlink_to("weights")

@@ -346,12 +346,15 @@ async def test_commands_run_in_order_in_the_programs_directory_and_environment(h
 async def test_what_commands_install_is_seen_by_this_attempt_and_by_no_other(host: Host) -> None:
     """`pip install` is what people write; it must change neither the host nor an environment that others use."""
     host.write(pyproject=PROJECT)
-    ready = await host.ready(setup=("pip install other",))
+    patch = "import tiny; open(tiny.__file__, 'a').write('version = 2')"
+    ready = await host.ready(setup=("pip install other", f'python -c "{patch}"'))
     shared = await host.ready()
 
     assert await host.sees(ready, "import tiny, other; print(other.version)") == "1.0"
     assert Path(ready.env["VIRTUAL_ENV"]).is_relative_to(host.own)
+    assert await host.sees(ready, "import tiny; print(tiny.version)") == "2"
     assert "ModuleNotFoundError" in await host.sees(shared, "import other")
+    assert await host.sees(shared, "import tiny; print(tiny.version)") == "1.0"
     shared.release()
 
 

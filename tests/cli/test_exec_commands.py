@@ -38,6 +38,7 @@ def refusal(command: click.Command, *arguments: str) -> str:
         (exec_, ["train", "--"], "Missing argument 'COMMAND...'"),
         (exec_, ["-t", "train", "--", "sh"], "-t wants a terminal"),
         (exec_, ["train", "-it", "--", "sh"], "-t wants a terminal"),
+        (exec_, ["train", "--", "echo", "x" * 70_000], "is too long with its arguments"),
         (exec_, ["train:x", "--", "sh"], "write NAME:NUMBER"),
         (exec_, ["--timeout", "soon", "train", "--", "sh"], "'soon' is not a duration"),
         (profile, ["train", "--dump", "--duration", "3s"], "--dump shows one moment"),

@@ -159,6 +159,13 @@ class Cluster:
         os.kill(pid, signal.SIGKILL)
         return pid
 
+    def crash(self, host: str) -> None:
+        """What a restart of the machine does, as far as agents can tell: the agent is gone, and the next one begins another life."""
+        (life,) = (self.home / "clusters").glob(f"*/machines/*/hosts/{host}/life.json")
+        with self.no_machine_starts():
+            self.kill("agent", host)
+            life.unlink()
+
     @contextmanager
     def no_machine_starts(self) -> Iterator[None]:
         """The supervisor sleeps meanwhile, who starts agents: what is asked for is on its way for as long."""

@@ -76,7 +76,9 @@ def test_a_shell_in_a_terminal_is_one(cluster: Cluster, running: str) -> None:
         eventually(lambda: shows(b"# ") or shows(b"$ "))
         os.write(terminal, b"echo up-$COLOUR; sleep 1000\r")
         eventually(lambda: shows(b"up-blue"))
+        seen = b""
         os.write(terminal, b"\x03")
+        eventually(lambda: shows(b"# ") or shows(b"$ "))
         os.write(terminal, b"stty size; exit 3\r")
         eventually(lambda: shows(b"33 101"))
         _, status = os.waitpid(pid, 0)
@@ -92,13 +94,16 @@ def test_ctrl_c_ends_the_command_and_not_the_task(cluster: Cluster, running: str
     eventually(lambda: polite.out == "up\n")
     polite.interrupt()
     polite.ends(130)
-    stubborn = cluster.begin("exec", running, "--", "sh", "-c", "trap '' INT HUP; echo up $$; while :; do sleep 0.1; done")
-    eventually(lambda: stubborn.out.startswith("up"))
+    stubborn = cluster.begin(
+        "exec", running, "--", "sh", "-c", "trap '' HUP; trap 'echo no' INT; echo up; while :; do sleep 0.1; done"
+    )
+    eventually(lambda: stubborn.out == "up\n")
     stubborn.interrupt()
+    eventually(lambda: stubborn.out == "up\nno\n")
     stubborn.interrupt()
     stubborn.ends(130)
     assert cluster.status(running)["state"] == "RUNNING"
-    eventually(lambda: not any("trap '' INT HUP" in text for each in cluster.processes() for text in each.cmdline()))
+    eventually(lambda: not any("trap '' HUP" in text for each in cluster.processes() for text in each.cmdline()))
 
 
 def test_a_time_out_and_a_closed_pipe_end_the_command(cluster: Cluster, running: str) -> None:
@@ -122,7 +127,9 @@ def test_whatever_cannot_be_looked_into_says_why(cluster: Cluster, running: str)
     cluster.submit("looked-two", "--replicas", "2", "--cpu", "0.1", "--", "sh", "-c", until("looked-two.go"))
     try:
         assert "name one of them, such as ada/looked-two:" in cluster.iris("exec", "looked-two", "--", "true", code=5).err
-        assert "no Python process" in eventually(lambda: cluster.iris("profile", "looked-two:1", code=5).err)
+        command = ["status", "looked-two", "--resources", "--json"]
+        eventually(lambda: all(task["processes"] for task in cluster.iris(*command).json["resources"]["tasks"]))
+        assert "no Python process" in cluster.iris("profile", "looked-two:1", code=5).err
     finally:
         cluster.file("looked-two.go").touch()
 

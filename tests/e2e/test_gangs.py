@@ -245,13 +245,24 @@ def test_gangs_that_wait_still_wait_in_order_when_the_control_plane_was_killed(t
     assert tpus.lines("order") == ["one", "two", "three"]
 
 
+def test_the_death_of_one_agent_bounces_nothing(tpus: Cluster) -> None:
+    """The gang computes on, and the next agent goes on with its member."""
+    job = follow(tpus, "adopted", *GANG, *waits_for("adopted.go", "adopted"))
+    victim = attempts(tpus, "adopted", 4, 1)[2]
+    killed = tpus.kill("agent", victim)
+    eventually(lambda: tpus.pid("agent", victim) not in (None, killed))
+    tpus.file("adopted.go").touch()
+    job.ends()
+    assert [task["attempt"] for task in tpus.status("adopted")["tasks"]] == [1] * 4
+
+
 def test_the_loss_of_one_host_bounces_its_whole_gang_together_once(tpus: Cluster) -> None:
     """All tasks begin anew with the same number, as one preemption; no failure is charged, although none was allowed."""
     command = "echo $IRIS_HOST_ID >> lost.$IRIS_TASK_INDEX; [ $IRIS_ATTEMPT != 1 ] || exec sleep 1000; echo $IRIS_ATTEMPT"
     budgets = ("--max-retries", "0", "--max-retries-preemption", "1")
     job = follow(tpus, "lost", *GANG, *budgets, "--", "sh", "-c", command)
     victim = attempts(tpus, "lost", 4, 1)[2]
-    tpus.kill("agent", victim)
+    tpus.crash(victim)
     assert sorted(job.ends().out.splitlines()) == [f"[{index}] 2" for index in range(4)]
     assert [len(tpus.lines(f"lost.{index}")) for index in range(4)] == [2] * 4
     lost, succeeded = explained(tpus, "lost")["attempts"]

@@ -145,8 +145,8 @@ def test_lines_tell_when_they_were_written_and_old_ones_can_be_left_out(cluster:
         ("stdout", "early"),
         ("stderr", "late"),
     ]
-    late = lines[-1]["time"]
-    assert cluster.logs("timed", "--since", late, "--timestamps") == [f"{late} late"]
+    late = next(line["time"] for line in lines if line["stream"] == "stderr")
+    assert cluster.logs("timed", "--since", late, "--timestamps", "--stream", "stdout", "--stream", "stderr") == [f"{late} late"]
     assert cluster.logs("timed", "--since", "1h", "--stream", "stdout") == ["early"]
 
 

@@ -52,11 +52,11 @@ def test_a_simulated_slice_is_one_slice_whose_hosts_say_what_those_of_a_real_one
     }
 
 
-def test_a_slice_with_a_killed_agent_is_whole_again_at_once(tpu: Cluster) -> None:
-    """The machine is still there: its agent comes back in a new life and takes the place of the former one."""
+def test_a_slice_with_a_restarted_machine_is_whole_again_at_once(tpu: Cluster) -> None:
+    """Its agent comes back in a new life and takes the place of the former one."""
     before = incarnations(tpu)
     victim = list(before)[1]
-    tpu.kill("agent", victim)
+    tpu.crash(victim)
     eventually(lambda: incarnations(tpu).get(victim, before[victim]) != before[victim], every=0.5)
     assert {host: life for host, life in incarnations(tpu).items() if host != victim} == {
         host: life for host, life in before.items() if host != victim

@@ -1,0 +1,88 @@
+"""Hosts that are to be empty by a moment: what runs may end until then, and nobody has to be there to see to it."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from temporalio.client import ActivityExecutionStatus
+
+from iris import names
+from iris.client.draining import DrainClient
+from iris.errors import NotFound
+from iris.states import JobState, TaskState
+from tests.builders import some
+from tests.harness import Cluster, Held, dev_server_cluster
+
+SOON = timedelta(seconds=2)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with dev_server_cluster() as cluster:
+        yield cluster
+
+
+def operator(cluster: Cluster) -> DrainClient:
+    return DrainClient.of(cluster.users)
+
+
+async def reason(cluster: Cluster) -> str:
+    (view,) = await cluster.users.hosts()
+    return view.closed
+
+
+async def test_what_runs_on_a_host_runs_until_the_deadline_and_is_evicted_then(cluster: Cluster) -> None:
+    """A maintenance window has a beginning: what has not ended by then goes back into the queue."""
+    await cluster.join("h1", program=Held(), offers=some(cpu=1))
+    job = await cluster.submit("long")
+    await cluster.until(lambda: cluster.hosts["h1"].taken)
+
+    said = await operator(cluster).drain("h1", "new kernel", SOON)
+    assert said == "host h1 takes nothing new; what still runs in 2s is stopped"
+    assert (await reason(cluster)).startswith("cordoned: to be empty by ")
+    assert ": new kernel (by " in await reason(cluster)
+    status = await cluster.users.status(job)
+    assert status.tasks[0].state in (TaskState.RUNNING, TaskState.ASSIGNED, TaskState.BUILDING)
+
+    await cluster.until(lambda: _waits(cluster, job))
+    assert (await reason(cluster)).startswith("drained: new kernel (by ")
+    (attempt,) = (await cluster.users.explain(job)).attempts[0]
+    assert attempt.reason.startswith("evicted: host h1 is drained: new kernel")
+
+
+async def _waits(cluster: Cluster, job: str) -> bool:
+    task = (await cluster.users.status(job)).tasks[0]
+    return task.state is TaskState.PENDING and task.preemptions == 1
+
+
+async def test_a_host_that_is_opened_again_keeps_what_runs_and_a_later_plan_takes_the_place_of_the_first(
+    cluster: Cluster,
+) -> None:
+    """The window was called off, or moved; an eviction that nobody remembers would be a riddle."""
+    program = Held()
+    await cluster.join("h1", program=program)
+    job = await cluster.submit("long")
+    await cluster.until(lambda: cluster.hosts["h1"].taken)
+    client = operator(cluster)
+
+    await client.drain("h1", deadline=timedelta(minutes=1))
+    await client.drain("h1", deadline=timedelta(hours=1))
+    await client.uncordon("h1")
+    assert await reason(cluster) == ""
+    plan = cluster.client.get_activity_handle(f"{names.host_queue(cluster.users.cluster.name, 'h1')}/drain")
+    assert (await plan.describe()).status is ActivityExecutionStatus.TERMINATED
+    program.let_go()
+    assert (await cluster.end(job)).state is JobState.SUCCEEDED
+
+
+async def test_a_host_without_a_deadline_is_drained_at_once_and_an_unknown_one_not_at_all(cluster: Cluster) -> None:
+    """As it always was."""
+    await cluster.join("tpu-one", program=Held(), offers=some(cpu=1))
+    job = await cluster.submit("long")
+    await cluster.until(lambda: cluster.hosts["tpu-one"].taken)
+    with pytest.raises(NotFound, match=r"did you mean tpu-one\?"):
+        await operator(cluster).drain("tpu-own", deadline=SOON)
+    with pytest.raises(NotFound, match=r"did you mean tpu-one\?"):
+        await operator(cluster).uncordon("tpu-own")
+    assert await operator(cluster).drain("tpu-one") == "host tpu-one is being drained"
+    await cluster.until(lambda: _waits(cluster, job))
