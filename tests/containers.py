@@ -81,7 +81,7 @@ class Bench:
             assert there or self.program.exit is None, self.program.exit
             return there
 
-        eventually(said)
+        eventually(said, within=60)
 
 
 def containers(*labels: str) -> list[str]:

@@ -150,9 +150,7 @@ class ExecClient(IrisClient):
                 if error.status is not RPCStatusCode.UNIMPLEMENTED:
                     raise
                 where_to = f"the Temporal service at {self.cluster.address}"
-                raise Rejected(
-                    f"{where_to} is too old: it cannot start an activity by itself, as 1.32 can"
-                ) from None
+                raise Rejected(f"{where_to} is too old: it cannot start an activity by itself, as 1.32 can") from None
 
 
 class Session:
