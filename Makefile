@@ -7,16 +7,19 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
-.PHONY: demo test test-long env lint types check bench build lock clean
+.PHONY: demo test test-long test-docker env lint types check bench build lock clean
 
 demo: env ## an ephemeral local cluster runs a job of two tasks, shows its logs, and goes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
 
-test: env ## pure, time-skipping and end to end, but for the long ones
-	$(BIN)/pytest -m "not long" -n 4 --dist loadfile
+test: env ## pure, time-skipping and end to end, but for the long ones and those that need a container engine
+	$(BIN)/pytest -m "not long and not docker" -n 4 --dist loadfile
 
 test-long: env ## what kills and restarts whole clusters, and the guides: the gate runs it too
-	$(BIN)/pytest -m long -n 3 --dist loadfile
+	$(BIN)/pytest -m "long and not docker" -n 3 --dist loadfile
+
+test-docker: env ## what needs a container engine: scripts/start-docker
+	$(BIN)/pytest -m docker -n 2 --dist loadfile
 
 lint: env
 	$(BIN)/ruff check .

@@ -311,7 +311,11 @@ class Attempt:
 
     def _details(self) -> Mapping[str, Any]:
         started = self._program.started
-        told = {"state": self._pulse.state, "since": (started.started_at if started else self._state.taken_at).isoformat()}
+        told = {
+            "task": self.task.index,
+            "state": self._pulse.state,
+            "since": (started.started_at if started else self._state.taken_at).isoformat(),
+        }
         if started is None:
             return told
         return {**told, "pid": started.pid, "ports": self._state.ports, **self._use()}

@@ -26,8 +26,6 @@ PASSED_ON = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
-#: The directory that the program starts in.
-ENV_WORKDIR = "IRIS_WORKDIR"
 #: Where libtpu of several slices meets, on the host of task 0.
 MEGASCALE_PORT = 8081
 
@@ -98,7 +96,7 @@ def attempt_env(
     """
     identity = _identity(task, cluster, host) | {names.env_port(name): str(port) for name, port in ports.items()}
     if workdir is not None:
-        identity[ENV_WORKDIR] = str(workdir)
+        identity[names.ENV_WORKDIR] = str(workdir)
     if outputs is not None:
         identity[names.ENV_OUTPUT_DIR] = str(outputs)
     told: dict[str, str] = {}

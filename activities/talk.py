@@ -10,9 +10,7 @@ import time
 from datetime import timedelta
 from typing import Literal
 
-import obstore
 from obstore.exceptions import BaseError
-from obstore.store import from_url
 
 from iris.execs import Frame, Kind, chunk_path, chunks_prefix, decode, encode
 from iris.store import Store
@@ -151,7 +149,7 @@ class Talk:
         """Remove all that both sides have said, as far as the store can be reached."""
         with contextlib.suppress(*STORE_ERRORS):
             paths = [path for side in ("in", "out") for path in await self._store.objects(chunks_prefix(self._session, side))]
-            await remove(self._store, paths)
+            await self._store.delete(paths)
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
@@ -196,12 +194,3 @@ class Talk:
                 if time.monotonic() > give_up:
                     raise
             await asyncio.sleep(RETRY_EVERY.total_seconds())
-
-
-async def remove(store: Store, paths: list[str]) -> None:
-    """Remove these objects; one that is not there needs no removal."""
-    if paths:
-        with contextlib.suppress(FileNotFoundError):
-            # Of files the directories that become empty, too.
-            here = from_url(store.url, automatic_cleanup=True) if store.url.startswith("file:") else from_url(store.url)
-            await obstore.delete_async(here, paths)

@@ -200,6 +200,8 @@ ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
 #: What the program leaves in this directory is kept, and fetched with `iris fetch`.
 ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
+#: The directory that the program starts in.
+ENV_WORKDIR = "IRIS_WORKDIR"
 #: Where other hosts reach this one.
 ENV_HOST_ADDRESS = "IRIS_HOST_ADDRESS"
 #: Of members of a gang: `host:port` on the host of task 0, and where in the gang the task stands.

@@ -1,6 +1,7 @@
 """The object store: `file://` on a laptop, `gs://` or `s3://` on a fleet. Logs live here, never in a history."""
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -85,6 +86,18 @@ class Store:
         """The paths of the objects directly below the prefix, sorted."""
         found = await obstore.list_with_delimiter_async(self._store, prefix)
         return sorted(entry["path"] for entry in found["objects"])
+
+    async def sizes(self, prefix: str) -> list[tuple[str, int]]:
+        """The objects below the prefix, at any depth, with their sizes."""
+        return [(entry["path"], entry["size"]) async for batch in obstore.list(self._store, prefix) for entry in batch]
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Remove these objects; one that is not there needs no removal."""
+        if paths:
+            # Of files the directories that become empty, too.
+            here = from_url(self.url, automatic_cleanup=True) if self.url.startswith("file:") else self._store
+            with contextlib.suppress(FileNotFoundError):
+                await obstore.delete_async(here, list(paths))
 
 
 def _blocks(file: Path, progress: Callable[[int], None]) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ straight into the attempt's files, never through the engine: a shell in the imag
 """
 
 import os
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ _TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: Directories that are the image's own, whatever the host has under these names.
 _IMAGES_OWN = {"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"}
+_CERTIFICATES = "SSL_CERT_FILE"
 #: Which of the host's GPUs are the task's.
 _CUDA = "CUDA_VISIBLE_DEVICES"
 
@@ -50,7 +52,7 @@ class DockerRuntime:
     """Runs the commands of one attempt in containers of an image, on the host's network.
 
     The attempt's directory, what is shared, and a working directory of the host are there under their own paths. What the agent
-    passes on from the host's environment describes the host, and so stays outside: of `PATH` what stands before the host's own is
+    passes on from the host's environment describes the host, and so stays outside, but for a copy of `SSL_CERT_FILE`: of `PATH` what stands before the host's own is
     kept, and the image's follows. Memory is limited to what was asked for. Cores are not, as with processes: when they do not
     suffice they are shared in proportion to what was asked for.
 
@@ -179,6 +181,8 @@ class DockerRuntime:
     def _mounts(self, workdir: Path) -> list["Mount"]:
         from docker.types import Mount
 
+        for path in self._shared:
+            path.mkdir(parents=True, exist_ok=True)
         paths = [self._dir, *self._shared]
         images_own = len(workdir.parts) < 2 or workdir.parts[1] in _IMAGES_OWN
         if not images_own and workdir.is_dir() and not any(workdir.is_relative_to(path) for path in paths):
@@ -193,6 +197,9 @@ class DockerRuntime:
         if path == hosts or path.endswith(f":{hosts}"):
             path = path.removesuffix(hosts) + self._image_env.get("PATH", _PATH)
         inside["PATH"] = path
+        # Whom to trust is a matter of the network, which is the host's.
+        if (trusted := env.get(_CERTIFICATES, "")) and _CERTIFICATES not in inside and os.access(trusted, os.R_OK):
+            inside[_CERTIFICATES] = shutil.copyfile(trusted, str(self._dir / "certificates.pem"))
         if gpus := _gpus(env):  # it has these and no others, numbered anew
             inside[_CUDA] = ",".join(map(str, range(len(gpus))))
         if os.getuid() != 0 and "HOME" not in inside:  # the image's is root's, if it has any

@@ -26,7 +26,7 @@ import time
 
 TYPE_CHECKING = False  # without `typing`, whose import takes half as long as everything else here
 if TYPE_CHECKING:
-    from socket import socket as Socket
+    import socket
     from typing import Any
 
     from iris.activities.runtimes.shim_container import Container
@@ -50,7 +50,7 @@ class Process:
 
     def __init__(self, launch: dict[str, Any]) -> None:
         self.pid: int | None = None
-        self.wakes_by: list[Socket] = []
+        self.wakes_by: list[socket.socket] = []
         self._cgroups: list[str] = launch["cgroups"]
         self._launch = launch
 

@@ -31,6 +31,11 @@ COMMANDS = {
     "controller": ("processes", "controller", "Run a control plane."),
     "agent": ("processes", "agent", "Make this machine a host."),
 }
+#: What takes a command of its own, whose options are not ours: how that is written.
+RUNS_A_COMMAND = {
+    "submit": "iris submit [options] -- python train.py --lr 0.1",
+    "exec": "iris exec train -- ls -la",
+}
 
 
 class LazyGroup(click.Group):
@@ -93,8 +98,9 @@ def run(arguments: list[str]) -> int:
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()
-        if isinstance(error, click.NoSuchOption) and arguments[:1] == ["submit"] and "--" not in arguments:
-            click.echo("Put -- before the command to run: iris submit [options] -- python train.py --lr 0.1", err=True)
+        example = RUNS_A_COMMAND.get(arguments[0]) if arguments else None
+        if isinstance(error, click.NoSuchOption) and example and "--" not in arguments:
+            click.echo(f"Put -- before the command to run: {example}", err=True)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)

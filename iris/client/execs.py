@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
-from iris.activities.talk import STORE_ERRORS, Talk, remove
+from iris.activities.talk import STORE_ERRORS, Talk
 from iris.client.asking import Asking, reaching
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord
@@ -120,7 +120,7 @@ class ExecClient(IrisClient):
             raise
         try:
             seen = await store.get(found.path)
-            await remove(store, [found.path])
+            await store.delete([found.path])
         except STORE_ERRORS as error:
             raise Unreachable(f"the store at {self.cluster.store} does not answer: {error}") from None
         if seen is None:

@@ -7,9 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import obstore
-from obstore.store import from_url
-
 from iris import names
 from iris.activities.outputs import path_of
 from iris.errors import IrisError, Rejected
@@ -57,7 +54,7 @@ async def outputs_of(
     """
     root = names.job_outputs(job, run_id)
     found: dict[int, dict[int, list[OutputFile]]] = {}
-    for name, size in await _below(store, root if task is None else f"{root}/{task}"):
+    for name, size in await store.sizes(root if task is None else f"{root}/{task}"):
         index, number, *rest = name.removeprefix(f"{root}/").split("/", 2)
         if index.isdecimal() and number.isdecimal() and rest and attempt in (None, int(number)):
             file = OutputFile(int(index), int(number), path_of(rest[0]), size, name)
@@ -125,12 +122,6 @@ def _put_in_place(part: Path, to: Path, *, force: bool) -> bool:
     except OSError as error:  # a directory where a file should be, or the other way round
         raise Rejected(f"{to} cannot be written: {error.strerror}; fetch into another directory with -o") from None
     return True
-
-
-async def _below(store: Store, prefix: str) -> list[tuple[str, int]]:
-    """The objects below the prefix, at any depth, with their sizes."""
-    listing = obstore.list(from_url(store.url), prefix)
-    return [(entry["path"], entry["size"]) async for batch in listing for entry in batch]
 
 
 def _inside(directory: Path, to: Path) -> bool:

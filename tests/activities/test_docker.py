@@ -87,6 +87,17 @@ async def test_under_another_user_the_program_is_that_user_and_has_a_home(bench:
     assert (home / "kept").exists()
 
 
+async def test_whom_the_host_trusts_the_program_trusts_too(bench: Bench, image: str, tmp_path: Path) -> None:
+    """It is on the host's network, where a proxy may sign for all the world."""
+    trusted = tmp_path / "ca.pem"
+    trusted.write_text("a certificate\n")
+    env = {"SSL_CERT_FILE": str(trusted)}
+    bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, [tmp_path / "new"], host_env=env)
+    await bench.run("sh", "-c", 'cat "$SSL_CERT_FILE"', env=env)
+
+    assert bench.out == "a certificate\n"
+
+
 async def test_what_a_job_sets_itself_holds_against_host_and_image(bench: Bench) -> None:
     """It knows its image."""
     await bench.run("/usr/bin/env", env=bench.env(PATH="/opt/mine", FLAVOUR="mint", LANG="C"))

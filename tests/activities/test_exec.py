@@ -20,7 +20,7 @@ from iris import names
 from iris.activities.exec import Execs
 from iris.activities.profile import Profiles
 from iris.activities.runtimes.base import Launch
-from iris.activities.talk import Talk, remove
+from iris.activities.talk import Talk
 from iris.execs import ExecEnd, ExecRequest, Frame, Kind, ProfileFormat, ProfileRequest, decode, encode, size_frame
 from iris.store import Store
 from tests.e2e.cluster import eventually
@@ -347,7 +347,7 @@ async def test_a_session_can_be_removed_from_the_store_whole_and_twice(bench: Be
         assert await store.objects("exec/s1/out")
         await side.talk.remove()
     assert await store.objects("exec/s1/out") == await store.objects("exec/s1/in") == []
-    await remove(store, ["exec/s1/out/0000000000"])
+    await store.delete(["exec/s1/out/0000000000"])
 
 
 def test_a_chunk_that_is_cut_off_or_foreign_is_no_chunk() -> None:
