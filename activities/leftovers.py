@@ -1,10 +1,12 @@
 """What an agent that died leaves behind: programs that run on, and directories that say whose they are."""
 
+import asyncio
 import base64
 import contextlib
 import shutil
-from collections.abc import Callable, Container, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection, Container, Mapping
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -12,10 +14,14 @@ import psutil
 from pydantic import BaseModel, Field, ValidationError
 
 from iris import names
+from iris.activities.runtimes import engine, shim
+from iris.activities.runtimes.base import Launch
 from iris.jobs import TaskOutcome
 from iris.workflows.messages import RunTask
 
 STATE = "state.json"
+#: What was killed with SIGKILL is gone within moments.
+KILL_WAIT = timedelta(seconds=10)
 
 
 class AttemptState(BaseModel):
@@ -65,9 +71,30 @@ def find(attempts: Path) -> list[tuple[Path, AttemptState]]:
     return found
 
 
-def kill_on(hosts: Container[str]) -> list[psutil.Process]:
-    """Kill every program of an attempt on these hosts, wherever it moved to: their machines are gone. Returns those killed."""
-    return _kill(lambda environment: names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts)
+async def kill_on(hosts: Collection[str], directory: Path) -> None:
+    """Kill every program of an attempt on these hosts, wherever it moved to: their machines are gone.
+
+    Args:
+        directory: below which the attempts of these hosts had their directories.
+    """
+    meant = partial(_is_on, hosts)
+    killed = await asyncio.to_thread(_kill, meant)
+    await asyncio.to_thread(psutil.wait_procs, killed, KILL_WAIT.total_seconds())
+    if await asyncio.to_thread(_had_containers, directory):
+        for host in hosts:
+            await engine.clear([f"{engine.LABEL_HOST}={host}"])
+
+
+def _is_on(hosts: Container[str], environment: Mapping[str, str]) -> bool:
+    return names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts
+
+
+def _had_containers(directory: Path) -> bool:
+    for launch in directory.rglob(shim.LAUNCH):
+        with contextlib.suppress(OSError, ValidationError):
+            if Launch.model_validate_json(launch.read_bytes()).container:
+                return True
+    return False
 
 
 def kill(keys: set[str]) -> int:

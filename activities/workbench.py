@@ -68,4 +68,4 @@ class Workbench:
         """Where an attempt's commands run."""
         if (image := task.image or self.image) is None:
             return ProcessRuntime(task.key, directory, task.resources)
-        return DockerRuntime(image, task, self.host.id, self.cluster, directory, (self.cache_dir,))
+        return DockerRuntime(image, task, self.host.id, self.cluster, directory, (self.cache_dir,), host_env=self.base_env)

@@ -30,6 +30,7 @@ from iris.activities.environment import Accelerators
 from iris.activities.exec import Execs
 from iris.activities.profile import Profiles
 from iris.activities.runtimes import cgroups
+from iris.activities.runtimes.engine import clear_strays
 from iris.activities.tasks import Tasks
 from iris.activities.workbench import Workbench
 from iris.client.connection import connect
@@ -122,6 +123,9 @@ async def serve(options: AgentOptions) -> None:
             accelerators = Accelerators() if options.simulated else await find_accelerators(metadata)
             if why := cgroups.why_not():
                 logger.warning("%s", why)
+            if not options.simulated and life.of(options.directory) is None:
+                # Containers of a host that has lost its directory; those of attempts that are known are looked after by these.
+                await clear_strays(options.cluster, options.host_id, ())
             async with contextlib.AsyncExitStack() as beside:
                 if metadata is not None:
                     await beside.enter_async_context(_beside(watch_for_preemption(metadata, asked.end)))

@@ -104,7 +104,6 @@ def stop_local(name: str) -> None:
     record = read_record(name)
     if record is None:
         return
-    hosts = _hosts(name)
     if record.supervisor is not None and record.alive():
         with contextlib.suppress(ProcessLookupError):
             os.kill(record.supervisor.pid, signal.SIGTERM)
@@ -116,7 +115,6 @@ def stop_local(name: str) -> None:
                 )
             time.sleep(POLL)
     clear_stopped(name)
-    _end_programs(hosts)
 
 
 def left_processes(name: str) -> list[ProcessRef]:
@@ -142,7 +140,7 @@ def clear_stopped(name: str) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             agent.kill()
     psutil.wait_procs(agents, KILL_WAIT.total_seconds())
-    _end_programs(_hosts(name))
+    _end_programs(name)
     directory = cluster_dir(name)
     shutil.rmtree(directory if record.ephemeral else machines_dir(directory), ignore_errors=True)
 
@@ -191,13 +189,10 @@ def _process(ref: ProcessRef) -> Iterator[psutil.Process]:
             yield psutil.Process(ref.pid)
 
 
-def _hosts(name: str) -> set[str]:
-    """The ids of all hosts that a local cluster has ever made: each has left a log."""
-    return {log.stem for log in (cluster_dir(name) / "logs").glob("*.log")}
-
-
-def _end_programs(hosts: set[str]) -> None:
-    psutil.wait_procs(leftovers.kill_on(hosts), KILL_WAIT.total_seconds())
+def _end_programs(name: str) -> None:
+    """Those of all hosts that a local cluster has ever made: each has left a log."""
+    hosts = {log.stem for log in (cluster_dir(name) / "logs").glob("*.log")}
+    asyncio.run(leftovers.kill_on(hosts, machines_dir(cluster_dir(name))))
 
 
 def _agents(home: Path) -> tuple[ProcessRef, ...]:

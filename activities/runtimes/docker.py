@@ -52,9 +52,9 @@ class DockerRuntime:
     """Runs the commands of one attempt in containers of an image, on the host's network.
 
     The attempt's directory, what is shared, and a working directory of the host are there under their own paths. What the agent
-    passes on from the host's environment describes the host, and so stays outside, but for a copy of `SSL_CERT_FILE`: of `PATH` what stands before the host's own is
-    kept, and the image's follows. Memory is limited to what was asked for. Cores are not, as with processes: when they do not
-    suffice they are shared in proportion to what was asked for.
+    passes on from the host's environment describes the host, and so stays outside: of `PATH` what stands before the host's own is
+    kept, and the image's follows; `SSL_CERT_FILE` becomes a copy. Memory is limited to what was asked for. Cores are not, as with
+    processes: when they do not suffice they are shared in proportion to what was asked for.
 
     Args:
         shared: directories that every attempt on this host uses.

@@ -74,9 +74,7 @@ async def test_output_is_kept_byte_for_byte(tmp_path: Path) -> None:
     ],
     ids=["missing", "not executable", "no directory", "too long"],
 )
-async def test_a_program_that_cannot_be_started_says_why(
-    tmp_path: Path, changes: dict[str, Any], said: str, status: int
-) -> None:
+async def test_a_program_that_cannot_be_started_says_why(tmp_path: Path, changes: dict[str, Any], said: str, status: int) -> None:
     """With the shell's exit code for the case."""
     ended = await end_of(begun(tmp_path, "true", **changes))
 

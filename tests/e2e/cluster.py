@@ -160,7 +160,7 @@ class Cluster:
         return pid
 
     def crash(self, host: str) -> None:
-        """What a restart of the machine does, as far as agents can tell: the agent is gone, and the next one begins another life."""
+        """A restart of the machine, as far as agents can tell: the agent is gone, and the next one begins another life."""
         (life,) = (self.home / "clusters").glob(f"*/machines/*/hosts/{host}/life.json")
         with self.no_machine_starts():
             self.kill("agent", host)

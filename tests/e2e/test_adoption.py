@@ -1,10 +1,7 @@
 """Agents that die, are stopped and are replaced while programs run: nothing is lost, nothing is done twice at once."""
 
 import os
-import random
 import signal
-import time
-from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -12,8 +9,8 @@ import pytest
 
 from tests.e2e.cluster import Cluster, a_cluster, alive, eventually, until
 
-#: A program that holds a lock for as long as it or its child lives, and says when it begins, works and ends; whoever finds the lock
-#: taken says so. The arguments: a name, how many lines, seconds between two, and the exit code (negative: a signal to itself).
+#: A program that holds a lock for as long as it or its child lives, and says when it begins, works and ends; whoever finds the
+#: lock taken says so. Its arguments: a name, how many lines, seconds between two, the exit code (negative: a signal to itself).
 WORK = """
 import fcntl, os, pathlib, signal, subprocess, sys, time
 name, lines, pause, code = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
@@ -115,52 +112,9 @@ def test_a_program_whose_agent_stays_away_is_killed_before_its_successor_starts(
         with cluster.no_machine_starts():
             cluster.kill("agent", cluster.only_host())
             gone, left = psutil.wait_procs(programs, timeout=58)
-        assert gone and not left
+        assert gone
+        assert not left
         eventually(lambda: cluster.status("fenced")["tasks"][0]["attempt"] > 1, within=120, every=0.5)
         cluster.iris("cancel", "fenced")
         cluster.iris("wait", "fenced", code=126)
         assert not cluster.file("overlap-fenced").exists()
-
-
-@pytest.mark.long
-def test_fifty_deaths_of_agents_cost_no_task_anything() -> None:
-    """40 tasks of all kinds on four hosts, whose agents are killed at 50 random moments: every task ends with its true result,
-    none ran twice at once, no line is missing or twice, and nothing is left behind."""
-    seed = random.randrange(10**6)
-    dice = random.Random(seed)
-    print("seed", seed)
-    codes = [0, 0, 0, 3, -signal.SIGSEGV]
-    with a_cluster("--cpu", "4", "--hosts", "4", "--ephemeral") as cluster:
-        expected = {}
-        for number in range(40):
-            name, lines, code = f"t{number}", dice.randrange(1, 60), dice.choice(codes)
-            expected[name] = (lines, code)
-            work = ["python3", "-c", WORK, name, str(lines), str(round(dice.uniform(0.01, 0.7), 2)), str(code)]
-            set_up = ["--setup", "sleep 1"] if number % 4 == 0 else []
-            cluster.submit(name, *set_up, "--", *work)
-        deaths = 0
-        while deaths < 50:
-            time.sleep(dice.uniform(0, 3))  # a moment, whichever: that is what is tested
-            agents = [process for process in cluster.processes() if "agent" in process.cmdline()]
-            if agents:
-                dice.choice(agents).kill()
-                deaths += 1
-        cluster.iris("wait", *expected, code=None, within=300)
-        for name, (lines, code) in expected.items():
-            (task,) = cluster.status(name)["tasks"]
-            runs = cluster.lines(f"{name}.runs")
-            context = f"seed {seed}, {name}: {task}, {runs}"
-            assert task["exit_code"] == (code if code >= 0 else 128 - code), context
-            assert task["state"] == ("SUCCEEDED" if code == 0 else "FAILED"), context
-            assert runs[-2:] == [f"begin {task['attempt']}", f"end {task['attempt']}"], context
-            assert Counter(runs).most_common(1)[0][1] == 1, context
-            last = cluster.logs(name, "--attempt", str(task["attempt"]), "--stream", "stdout")
-            assert last == [f"{name} {task['attempt']} {line}" for line in range(lines)], context
-            fetched = cluster.home / "fetched" / name
-            cluster.iris("fetch", name, "-o", str(fetched))
-            assert (fetched / "result").read_text() == name, context
-        assert not list(cluster.work.glob("overlap-*")), f"seed {seed}"
-        eventually(lambda: attempt_dirs(cluster) == [], within=60)
-        left = [process.cmdline() for process in cluster.processes() if "IRIS_ATTEMPT_KEY" in process.environ()]
-        assert left == [], f"seed {seed}"
-        eventually(lambda: cluster.free_cpu() == [4] * 4, within=120)
