@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import Protocol
 
-from benchmarks import behind, book, cold, command, evaluation, gang, idle, latency, load, passes
+from benchmarks import behind, book, cold, command, evaluation, gang, host, idle, latency, load, passes
 from benchmarks.table import Row, show
 
 
@@ -27,6 +27,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "gang": gang.measure,
     "evaluation": evaluation.measure,
     "cold": cold.measure,
+    "host": host.measure,
 }
 
 

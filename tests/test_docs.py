@@ -21,7 +21,9 @@ def test_every_link_to_a_file_resolves(document: Path) -> None:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/scheduling.md", "docs/machines.md", "docs/configuration.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/scheduling.md", "docs/machines.md", "docs/configuration.md", "docs/tasks.md"]
+)
 def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:
     """What is tried first has to work. An option must be one of the command before it, or, alone, one of any command."""
     text = (ROOT / name).read_text().replace("\\\n", " ")
@@ -42,7 +44,8 @@ def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:
         known = options(command) | options(cli)
         for word in words:
             option = re.match(r"\[?(--?[a-z][a-z-]*)", word)
-            assert option is None or option[1] in known, f"{name} names {option[1]} for {command.name}"
+            short = [f"-{letter}" for letter in option[1][1:]] if option else []  # `-it` is `-i -t`
+            assert option is None or option[1] in known or set(short) <= known, f"{name} names {option[1]} for {command.name}"
     for option in re.findall(r"`(--[a-z][a-z-]*)", text):
         assert option in EVERY_OPTION, f"{name} names {option}"
 

@@ -1,0 +1,350 @@
+"""What happens on a host: the set-up before a program, its log on the way to its user, an agent with many tasks, one that dies.
+
+There is one host, which claims to have many cores; everything runs on the machine's own. What is printed says when, by the clock
+that all processes here share, and counts its lines: so a follower's output tells how late each line was, and which are missing.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from zipfile import ZipFile
+
+import psutil
+from temporalio.client import Client
+
+from benchmarks.follower import PRINTS, Follower, Lines
+from benchmarks.ground import NAME, Ground, cluster, cpu_seconds
+from benchmarks.latency import PAUSE, STAMP, WARM_UP
+from benchmarks.table import Row
+from iris import names
+from iris.bundles import Bundle
+from iris.client.client import IrisClient
+from iris.client.clusters import cluster_dir
+from iris.client.connection import connect
+from iris.client.logs import LogReader
+from iris.client.upload import upload
+from iris.client.views import Submitted
+from iris.client.workspace import pack
+from iris.config import load_config, make_local_config
+from iris.environments import EnvironmentSpec
+from iris.jobs import JobSpec, JobStatus
+from iris.logs import Stream
+from iris.platforms.local import MACHINES, homes
+from iris.resources import Resources
+from iris.states import JobState
+from iris.store import Store
+from iris.units import MIB
+from iris.worker_agents.local_cluster import machines_dir
+from iris.worker_agents.machine_room import Machines
+
+HOST = """
+platform: {local: {}}
+scale_groups:
+  host: {type: local_vm, resources: {cpu: 64}, min_slices: 1, max_slices: 1}
+"""
+SMALL = Resources(cpu_millis=100)
+#: What none of this should take longer than, in seconds.
+PATIENCE = 180.0
+LOOK_EVERY = 0.05
+
+
+def measure(*, quick: bool) -> list[Row]:
+    config = make_local_config(load_config(HOST), NAME)
+    with tempfile.TemporaryDirectory(prefix="iris-bench-") as directory, _packages(Path(directory)), cluster(config) as ground:
+        return asyncio.run(_measure(ground, Path(directory), quick=quick))
+
+
+async def _measure(ground: Ground, directory: Path, *, quick: bool) -> list[Row]:
+    iris = await ground.client()
+    return [
+        *await _building(iris, directory, 10 if quick else 50),
+        *await _latency(iris, directory, 10 if quick else 30),
+        *await _throughput(iris, directory, 5 if quick else 20),
+        *await _crowd(iris, 5 if quick else 20),
+        *await _adoption(iris, await connect(ground.record.address), directory, 1 if quick else 5),
+        *await _upload(iris, directory),
+    ]
+
+
+# -- before the program --------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _packages(directory: Path) -> Iterator[None]:
+    """A package that a project can depend on, and agents that get packages from here alone: nothing depends on a network."""
+    with ZipFile(directory / "toy-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("toy.py", "")
+        wheel.writestr("toy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+        wheel.writestr("toy-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("toy-1.0.dist-info/RECORD", "")
+    ways = {"UV_FIND_LINKS": str(directory), "UV_NO_INDEX": "1"}
+    before = {name: os.environ.get(name) for name in ways}
+    os.environ.update(ways)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+async def _building(iris: IrisClient, directory: Path, count: int) -> list[Row]:
+    """From submission to the program's own stamp: bare, among the files of a workspace, with a project's environment besides."""
+    project = directory / "project"
+    project.mkdir()
+    (project / "train.py").write_text("import toy\n")
+    (project / "pyproject.toml").write_text(
+        '[project]\nname = "bench"\nversion = "1.0"\nrequires-python = ">=3.11"\ndependencies = ["toy"]\n'
+    )
+    bundle, _, _ = await _send(iris, project)
+    bare = JobSpec(user="bench", name="bare", command=STAMP, resources=SMALL)
+    files = bare.model_copy(update={"bundle": bundle, "environment": EnvironmentSpec(sync=False)})
+    whole = bare.model_copy(update={"bundle": bundle})
+    cold = await _start(iris, whole)
+    took: dict[str, list[float]] = {"bare": [], "files": [], "whole": []}
+    for _ in range(WARM_UP + count):
+        for name, spec in (("bare", bare), ("files", files), ("whole", whole)):
+            took[name].append(await _start(iris, spec))
+            await asyncio.sleep(PAUSE)
+    without, with_files, with_all = (times[WARM_UP:] for times in took.values())
+    more = median(ours - theirs for ours, theirs in zip(with_all, without, strict=True))
+    p95 = f"p95 {_p95(with_all):.0f}, bare {_p95(without):.0f}"
+    return [
+        Row("p50 submit → program, workspace and environment, ms (floor: bare)", median(with_all), median(without), note=p95),
+        Row("the same without the environment, ms", median(with_files), median(without)),
+        Row("BUILDING with all cached, ms", more, target=100.0, note=f"median of {count} differences; uncached start {cold:.0f}"),
+    ]
+
+
+async def _start(iris: IrisClient, spec: JobSpec) -> float:
+    """Milliseconds from submission to the stamp that the program prints."""
+    begun = time.time_ns()
+    submitted = await iris.submit(_named(spec))
+    await _succeeds(iris, submitted)
+    reader = LogReader(Store(iris.cluster.store), submitted.id, submitted.run_id, streams={Stream.STDOUT})
+    (stamp,) = [int(line.line.data) async for lines in reader.new_lines() for line in lines]
+    return (stamp - begun) / 1e6
+
+
+async def _send(iris: IrisClient, directory: Path) -> tuple[Bundle, float, int]:
+    """Have the workspace in the store: which it is, how many seconds that took, how many bytes were sent."""
+    sent, begun = 0, time.perf_counter()
+
+    def progress(done: int, _: int) -> None:
+        nonlocal sent
+        sent = done
+
+    with await asyncio.to_thread(pack, directory) as packed:
+        bundle = await upload(Store(iris.cluster.store), packed, progress)
+    return bundle, time.perf_counter() - begun, sent
+
+
+async def _upload(iris: IrisClient, directory: Path) -> list[Row]:
+    """A workspace of 500 files, which no compression makes smaller."""
+    workspace = directory / "workspace"
+    workspace.mkdir()
+    for number in range(500):
+        (workspace / f"{number}.bin").write_bytes(os.urandom(MIB // 10))
+    _, first, sent = await _send(iris, workspace)
+    same, changed = [], []
+    for number in range(3):
+        same.append((await _send(iris, workspace))[1:])
+        (workspace / f"{number}.bin").write_bytes(os.urandom(MIB // 10))
+        changed.append((await _send(iris, workspace))[1:])
+    again = sum(bytes_sent for _, bytes_sent in same) / MIB
+    seconds, more = median(took for took, _ in changed), max(bytes_sent for _, bytes_sent in changed) / MIB
+    looked = f"after {median(took for took, _ in same):.2f} s: it is packed to be compared"
+    return [
+        Row("50 MiB workspace, first time, s", first, format="{:.2f}", note=f"{sent / MIB:.0f} MiB sent"),
+        Row("50 MiB workspace, unchanged, MiB sent", again, target=0.0, note=looked),
+        Row("50 MiB workspace, one file changed, s", seconds, target=5.0, format="{:.2f}", note=f"{more:.0f} MiB sent"),
+    ]
+
+
+# -- its log -------------------------------------------------------------------------------------------------------------------
+
+
+async def _latency(iris: IrisClient, directory: Path, seconds: int) -> list[Row]:
+    rows = []
+    for what, lines, pause, target in (("now and then", 1, 0.73, 500.0), ("1,000 lines a second", 10, 0.01, 1500.0)):
+        shown = await _followed(iris, directory, 1, lines, pause, int(seconds / pause))
+        note = f"p95 {shown.p(95):.0f}, the most {max(shown.late):.0f}; of {len(shown.late):,} lines"
+        rows.append(Row(f"p50 print → `iris logs -f`, {what}, ms", shown.p(50), target=target, format="{:.0f}", note=note))
+    return rows
+
+
+async def _throughput(iris: IrisClient, directory: Path, seconds: int) -> list[Row]:
+    """10,000 lines a second from four tasks, on the same cores as those who print and read them."""
+    agent = _agent()
+    before, used = agent.memory_info().rss, cpu_seconds([agent])
+    with _most_memory(agent) as most:
+        shown = await _followed(iris, directory, 4, 25, 0.01, 100 * seconds)
+    per_line = 1e6 * (cpu_seconds([agent]) - used) / (10_000 * seconds)
+    late = f"p50 {shown.p(50):.0f} ms, p95 {shown.p(95):.0f} ms from print to `iris logs -f`"
+    return [
+        Row("10,000 lines a second from 4 tasks: missing or twice", shown.wrong, target=0.0, format="{:.0f}"),
+        Row("lines a second that they came to", shown.rate, format="{:,.0f}", note=f"for {seconds} s"),
+        Row("s after the last line until it is shown", shown.behind, target=5.0, note=late),
+        Row("agent CPU, µs a line", per_line),
+        Row("agent RSS at the most, MiB (floor: just before)", most() / MIB, before / MIB, target=2.0),
+    ]
+
+
+async def _followed(iris: IrisClient, directory: Path, tasks: int, lines: int, pause: float, bursts: int) -> Lines:
+    told = Path(tempfile.mkdtemp(dir=directory))
+    submitted = await iris.submit(_prints(told, tasks, lines, pause, bursts))
+    follower = Follower(submitted.id)
+    await _succeeds(iris, submitted)
+    return await asyncio.to_thread(follower.lines, told)
+
+
+def _prints(told: Path, tasks: int, lines: int, pause: float, bursts: int) -> JobSpec:
+    command = (sys.executable, "-c", PRINTS, str(told), str(lines), str(pause), str(bursts))
+    return _named(JobSpec(user="bench", name="prints", command=command, replicas=tasks, resources=SMALL))
+
+
+# -- the agent -----------------------------------------------------------------------------------------------------------------
+
+
+async def _crowd(iris: IrisClient, window: float) -> list[Row]:
+    """100 programs that do nothing, and what looking after them takes."""
+    agent, tasks = _agent(), 100
+    idle, before = await _cpu_share(agent, window), agent.memory_info().rss
+    sleep = JobSpec(user="bench", name="sleep", command=("sleep", "86400"), replicas=tasks, resources=SMALL)
+    submitted = await iris.submit(_named(sleep))
+    await _until(lambda: len(_started()) == tasks, "100 tasks run")
+    await asyncio.sleep(window / 2)  # until all are announced
+    busy, after = await _cpu_share(agent, window), agent.memory_info().rss
+    shims = [child.memory_full_info() for child in agent.children()]
+    await iris.cancel(submitted.id)
+    await iris.ended(submitted.id, submitted.run_id)
+    rss, pss = sum(each.rss for each in shims) / MIB, sum(each.pss for each in shims) / MIB
+    unshared = f"{pss / len(shims):.1f} each; resident, with what they share counted for each: {rss:,.0f}"
+    return [
+        Row("agent RSS with 100 tasks, MiB (floor: with none, just before)", after / MIB, before / MIB, target=2.0),
+        Row("their shims' memory (PSS), MiB", pss, note=unshared),
+        Row("agent CPU with 100 quiet tasks, % of a core", 100 * busy, target=30.0, note=f"with none {100 * idle:.1f}"),
+    ]
+
+
+async def _adoption(iris: IrisClient, temporal: Client, directory: Path, rounds: int) -> list[Row]:
+    """`kill -9` of an agent with 20 programs, until the server has heard of each of them again."""
+    tasks = 20
+    told = Path(tempfile.mkdtemp(dir=directory))
+    submitted = await iris.submit(_prints(told, tasks, 1, 0.1, 1_000_000))
+    follower = Follower(submitted.id)
+    await _until(lambda: len(_started()) == tasks, "20 tasks run")
+    took = []
+    for _ in range(rounds):
+        await asyncio.sleep(12)  # who dies within ten seconds is started again later and later
+        agent, killed = _agent(), datetime.now(UTC)
+        os.kill(agent.pid, signal.SIGKILL)
+        await asyncio.gather(*(_heard(temporal, submitted.id, index, killed) for index in range(tasks)))
+        took.append((datetime.now(UTC) - killed).total_seconds())
+        await _until(lambda gone=agent.pid: _agent().pid != gone, "there is another agent")
+    (told / "stop").touch()
+    status = await _succeeds(iris, submitted)
+    shown = await asyncio.to_thread(follower.lines, told)
+    again = sum(task.attempt > 1 for task in status.tasks)
+    times = " ".join(f"{seconds:.1f}" for seconds in took)
+    return [
+        Row("agent killed with 20 tasks, s until all are heard of", median(took), target=10.0, note=times),
+        Row(
+            "their lines, missing or twice",
+            shown.wrong,
+            target=0.0,
+            format="{:.0f}",
+            note=f"the most: {max(shown.late) / 1e3:.1f} s late",
+        ),
+        Row("their attempts that were not the first", again, target=0.0, format="{:.0f}"),
+    ]
+
+
+async def _heard(temporal: Client, job: str, index: int, since: datetime) -> None:
+    """Return when the server has had a heartbeat of the task since then."""
+    handle = temporal.get_workflow_handle(names.task_workflow(NAME, names.task_id(job, index)))
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            pending = (await handle.describe()).raw_description.pending_activities
+            if any(activity.last_heartbeat_time.ToDatetime(UTC) > since for activity in pending):
+                return
+            await asyncio.sleep(5 * LOOK_EVERY)
+
+
+# -- what all of them need -----------------------------------------------------------------------------------------------------
+
+
+def _agent() -> psutil.Process:
+    """The one that is the host now."""
+    (home,) = homes(machines_dir(cluster_dir(NAME)))
+    (agent,) = Machines.model_validate_json((home / MACHINES).read_bytes()).agents.values()
+    return psutil.Process(agent.pid)
+
+
+def _started() -> list[Path]:
+    return list(machines_dir(cluster_dir(NAME)).glob("*/hosts/*/attempts/*/started.json"))
+
+
+def _named(spec: JobSpec) -> JobSpec:
+    return spec.model_copy(update={"name": f"{spec.name}-{secrets.token_hex(4)}"})
+
+
+def _p95(times: list[float]) -> float:
+    return sorted(times)[len(times) * 95 // 100]
+
+
+async def _succeeds(iris: IrisClient, submitted: Submitted) -> JobStatus:
+    await iris.ended(submitted.id, submitted.run_id)
+    status = await iris.end(submitted.id, submitted.run_id)
+    assert status.state is JobState.SUCCEEDED, status.reason
+    return status
+
+
+async def _until(look: Callable[[], bool], what: str) -> None:
+    """Return when it is so.
+
+    Raises:
+        TimeoutError: it does not come to be.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while not look():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {PATIENCE:g} s: {what}")
+        await asyncio.sleep(LOOK_EVERY)
+
+
+async def _cpu_share(process: psutil.Process, window: float) -> float:
+    """How much of a core it uses, over so many seconds."""
+    used, begun = cpu_seconds([process]), time.monotonic()
+    await asyncio.sleep(window)
+    return (cpu_seconds([process]) - used) / (time.monotonic() - begun)
+
+
+@contextlib.contextmanager
+def _most_memory(process: psutil.Process) -> Iterator[Callable[[], int]]:
+    """Meanwhile its resident memory is looked at again and again; gives what tells the most that was seen."""
+    most, over = 0, threading.Event()
+
+    def look() -> None:
+        nonlocal most
+        while not over.wait(LOOK_EVERY):
+            most = max(most, process.memory_info().rss)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield lambda: most
+    finally:
+        over.set()
+        looking.join()
