@@ -10,21 +10,21 @@ import contextlib
 import logging
 import os
 import shutil
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from obstore.exceptions import BaseError
+from pydantic import ValidationError
 from temporalio.client import AsyncActivityHandle
 from temporalio.service import RPCError
 
 from iris import names
-from iris.activities import building, judgement, outputs
+from iris.activities import building, judgement
+from iris.activities.delivery import Delivery
 from iris.activities.leftovers import AttemptState
 from iris.activities.logship import LogShipper
-from iris.activities.pulse import FENCE, LAST_WORDS, RPC_TIMEOUT, Pulse, report
+from iris.activities.pulse import FENCE, RPC_TIMEOUT, Pulse, report
 from iris.activities.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.runtimes.program import Exit, Program
 from iris.activities.use import Use
@@ -45,8 +45,6 @@ STORE_PATIENCE = timedelta(seconds=60)
 KEEP_FOR = timedelta(days=1)
 #: What was killed with SIGKILL is gone within moments.
 KILL_WAIT = timedelta(seconds=10)
-RETRY_EVERY = timedelta(seconds=1)
-MOST_RETRY_EVERY = timedelta(seconds=30)
 
 
 class Running(NamedTuple):
@@ -88,6 +86,7 @@ class Attempt:
         self._handle: AsyncActivityHandle = bench.client.get_async_activity_handle(task_token=state.task_token)
         files = {Stream.BUILD: directory / "build", Stream.STDOUT: directory / "stdout", Stream.STDERR: directory / "stderr"}
         self._logs = LogShipper(bench.store, self.task.logs, files, directory / "shipped.json", taken_over=found)
+        self._delivery = Delivery(bench.store, self._logs, directory / "outputs", self.task.outputs, bench.gate)
         self._runtime = bench.runtime(self.task, directory)
         self._program = Program(directory)
         self._pulse = Pulse(
@@ -98,6 +97,7 @@ class Attempt:
             alive_until=lambda lease: self._program.keep_until(lease) if self._program.launched else None,
             cancelled=lambda: self.end(TaskState.KILLED, "cancelled"),
             given_up=self.give_up,
+            cut_off=self._cut_off,
             heard=self._program.lease - FENCE.total_seconds() if found else None,
         )
         self._preparing: asyncio.Task[building.Built] | None = None
@@ -109,7 +109,6 @@ class Attempt:
         self._condemned = False
         #: This life of the host is over: no time is left for more than a word.
         self._lost = False
-        self._outputs_kept = False
         #: There is or was a program.
         self._begun = self._program.launched
         self._peak_memory = 0
@@ -120,6 +119,11 @@ class Attempt:
     @property
     def task(self) -> RunTask:
         return self._state.task
+
+    @property
+    def told(self) -> bool:
+        """The server knows how it ended, or does not want to: only its logs and outputs are still on their way."""
+        return self._state.told
 
     @property
     def root(self) -> Root | None:
@@ -136,8 +140,9 @@ class Attempt:
         if self._exit is not None:
             return None
         if self._running is None and (started := self._program.started) is not None:
-            launch = self._program.launch
-            self._running = Running(self.task.key, self.task.attempt, self._dir, launch, started.pid, started.shim)
+            with contextlib.suppress(OSError, ValidationError):  # it has deleted what is kept beside it
+                launch = self._program.launch
+                self._running = Running(self.task.key, self.task.attempt, self._dir, launch, started.pid, started.shim)
         return self._running
 
     async def live(self) -> None:
@@ -145,14 +150,14 @@ class Attempt:
 
         A cancellation leaves everything as it is: the program runs on, for another agent to find.
         """
-        if not self._state.told:
+        if not self.told:
             await self._tell(await self._outcome())
-        if self._state.told:
+        if self.told:
             await self._clear_away()
 
     async def settle(self) -> None:
         """For an attempt that was found: hear whether it is still wanted. If it is not, nothing of it runs afterwards."""
-        if not self._over:
+        if not self._over and not self.told:
             await self._pulse.beat()
         if self._over:
             self._kill()
@@ -163,13 +168,13 @@ class Attempt:
 
     def end(self, state: TaskState, reason: str) -> None:
         """End the program: SIGTERM, the job's grace, SIGKILL. The first reason counts; a program that has ended needs none."""
-        if self._exit is None:
+        if not self._has_ended():
             self._decide(TaskOutcome(state=state, reason=reason))
             self._stop(self.task.grace)
 
     def condemn(self, reason: str) -> None:
         """It belongs to a life of the host that is over: end it at once, and say so unless it has ended before."""
-        if self._exit is None:
+        if not self._has_ended():
             self._decide(TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason))
             self._condemned = True
             self._kill()
@@ -186,6 +191,7 @@ class Attempt:
         Whoever has been told to give up the attempt still tells nobody, and an end that was on its way stays what it is.
         """
         self._lost = True
+        self._delivery.hurry()
         self.condemn(reason)
 
     # -- inside --------------------------------------------------------------------------------------------------------------
@@ -194,6 +200,16 @@ class Attempt:
     def _over(self) -> bool:
         """It is not to run on, whatever it is at."""
         return self._given_up or self._condemned
+
+    def _has_ended(self) -> bool:
+        """Whether its program has, though nobody may have looked yet: nothing changes its outcome then."""
+        self._exit = self._exit or self._program.exit
+        return self._exit is not None
+
+    def _cut_off(self, reason: str) -> None:
+        """There has been no contact for too long. A program that has ended does no harm: its end is told when there is."""
+        if not self._has_ended():
+            self.give_up(reason)
 
     def _decide(self, verdict: TaskOutcome) -> None:
         if self._verdict is None:
@@ -221,7 +237,9 @@ class Attempt:
             outcome = None if self._program.launched else await self._start()
             if outcome is None:
                 self._exit = await self._follow()
-            if not await self._deliver(LAST_WORDS if self._lost else STORE_PATIENCE):
+                if self._exit.error:
+                    self._logs.say(self._exit.error)
+            if not await self._delivery.done(STORE_PATIENCE):
                 logger.error("the last output of %s is not in the store yet", self.task.key)
             return outcome or judgement.judge(self._case())
         except Exception as error:  # a fault of this host: its disk is full, or the program has deleted what is kept beside it
@@ -233,7 +251,9 @@ class Attempt:
         finally:
             for work in beside:
                 work.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            for fault in await asyncio.gather(*beside, return_exceptions=True):
+                if isinstance(fault, Exception):
+                    logger.error("attempt %s was not looked after", self.task.key, exc_info=fault)
 
     async def _start(self) -> TaskOutcome | None:
         """Prepare it and have its program started; or what it comes to without one."""
@@ -260,36 +280,49 @@ class Attempt:
             self._preparing = None
             shipping.cancel()
             await asyncio.gather(shipping, return_exceptions=True)
-        if built.ports:
-            self._put_down(ports=built.ports)
-        self._begun = True
-        self._program.start(built.launch, self._pulse.lease, built.keep)
-        for descriptor in built.keep:
-            os.close(descriptor)  # the shim has them
-        # It may have been ended while it was being started.
-        if self._over:
-            self._kill()
-        elif self._verdict is not None:
-            self._stop(self.task.grace)
+        try:
+            if self._over or self._verdict is not None:  # it was ended in the last moment
+                await self._runtime.clear()
+                return judgement.judge(self._case()) if self._verdict else judgement.of_the_host(self._case(), "given up")
+            if built.ports:
+                self._put_down(ports=built.ports)
+            self._begun = True
+            self._program.start(built.launch, self._pulse.lease, built.keep)
+        finally:
+            for descriptor in built.keep:
+                os.close(descriptor)  # the shim has them
         return None
 
     async def _follow(self) -> Exit:
-        """Ship what it writes until it has ended."""
+        """Ship what it writes until it has ended; its end does not wait for the store.
+
+        Raises:
+            OSError: what is kept of it beside the program was deleted.
+        """
         ended = asyncio.create_task(self._program.wait())
+        beside = [asyncio.create_task(work) for work in (self._ship_on(), self._look_after())]
         try:
-            while not ended.done():
-                if self._pulse.state is not TaskState.RUNNING and (started := self._program.started) is not None:
-                    self._pulse.goes_on(TaskState.RUNNING, started.started_at)
-                if not self._program.launched:
-                    raise FileNotFoundError("what is kept of it beside the program was deleted")
-                await self._logs.ship()
-                await asyncio.wait({ended}, timeout=0 if self._logs.behind else READ_EVERY.total_seconds())
-            found = await ended
+            await asyncio.wait({ended, *beside}, return_when=asyncio.FIRST_COMPLETED)
+            for work in beside:
+                if work.done() and not ended.done():
+                    work.result()
+            self._exit = found = await ended
         finally:
             ended.cancel()
+            for work in beside:
+                work.cancel()
+            await asyncio.gather(ended, *beside, return_exceptions=True)
         if found.status is None:
             await self._runtime.clear()  # its shim is gone and could not
         return found
+
+    async def _look_after(self) -> None:
+        while True:
+            if self._pulse.state is not TaskState.RUNNING and (started := self._program.started) is not None:
+                self._pulse.goes_on(TaskState.RUNNING, started.started_at)
+            if not self._program.launched:
+                raise FileNotFoundError("what is kept of it beside the program was deleted")
+            await asyncio.sleep(READ_EVERY.total_seconds())
 
     async def _ship_on(self) -> None:
         while True:
@@ -331,31 +364,6 @@ class Attempt:
             await asyncio.sleep(left.total_seconds())
             self.end(TaskState.FAILED, f"ran longer than its timeout of {format_duration(self.task.timeout)}")
 
-    async def _deliver(self, patience: timedelta) -> bool:
-        """Bring what is left of logs and outputs into the store; False: it has not taken them for so long."""
-        since, delay, stored = time.monotonic(), RETRY_EVERY.total_seconds(), -1
-        while not await self._logs.ship(ended=True) or not await self._keep_outputs(patience):
-            if self._logs.stored > stored:
-                since, delay, stored = time.monotonic(), RETRY_EVERY.total_seconds(), self._logs.stored
-            if time.monotonic() - since > patience.total_seconds():
-                return False
-            if not self._logs.behind:
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, MOST_RETRY_EVERY.total_seconds())
-        return True
-
-    async def _keep_outputs(self, patience: timedelta) -> bool:
-        if self._given_up or self._outputs_kept or not self.task.outputs:
-            return True
-        try:
-            keeping = outputs.keep(self._bench.store, self._dir / "outputs", self.task.outputs)
-            await asyncio.wait_for(keeping, patience.total_seconds() if self._lost else None)
-        except (OSError, BaseError) as error:
-            logger.warning("outputs of %s could not be stored, trying again: %s", self.task.key, error)
-            return False
-        self._outputs_kept = True
-        return True
-
     async def _tell(self, outcome: TaskOutcome) -> None:
         """Give the server the outcome, if it wants it."""
         if not self._given_up:
@@ -370,8 +378,8 @@ class Attempt:
     async def _clear_away(self) -> None:
         """Remove it, with everything that it has left; but not before its logs and outputs are in the store."""
         await self._runtime.clear()
-        if await self._deliver(LAST_WORDS if self._lost else KEEP_FOR) or not self._lost:
-            shutil.rmtree(self._dir, ignore_errors=True)
+        if await self._delivery.done(KEEP_FOR) or not self._lost:
+            await asyncio.to_thread(shutil.rmtree, self._dir, ignore_errors=True)
 
     async def _free(self) -> None:
         """The job may have been terminated and unable to give its host back. The scheduler finds that out too, but later."""

@@ -1,5 +1,6 @@
 """What is done for an attempt before its program starts: files, ports, environment, container. All of it can be done again."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -8,11 +9,15 @@ from typing import NamedTuple
 
 from iris.activities.environment import attempt_env
 from iris.activities.ports import TakenGpus
-from iris.activities.runtimes.base import Launch, Runtime
+from iris.activities.runtimes.base import HostUnable, Launch, Runtime
 from iris.activities.setup import set_up
 from iris.activities.workbench import Workbench
 from iris.resources import DeviceKind
+from iris.units import MIB, format_bytes
 from iris.workflows.messages import RunTask
+
+#: With less of the disk free than this, in bytes, no program could even write its first lines.
+ROOM = 4 * MIB
 
 
 class Built(NamedTuple):
@@ -31,6 +36,8 @@ async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runti
         CannotStart: it will not start anywhere: its bundle, image, environment or directory will not do.
         HostUnable: this host cannot prepare it, or not now.
     """
+    if (free := shutil.disk_usage(directory).free) < ROOM:
+        raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", "disk")
     with contextlib.ExitStack() as undo:
         ports, gpus = bench.ports.take(task.ports), None
         undo.callback(_close, ports.keep)
@@ -38,7 +45,7 @@ async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runti
             gpus = taken.numbers
             undo.callback(_close, taken.keep)
         await runtime.prepare()
-        workdir = Path(task.workdir) if task.workdir is not None else _fresh(directory / "work")
+        workdir = Path(task.workdir) if task.workdir is not None else await _fresh(directory / "work")
         (directory / "outputs").mkdir(exist_ok=True)
         if task.bundle is not None:
             await bench.bundles.unpack(task.bundle, workdir)
@@ -62,7 +69,7 @@ async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runti
             workdir,
             env,
             bench.environments,
-            _fresh(directory / "environment"),
+            await _fresh(directory / "environment"),
             directory / "build",
             content=task.bundle.sha256 if task.bundle is not None else "",
         )
@@ -86,8 +93,8 @@ def _close(descriptors: tuple[int, ...]) -> None:
         os.close(descriptor)
 
 
-def _fresh(directory: Path) -> Path:
+async def _fresh(directory: Path) -> Path:
     """An empty directory, whatever an agent that died has left there."""
-    shutil.rmtree(directory, ignore_errors=True)
+    await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
     directory.mkdir()
     return directory

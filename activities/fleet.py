@@ -141,8 +141,9 @@ class Fleet:
                     continue
                 agent = (host, names.incarnation_of(heartbeat.worker_identity))
                 report = heartbeat.heartbeat_time.ToMilliseconds()
-                # An agent that was started again has the identity of the one before, whose last report the server still knows.
-                report = max(report, seen.get(agent, (report, now))[0])
+                # An agent that was started again has the identity of the one before, whose last report the server still knows:
+                # their sum changes with either, whatever their clocks say.
+                report += seen.get(agent, (0, now))[0]
                 before = self._seen.get(agent)
                 seen[agent] = before if before and before[0] == report else (report, now)
             if not response.next_page_token:

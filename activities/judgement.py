@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from iris import exits
 from iris.activities.runtimes.program import Exit, Started
-from iris.faults import Fault, recognise
+from iris.faults import BEYOND_THE_HOST, Fault, recognise
 from iris.jobs import TaskOutcome
 from iris.states import TaskState
 
@@ -62,8 +62,10 @@ def of_the_program(case: Case, reason: str, exit_code: int) -> TaskOutcome:
 
 
 def of_the_host(case: Case, reason: str, fault: str = "") -> TaskOutcome:
-    """It is the host's fault. What never started costs nobody anything, so it has no fault to count."""
-    return _ended(case, TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=fault if case.begun else ""))
+    """It is the fault of the host, or of what it needs. What never started for want of a host that can costs nobody anything, and
+    has no fault to count; what fails wherever it is tried, such as a registry, has to."""
+    counts = case.begun or fault in BEYOND_THE_HOST
+    return _ended(case, TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=fault if counts else ""))
 
 
 def _ended(case: Case, outcome: TaskOutcome) -> TaskOutcome:

@@ -1,12 +1,10 @@
 """What an agent that died leaves behind: programs that run on, and directories that say whose they are."""
 
-import asyncio
 import base64
 import contextlib
 import shutil
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from iris import names
 from iris.activities.runtimes import engine, shim
-from iris.activities.runtimes.base import Launch
+from iris.activities.runtimes.base import HostUnable, Launch
 from iris.jobs import TaskOutcome
 from iris.workflows.messages import RunTask
 
@@ -71,22 +69,18 @@ def find(attempts: Path) -> list[tuple[Path, AttemptState]]:
     return found
 
 
-async def kill_on(hosts: Collection[str], directory: Path) -> None:
+def kill_on(hosts: Collection[str], directory: Path) -> None:
     """Kill every program of an attempt on these hosts, wherever it moved to: their machines are gone.
 
     Args:
         directory: below which the attempts of these hosts had their directories.
     """
-    meant = partial(_is_on, hosts)
-    killed = await asyncio.to_thread(_kill, meant)
-    await asyncio.to_thread(psutil.wait_procs, killed, KILL_WAIT.total_seconds())
-    if await asyncio.to_thread(_had_containers, directory):
+    killed = _kill(lambda environment: names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts)
+    psutil.wait_procs(killed, KILL_WAIT.total_seconds())
+    if _had_containers(directory):
         for host in hosts:
-            await engine.clear([f"{engine.LABEL_HOST}={host}"])
-
-
-def _is_on(hosts: Container[str], environment: Mapping[str, str]) -> bool:
-    return names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts
+            with contextlib.suppress(HostUnable):  # an engine that is gone has no containers
+                engine.sweep([f"{engine.LABEL_HOST}={host}"])
 
 
 def _had_containers(directory: Path) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 from iris.errors import InvalidValue
 from iris.store import Store
 
-#: Files that are on their way at once.
+#: Files of one host that are on their way at once; large ones hold some parts of 5 MiB each in memory.
 AT_ONCE = 8
 #: Characters of a file's name that no object's name may have, on one store or another, and the one that marks them. What is no
 #: UTF-8 is a surrogate in Python.
@@ -27,20 +27,23 @@ class Kept(NamedTuple):
     size: int
 
 
-async def keep(store: Store, directory: Path, prefix: str) -> Kept:
+async def keep(store: Store, directory: Path, prefix: str, gate: asyncio.Semaphore | None = None) -> Kept:
     """Store every regular file below the directory; saying it again stores the same objects.
 
     A link to a file of the directory counts as that file. Links to directories, links that lead out, pipes, sockets and devices
     are left out.
 
+    Args:
+        gate: for files of all attempts together; None: only these are on their way.
+
     Raises:
         OSError, obstore's exceptions: not everything could be stored. What could has been.
     """
     files = await asyncio.to_thread(lambda: list(_files(directory)))
-    gate = asyncio.Semaphore(AT_ONCE)
+    one = gate or asyncio.Semaphore(AT_ONCE)
 
     async def put(file: Path) -> int:
-        async with gate:
+        async with one:
             size = file.stat().st_size
             await store.put_file(f"{prefix}/{object_name(file.relative_to(directory))}", file)
             return size

@@ -14,6 +14,7 @@ from typing import Any
 from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle, Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.delivery import LAST_WORDS, RETRY_EVERY
 from iris.activities.runtimes import shim
 from iris.jobs import TaskOutcome
 from iris.states import TaskState
@@ -30,19 +31,17 @@ ANNOUNCE_AFTER = timedelta(seconds=1)
 #: started elsewhere.
 FENCE = timedelta(seconds=50)
 RPC_TIMEOUT = timedelta(seconds=10)
-#: How long an attempt that is lost with its host's life takes to store what it can, and then to say so.
-LAST_WORDS = timedelta(seconds=4)
-#: Between two tries to give the server the outcome.
-RETRY_EVERY = timedelta(seconds=1)
 
 
 class Pulse:
-    """
+    """The beats of one attempt.
+
     Args:
         details: what is told of the attempt at each beat.
         alive_until: called with the moment, on the clock of `shim.now`, until which the server counts the attempt in.
         cancelled: called when the server wants the attempt ended.
         given_up: called, with the reason, when the server wants nothing more of it.
+        cut_off: called, with the reason, when there has been no contact for so long that the server may have.
         heard: when an earlier agent had contact last; None: the attempt has just been taken.
     """
 
@@ -56,6 +55,7 @@ class Pulse:
         alive_until: Callable[[float], None],
         cancelled: Callable[[], None],
         given_up: Callable[[str], None],
+        cut_off: Callable[[str], None],
         heard: float | None = None,
     ) -> None:
         self._client = client
@@ -65,6 +65,7 @@ class Pulse:
         self._alive_until = alive_until
         self._cancelled = cancelled
         self._given_up = given_up
+        self._cut_off = cut_off
         self._over = False
         #: How far the attempt is, and since when; and what of that has been announced.
         self._state: tuple[TaskState, datetime] = (TaskState.BUILDING, datetime.now(UTC))
@@ -97,7 +98,7 @@ class Pulse:
                 if self._over:
                     return
                 await asyncio.sleep(HEARTBEAT_EVERY.total_seconds())
-            self._give_up(f"no contact with the server for {format_duration(FENCE)}")
+            self._cut_off(f"no contact with the server for {format_duration(FENCE)}")
         finally:
             announcing.cancel()
 
@@ -113,17 +114,14 @@ class Pulse:
                 self._cancelled()
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
-                self._give_up("the server has given it up")
+                self._over = True
+                self._given_up("the server has given it up")
         except Exception:  # whatever it is, it was no contact: the fence must go on counting
             logger.exception("the report of attempt %s failed", self._task.key)
 
     def _hear(self, sent: float) -> None:
         self._heard = sent
         self._alive_until(self.lease)
-
-    def _give_up(self, reason: str) -> None:
-        self._over = True
-        self._given_up(reason)
 
     async def _announce_changes(self) -> None:
         await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 HOST_REFUSED = "HostRefused"
 #: How long a stopping agent waits, beyond the longest grace of its programs, for their outcomes to be accepted.
 CLOSE_PATIENCE = timedelta(seconds=10)
+#: How long it waits for what is under way to be let go, an image that is being pulled for instance.
+LEAVE_PATIENCE = timedelta(seconds=5)
 
 
 class Tasks:
@@ -94,11 +96,12 @@ class Tasks:
         keys = set(self._attempts)
         for attempt in self._attempts.values():
             attempt.end(TaskState.PREEMPTED, reason)
-        if self._lives:
+        ending = {key: attempt.task.grace for key, attempt in self._attempts.items() if not attempt.told}
+        if ending:
             # A server that is away is not waited for: the attempts' heartbeats have ended, and that says it too.
-            patience = max(attempt.task.grace for attempt in self._attempts.values()) + CLOSE_PATIENCE
-            await asyncio.wait(self._lives.values(), timeout=patience.total_seconds())
-            leftovers.kill(keys)  # what hides from its shim
+            patience = max(ending.values()) + CLOSE_PATIENCE
+            await asyncio.wait([self._lives[key] for key in ending], timeout=patience.total_seconds())
+            await asyncio.to_thread(leftovers.kill, keys)  # what hides from its shim
         await self._drop_lives()
 
     async def leave(self, reason: str) -> None:
@@ -117,7 +120,7 @@ class Tasks:
             attempt.lose(f"host {self._bench.host.id}: {reason}")
         await asyncio.gather(*self._lives.values(), return_exceptions=True)
         if keys:
-            leftovers.kill(keys)  # what hides from its shim
+            await asyncio.to_thread(leftovers.kill, keys)  # what hides from its shim
 
     def _begin(self, attempt: Attempt) -> None:
         key = attempt.task.key
@@ -129,7 +132,8 @@ class Tasks:
         lives = list(self._lives.values())
         for life in lives:
             life.cancel()
-        await asyncio.gather(*lives, return_exceptions=True)
+        if lives:
+            await asyncio.wait(lives, timeout=LEAVE_PATIENCE.total_seconds())
 
     def _ended(self, life: asyncio.Task[None]) -> None:
         key = life.get_name()

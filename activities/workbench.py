@@ -1,5 +1,6 @@
 """What the attempts on one host have in common: where they report, where their files go, what the host has for them."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from temporalio.client import Client
 from iris.activities.bundles import Bundles
 from iris.activities.caches import Cache
 from iris.activities.environment import Accelerators, base_env
+from iris.activities.outputs import AT_ONCE
 from iris.activities.ports import Gpus, Ports
 from iris.activities.runtimes.base import Runtime
 from iris.activities.runtimes.docker import DockerRuntime
@@ -49,6 +51,8 @@ class Workbench:
     accelerators: Accelerators = field(default_factory=Accelerators)
     ports: Ports = field(default_factory=Ports)
     gpus: Gpus = field(default_factory=Gpus)
+    #: Files of outputs that are on their way.
+    gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     #: What the attempts use, by their keys, as it was measured last.
     uses: dict[str, Use] = field(default_factory=dict)
 

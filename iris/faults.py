@@ -111,6 +111,10 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
+#: Faults of what lies beyond a host: every host would meet them, so no host is judged by them.
+BEYOND_THE_HOST = frozenset({"network", "image-pull", "store", "bundle"})
+
+
 def recognise(text: str, faults: Sequence[Fault] = FAULTS) -> Fault | None:
     """The first of the faults whose pattern occurs in the text."""
     return next((fault for fault in faults if re.search(fault.pattern, text, re.MULTILINE)), None)

@@ -13,15 +13,14 @@ import contextlib
 import fcntl
 import logging
 import signal
-import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowQueryFailedError
-from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
@@ -39,7 +38,6 @@ from iris.errors import Rejected, Unreachable
 from iris.faults import FAULTS, Fault
 from iris.hosts import Host
 from iris.resources import Device
-from iris.slices import SliceState, SliceStatus
 from iris.store import Store
 from iris.worker_agents import life
 from iris.worker_agents.agent_log import shipping_own_log
@@ -47,10 +45,7 @@ from iris.worker_agents.metadata import of_this_machine
 from iris.worker_agents.notice import watch_for_preemption
 from iris.worker_agents.probe import describe_host, find_accelerators, probe
 from iris.worker_agents.process import rest_memory, stop_event
-from iris.workflows.attributes import keywords
-from iris.workflows.fleet_messages import HostReady, SliceInput
-from iris.workflows.messages import HostLost
-from iris.workflows.slice import SliceWorkflow
+from iris.worker_agents.standing import Standing
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +53,6 @@ logger = logging.getLogger(__name__)
 CHECK_EVERY = timedelta(seconds=20)
 #: Before the first of them, by which its report should have been read.
 CHECK_FIRST = timedelta(seconds=5)
-RPC_TIMEOUT = timedelta(seconds=10)
-#: How long a machine waits for somebody to look after its slice again, whose workflow was terminated.
-ADOPTION_PATIENCE = timedelta(minutes=10)
 #: Between two tries while the service is away.
 RETRY_EVERY = timedelta(seconds=2)
 #: Attempts that are being started at once; how many run is the scheduler's business.
@@ -113,6 +105,8 @@ async def serve(options: AgentOptions) -> None:
         Unreachable: the cluster does not answer when the agent starts; later it tries again until it does.
     """
     (options.directory / "attempts").mkdir(parents=True, exist_ok=True)
+    # Starts and ends of programs must not wait for what takes long in a thread, such as an image that is being pulled.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(STARTS_AT_ONCE + 32))
     asked = Asked(stop_event())
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.make_way)
     rest_memory()
@@ -135,7 +129,8 @@ async def serve(options: AgentOptions) -> None:
 async def _live_and_live_again(store: Store, options: AgentOptions, accelerators: Accelerators, asked: "Asked") -> None:
     lived = False
     while not asked.to_end.is_set():
-        host = _this_host(options, accelerators)
+        begun = life.of(options.directory)
+        host = _this_host(options, accelerators, begun or life.begin(options.directory))
         identity = names.worker_identity(host.id, host.incarnation)
         try:
             client = await connect(options.address, options.namespace, identity=identity)
@@ -146,11 +141,15 @@ async def _live_and_live_again(store: Store, options: AgentOptions, accelerators
             await _pause(asked.to_end, RETRY_EVERY)
             continue
         lived = True
-        await _Incarnation(client, store, options, accelerators, host, asked).live()
+        incarnation = _Incarnation(client, store, options, accelerators, host, asked)
+        if begun is not None and await incarnation.is_over():
+            life.end(options.directory)
+            continue
+        await incarnation.live()
 
 
-def _this_host(options: AgentOptions, accelerators: Accelerators) -> Host:
-    """This machine as a host: in the life that an agent before this one has begun, or in a new one."""
+def _this_host(options: AgentOptions, accelerators: Accelerators, incarnation: str) -> Host:
+    """This machine as a host."""
     resources = probe(
         options.directory,
         cpu=options.cpu_millis,
@@ -162,7 +161,7 @@ def _this_host(options: AgentOptions, accelerators: Accelerators) -> Host:
         options.host_id,
         resources,
         {**accelerators.attributes, **options.attributes},
-        incarnation=life.of(options.directory) or life.begin(options.directory),
+        incarnation=incarnation,
         slice_id=options.slice_id,
         address=options.host_address,
         accept_cpu_jobs=options.accept_cpu_jobs,
@@ -186,7 +185,7 @@ class Asked:
 
     def make_way(self) -> None:
         """End, but nothing that runs here: another agent goes on with it."""
-        self.to_make_way = not self.to_end.is_set()
+        self.to_make_way = self.to_make_way or not self.to_end.is_set()
         self.to_end.set()
 
 
@@ -204,7 +203,6 @@ class _Incarnation:
     ) -> None:
         self._client = client
         self._cluster = options.cluster
-        self._slice_size = options.slice_size
         self._token = options.token
         self._host = host
         self._asked = asked
@@ -225,12 +223,26 @@ class _Incarnation:
         self._tasks = Tasks(bench)
         self._execs = Execs(store, self._tasks)
         self._profiles = Profiles(store, self._tasks)
-        #: The slice must know this incarnation by now; before, its report may still lie in the slice's inbox.
-        self._expected = False
-        #: When the slice's workflow was first seen to have been terminated, by this process's clock.
-        self._orphaned_since: float | None = None
+        self._standing = Standing(client, options.cluster, host, options.token, options.slice_size)
+
+    async def is_over(self) -> bool:
+        """Whether this life, which another agent has begun, has been given up meanwhile."""
+        return await self._standing.is_over()
 
     async def live(self) -> None:
+        """Serve the host's queue until this life of the host is over, or this agent.
+
+        Raises:
+            Rejected: nobody wants this host (any more); nothing runs here then.
+        """
+        try:
+            await self._serve()
+        except Rejected as error:
+            life.end(self._dir)
+            await self._tasks.abandon(str(error))
+            raise
+
+    async def _serve(self) -> None:
         await self._tasks.take_over()
         worker = Worker(
             self._client,
@@ -253,14 +265,14 @@ class _Incarnation:
                 await self._tasks.leave("its agent makes way for another")
             else:
                 reason = self._asked.reason or f"host {self._host.id} was stopped"
-                await self._sign_off(reason)
+                await self._standing.sign_off(reason)
                 await self._tasks.close(reason)
                 life.end(self._dir)
 
     async def _report_until_heard(self) -> None:
         while not self._stop.is_set():
             try:
-                await self._report()
+                await self._standing.report()
                 return
             except RPCError as error:
                 if self._token is not None and error.status is RPCStatusCode.NOT_FOUND:
@@ -268,98 +280,15 @@ class _Incarnation:
                 logger.warning("host %s could not report, trying again: %s", self._host.id, error)
                 await _pause(self._stop, RETRY_EVERY)
 
-    async def _report(self) -> None:
-        """Tell the slice that this host is ready; a machine that was brought starts its slice's workflow if there is none."""
-        if self._token is not None:
-            ready = HostReady(host=self._host, token=self._token)
-            await self._slice().signal("host_ready", ready, rpc_timeout=RPC_TIMEOUT)
-            return
-        alone = self._slice_size == 1
-        await self._client.start_workflow(
-            SliceWorkflow.run,
-            SliceInput(cluster=self._cluster, id=self._host.slice_id, size=self._slice_size),
-            id=names.slice_workflow(self._cluster, self._host.slice_id),
-            task_queue=names.control_queue(self._cluster),
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            search_attributes=keywords(
-                {names.SA_CLUSTER: self._cluster, names.SA_KIND: names.KIND_SLICE, names.SA_STATE: SliceState.REQUESTED}
-            ),
-            static_summary=f"host {self._host.id}, which joined by itself"
-            if alone
-            else f"{self._slice_size} hosts, which joined by themselves",
-            start_signal="host_ready",
-            start_signal_args=[HostReady(host=self._host)],
-        )
-
-    async def _sign_off(self, reason: str) -> None:
-        """Be taken out at once, not when the silence is noticed."""
-        lost = HostLost(host_id=self._host.id, incarnation=self._host.incarnation, reason=reason, left=True)
-        with contextlib.suppress(RPCError):
-            await self._slice().signal("host_lost", lost, rpc_timeout=RPC_TIMEOUT)
-
     async def _watch(self) -> str:
         """Wait for the stop, or for the cluster to give this incarnation up; then why it did."""
         while not self._stop.is_set():
-            await _pause(self._stop, CHECK_EVERY if self._expected else CHECK_FIRST)
+            await _pause(self._stop, CHECK_EVERY if self._standing.expected else CHECK_FIRST)
             if self._stop.is_set():
                 return ""
-            if reason := await self._given_up():
+            if reason := await self._standing.given_up():
                 return reason
         return ""
-
-    async def _given_up(self) -> str:
-        """Why the cluster has given this incarnation up; empty: it has not, or does not answer.
-
-        Raises:
-            Rejected: this agent is to stop.
-        """
-        try:
-            described = await self._slice().describe(rpc_timeout=RPC_TIMEOUT)
-            if described.status is not WorkflowExecutionStatus.RUNNING:
-                return self._ended(described.status)
-            self._orphaned_since = None
-            status = await self._slice().query("status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT)
-            if self._token is not None and all(host.id != self._host.id for host in status.hosts):
-                return await self._report_again(status)
-        except RPCError as error:
-            return self._ended(None) if error.status is RPCStatusCode.NOT_FOUND else ""
-        except WorkflowQueryFailedError:
-            return ""
-        return self._replaced(status)
-
-    def _ended(self, how: WorkflowExecutionStatus | None) -> str:
-        """What the end of its slice means: a machine that was brought begins anew; one that was made is not wanted any more."""
-        if self._token is None:
-            return "its slice is unknown" if how is None else "its slice has ended"
-        now = time.monotonic()
-        self._orphaned_since = self._orphaned_since or now
-        if how is WorkflowExecutionStatus.TERMINATED and now - self._orphaned_since < ADOPTION_PATIENCE.total_seconds():
-            return ""  # somebody did that by hand: the autoscaler finds the machines, and what runs here runs on
-        raise Rejected(f"slice {self._host.slice_id}, for which this machine was made, has ended")
-
-    async def _report_again(self, status: SliceStatus) -> str:
-        """Its slice does not know this host: the report was lost, or the slice's workflow is another one by now."""
-        if self._host.id in status.refused:
-            raise Rejected(f"slice {self._host.slice_id} does not take this machine for one of its own")
-        await self._report()
-        return ""
-
-    def _replaced(self, status: SliceStatus) -> str:
-        """Why this incarnation is over, by what its slice says; empty: it is not.
-
-        Raises:
-            Rejected: it has a successor, which is not of this agent.
-        """
-        expected, self._expected = self._expected, True
-        known = next((host.incarnation for host in status.hosts if host.id == self._host.id), None)
-        if known == self._host.incarnation or not expected:
-            return ""
-        if known is None:
-            return "its slice has ended, and begun anew without it"
-        raise Rejected(f"another agent has taken over host {self._host.id} (incarnation {known}); this one stops")
-
-    def _slice(self) -> WorkflowHandle[Any, Any]:
-        return self._client.get_workflow_handle(names.slice_workflow(self._cluster, self._host.slice_id))
 
 
 async def _pause(stop: asyncio.Event, time: timedelta) -> None:
@@ -376,7 +305,9 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for fault in await asyncio.gather(task, return_exceptions=True):
+            if isinstance(fault, Exception):
+                logger.error("what went on beside has ended early", exc_info=fault)
 
 
 @contextlib.contextmanager

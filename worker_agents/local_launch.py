@@ -192,7 +192,7 @@ def _process(ref: ProcessRef) -> Iterator[psutil.Process]:
 def _end_programs(name: str) -> None:
     """Those of all hosts that a local cluster has ever made: each has left a log."""
     hosts = {log.stem for log in (cluster_dir(name) / "logs").glob("*.log")}
-    asyncio.run(leftovers.kill_on(hosts, machines_dir(cluster_dir(name))))
+    leftovers.kill_on(hosts, machines_dir(cluster_dir(name)))
 
 
 def _agents(home: Path) -> tuple[ProcessRef, ...]:

@@ -150,7 +150,7 @@ class _Slice:
         finally:
             await asyncio.gather(*(agent.stop(self._patience) for agent in agents))
             # A program that has left its process group does not outlive its machine either.
-            await leftovers.kill_on({host.id for host in hosts}, self._home)
+            await asyncio.to_thread(leftovers.kill_on, {host.id for host in hosts}, self._home)
 
     def _write(self, agent: Child) -> None:
         """Put down what runs. ACTIVE once every agent has been started: that one dies later is no news of the machines."""

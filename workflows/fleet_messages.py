@@ -22,6 +22,11 @@ class HostReady(Wire):
     #: Of the slice's request, for slices that were made.
     token: str = ""
 
+    @property
+    def life(self) -> tuple[str, str]:
+        """Which life of which host it is."""
+        return self.host.id, self.host.incarnation
+
 
 class CloudState(Wire):
     """What the platform's list says of the slice's machines now; None: they are not in it."""

@@ -14,6 +14,7 @@ from temporalio import workflow
 
 from iris import retries
 from iris.attempts import Account, AttemptRecord, kept, member_ends
+from iris.faults import BEYOND_THE_HOST
 from iris.gangs import Placement, Request, request_for
 from iris.jobs import Band, JobSpec, TaskOutcome, TaskStatus
 from iris.preemption import Eviction
@@ -326,7 +327,7 @@ def _release(key: str, placement: Placement | None, outcomes: list[TaskOutcome] 
     for seat, outcome in zip(placement.seats, outcomes, strict=True):
         if outcome.refused:
             over.append((seat.host_id, seat.incarnation))
-        elif outcome.fault or retries.account_of(outcome) is Account.UNDELIVERED:
+        elif outcome.fault not in BEYOND_THE_HOST and (outcome.fault or retries.account_of(outcome) is Account.UNDELIVERED):
             spoilt.append(seat.host_id)
     ran = any(outcome.started_at for outcome in outcomes)
     return Release(key=key, spoilt_by=tuple(spoilt), ran=ran, over=tuple(over))

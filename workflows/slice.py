@@ -72,8 +72,8 @@ class SliceWorkflow:
             # Somebody's Cancel in the Web UI: its hosts are taken out, and its machines given back before this ends.
             await uninterrupted(self._cancelled())
             raise
-        if start.request is None and any(isinstance(event, HostReady) for event in self._inbox):
-            # An agent has come back while its former life was being taken out: that is a new slice of the same name.
+        if start.request is None and any(isinstance(news, HostReady) and news.life not in self._lives() for news in self._inbox):
+            # A host's new life, begun while its former one was being taken out: that is a new slice of the same name.
             workflow.continue_as_new(SliceInput(cluster=start.cluster, id=start.id, size=start.size, reports=tuple(self._inbox)))
         return self.status()
 

@@ -158,18 +158,23 @@ def remove(found: "DockerClient", container: str) -> None:
             raise
 
 
+def sweep(labels: Sequence[str], meant: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
+    """Kill and remove all containers that have these labels, `name=value`, and are meant.
+
+    Raises:
+        HostUnable: the engine does not answer.
+    """
+    with engine() as found:
+        for each in found.api.containers(all=True, filters={"label": list(labels)}):
+            if meant(each["Labels"]):
+                remove(found, each["Id"])
+
+
 async def clear(labels: Sequence[str], meant: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
-    """Kill and remove all containers that have these labels, `name=value`, and are meant. Raises nothing."""
-
-    def sweep() -> None:
-        with engine() as found:
-            for each in found.api.containers(all=True, filters={"label": list(labels)}):
-                if meant(each["Labels"]):
-                    remove(found, each["Id"])
-
+    """The same, tried some times. Raises nothing."""
     for left in reversed(range(CLEAR_TRIES)):
         try:
-            await in_thread(sweep)
+            await in_thread(lambda: sweep(labels, meant))
             return
         except HostUnable as error:
             if not left:

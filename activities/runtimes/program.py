@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from iris import names
 from iris.activities.runtimes import shim
 from iris.activities.runtimes.base import Launch
 
@@ -74,12 +75,14 @@ class Program:
         """
         self._lease = lease
         self._order()
-        (self._dir / shim.LAUNCH).touch(0o600)  # its environment may hold secrets
-        (self._dir / shim.LAUNCH).write_text(launch.model_dump_json())
+        draft = self._dir / f"{shim.LAUNCH}.new"
+        draft.touch(0o600)  # its environment may hold secrets
+        draft.write_text(launch.model_dump_json())
+        draft.replace(self._dir / shim.LAUNCH)
         self._shim = subprocess.Popen(
             [*_SHIM, str(self._dir)],
-            # What a process carries in its environment, its leftovers are recognised by.
-            env=launch.env,
+            # Of the program's environment, which may hold what no other program bears, only what leftovers are recognised by.
+            env={name: value for name, value in launch.env.items() if name.startswith(names.RESERVED_PREFIX)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -125,8 +128,11 @@ class Program:
         while (found := self.exit) is None:
             with self._shim_away() as away:
                 if away:
-                    # Between the look and the lock it may have ended.
-                    return self.exit or Exit()
+                    # Between the look and the lock it may have ended. One that is only on its way finds this, and does not start.
+                    found = self.exit or Exit()
+                    with suppress(OSError):
+                        (self._dir / shim.EXIT).write_text(found.model_dump_json())
+                    return found
             await self._shim_ends()
         if self._shim is not None:
             await asyncio.to_thread(self._shim.wait)  # it has nothing left to do
@@ -150,7 +156,8 @@ class Program:
     def _order(self) -> None:
         """Always as many bytes, so that they go where the last ones were: a full disk stays no order."""
         path = self._dir / shim.ORDERS
-        with path.open("r+b" if path.exists() else "wb") as file:
+        # The directory may be gone; whoever looks after the attempt finds that out.
+        with suppress(OSError), path.open("r+b" if path.exists() else "wb") as file:
             file.write(b"%020.3f %020.3f\n" % (self._lease, self._grace))
 
     @contextmanager

@@ -228,6 +228,9 @@ def _take_room(name: str) -> None:
 
 def see_through(program: Process | Container, wake: int) -> dict[str, Any]:
     """Start the program and see it to its end; what is to be put down of it."""
+    lease, grace = orders()
+    if grace >= 0 or now() >= lease:  # it is over before it has begun
+        return {"status": -int(signal.SIGKILL), "fenced": grace < 0}
     failed = program.start()
     if failed is not None:
         return {"error": failed[0], "status": failed[1]}

@@ -1,6 +1,5 @@
 """What an agent says of its machine, and when it believes that its life is over."""
 
-import asyncio
 import ipaddress
 import re
 import socket
@@ -10,14 +9,12 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from iris.activities.environment import Accelerators
 from iris.errors import Rejected
 from iris.hosts import Host
 from iris.slices import SliceState, SliceStatus
-from iris.store import Store
 from iris.worker_agents import life as life_of_host
-from iris.worker_agents.host import AgentOptions, Asked, _Incarnation
 from iris.worker_agents.probe import default_address, describe_host
+from iris.worker_agents.standing import Standing
 from tests.builders import a_host, some
 
 
@@ -30,66 +27,62 @@ ME = a_host("w0", slice_id="pair")
 OTHER = a_host("w1", slice_id="pair")
 
 
-def a_life(directory: Path, token: str | None = None) -> _Incarnation:
-    """One life of the agent of host w0, on a machine that was brought, or made for the slice with this token."""
+def a_life(token: str | None = None) -> Standing:
+    """One life of host w0, on a machine that was brought, or made for the slice with this token."""
     nowhere: Any = None
-    store = (directory / "store").as_uri()
-    options = AgentOptions(address="", namespace="", cluster="local", store=store, host_id="w0", token=token, directory=directory)
-    return _Incarnation(nowhere, Store(store), options, Accelerators(), ME, Asked(asyncio.Event()))
+    return Standing(nowhere, "local", ME, token, 1)
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> _Incarnation:
+def life() -> Standing:
     """Of a machine that was brought."""
-    return a_life(tmp_path)
+    return a_life()
 
 
-def test_an_agent_lives_on_as_long_as_its_slice_counts_it_in(life: _Incarnation) -> None:
+def test_an_agent_lives_on_as_long_as_its_slice_counts_it_in(life: Standing) -> None:
     """Whatever becomes of the others."""
-    assert [life._replaced(knows(*hosts)) for hosts in ([ME], [ME, OTHER], [ME])] == ["", "", ""]
+    assert [life.replaced(knows(*hosts)) for hosts in ([ME], [ME, OTHER], [ME])] == ["", "", ""]
 
 
-def test_an_agent_whose_slice_has_begun_anew_without_it_begins_anew_too(life: _Incarnation) -> None:
+def test_an_agent_whose_slice_has_begun_anew_without_it_begins_anew_too(life: Standing) -> None:
     """The slice would wait for it for ever: the scheduler takes an incarnation that was taken out for dead."""
-    assert life._replaced(knows(ME, OTHER)) == ""
-    assert life._replaced(knows(OTHER)) == "its slice has ended, and begun anew without it"
+    assert life.replaced(knows(ME, OTHER)) == ""
+    assert life.replaced(knows(OTHER)) == "its slice has ended, and begun anew without it"
 
 
-def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(life: _Incarnation) -> None:
+def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(life: Standing) -> None:
     """The report may lie behind others, or its former life may still be known; by the second look it must be there."""
-    assert life._replaced(knows(OTHER)) == ""
-    assert life._replaced(knows(OTHER)) != ""
+    assert life.replaced(knows(OTHER)) == ""
+    assert life.replaced(knows(OTHER)) != ""
 
 
-def test_an_agent_whose_place_another_has_taken_stops(life: _Incarnation) -> None:
+def test_an_agent_whose_place_another_has_taken_stops(life: Standing) -> None:
     """Two agents of one host would push each other out for ever."""
-    assert life._replaced(knows(ME)) == ""
+    assert life.replaced(knows(ME)) == ""
     with pytest.raises(Rejected, match=r"another agent has taken over host w0 \(incarnation second\)"):
-        life._replaced(knows(a_host("w0", slice_id="pair", incarnation="second"), OTHER))
+        life.replaced(knows(a_host("w0", slice_id="pair", incarnation="second"), OTHER))
 
 
 @pytest.mark.parametrize(
     "how", [None, *(each for each in WorkflowExecutionStatus if each is not WorkflowExecutionStatus.RUNNING)]
 )
 def test_a_machine_that_was_brought_begins_anew_however_its_slice_has_ended(
-    life: _Incarnation, how: WorkflowExecutionStatus | None
+    life: Standing, how: WorkflowExecutionStatus | None
 ) -> None:
     """It belongs to whoever brought it, who wants it to work."""
-    assert life._ended(how).startswith("its slice ")
+    assert life.ended(how).startswith("its slice ")
 
 
 @pytest.mark.parametrize("how", [None, WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.CANCELED])
-def test_a_machine_that_was_made_is_of_no_use_when_its_slice_has_ended(
-    tmp_path: Path, how: WorkflowExecutionStatus | None
-) -> None:
+def test_a_machine_that_was_made_is_of_no_use_when_its_slice_has_ended(how: WorkflowExecutionStatus | None) -> None:
     """It is being deleted, and another one may be here already."""
     with pytest.raises(Rejected, match="slice pair, for which this machine was made, has ended"):
-        a_life(tmp_path, token="secret")._ended(how)
+        a_life(token="secret").ended(how)
 
 
-def test_a_machine_whose_slice_somebody_terminated_waits_for_another_to_look_after_it(tmp_path: Path) -> None:
+def test_a_machine_whose_slice_somebody_terminated_waits_for_another_to_look_after_it() -> None:
     """What runs there runs on: the autoscaler finds the machine, and adopts it."""
-    assert a_life(tmp_path, token="secret")._ended(WorkflowExecutionStatus.TERMINATED) == ""
+    assert a_life(token="secret").ended(WorkflowExecutionStatus.TERMINATED) == ""
 
 
 def test_a_host_is_a_slice_by_itself_unless_it_is_told_of_one() -> None:
