@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import functools
 import os
@@ -59,6 +60,7 @@ class ProcessRuntime:
                     stdout=out,
                     stderr=out,
                     start_new_session=True,
+                    preexec_fn=_die_with_agent,
                 )
         except (OSError, ValueError) as error:
             raise _refusal(argv[0], error) from None
@@ -90,6 +92,12 @@ class ProcessRuntime:
 
 
 @functools.cache
+def _die_with_agent() -> None:
+    """Between fork and exec: without an agent nobody would go on with what a step has made, so it ends with it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h
+
+
 def _identity() -> str:
     library = "-".join(part for part in platform.libc_ver() if part)
     return " ".join(part for part in ("process", sysconfig.get_platform(), library, sys.implementation.cache_tag) if part)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from iris.client.client import IrisClient
+from iris.client.identity import full_job_id
 from iris.errors import InvalidValue, IrisError
 from iris.resources import Device, parse_device
 from iris.units import parse_bytes, parse_cpu, parse_duration
@@ -118,3 +119,19 @@ def raise_first(errors: Sequence[BaseException]) -> None:
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
+
+
+def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
+    """The id of the job in `NAME`, `USER/NAME` or `NAME:3`, and which task is meant.
+
+    Raises:
+        InvalidValue: what follows the colon is no number, or another task than the one that was given beside it.
+    """
+    name, colon, number = job.partition(":")
+    if colon:
+        if not number.isdecimal():
+            raise InvalidValue("job", job, "does not name a task", "write NAME:NUMBER, such as train:3")
+        if task not in (None, int(number)):
+            raise InvalidValue("job", job, f"names another task than --task {task}", "give one of them")
+        task = int(number)
+    return full_job_id(name), task

@@ -13,10 +13,9 @@ from datetime import timedelta
 
 import click
 
-from iris.cli.common import DURATION, cluster_option, utf8, with_client
+from iris.cli.common import DURATION, cluster_option, job_and_task, utf8, with_client
 from iris.client.client import IrisClient
 from iris.client.execs import ExecClient, Session, new_session
-from iris.client.identity import full_job_id
 from iris.errors import InvalidValue
 from iris.execs import ExecEnd, ExecRequest, Frame, Kind, size_frame
 
@@ -28,18 +27,6 @@ MAX_COMMAND = 64 * 1024
 INTERRUPTED = 130
 #: Rows and columns of a terminal that has none.
 DEFAULT_SIZE = (24, 80)
-
-
-def target(text: str) -> tuple[str, int | None]:
-    """The job, and the number of its task if there is one, in `JOB` or `JOB:TASK`.
-
-    Raises:
-        InvalidValue: it is neither.
-    """
-    name, colon, number = text.partition(":")
-    if colon and not number.isdecimal():
-        raise InvalidValue("job", text, "does not name a task", "write NAME:NUMBER, such as train:3")
-    return full_job_id(name), int(number) if colon else None
 
 
 @click.command("exec")
@@ -63,7 +50,7 @@ def exec_(
         raise InvalidValue("command", command[0], "is too long with its arguments", "put it into a file that the command reads")
     if terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("-t wants a terminal, and this is none; leave it out")
-    job_id, task = target(job)
+    job_id, task = job_and_task(job)
     rows, columns = _size() if terminal else DEFAULT_SIZE
 
     async def work(user: IrisClient) -> ExecEnd:

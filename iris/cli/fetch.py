@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from iris.cli.common import cluster_option, json_option, print_json
+from iris.cli.common import cluster_option, job_and_task, json_option, print_json
 from iris.cli.follow import reading_from
-from iris.cli.logs import find_archive, job_and_task
+from iris.cli.logs import find_archive
 from iris.client.outputs import Fetched, OutputFile, outputs_of
 from iris.client.outputs import fetch as fetch_files
 from iris.errors import NotFound

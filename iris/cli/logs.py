@@ -8,11 +8,10 @@ from datetime import datetime
 import click
 
 from iris import names
-from iris.cli.common import Parsed, cluster_option
+from iris.cli.common import Parsed, cluster_option, job_and_task
 from iris.cli.follow import attempt_mark, follow_lines, follow_logs, reading_from
 from iris.cli.lines import JsonPrinter, LinePrinter, Printer
 from iris.client.archive import Archive, archive_of, cluster_of
-from iris.client.identity import full_job_id
 from iris.client.logs import AgentReader, LogReader
 from iris.client.reading import Reader
 from iris.errors import InvalidValue, NotFound
@@ -146,22 +145,6 @@ async def _show_now(reader: Reader, printer: Printer, what: str, tail: int | Non
                 printer.print(lines)
     if not follow:
         printer.finish()
-
-
-def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
-    """The id of the job in `NAME`, `USER/NAME` or `NAME:3`, and which task is meant.
-
-    Raises:
-        InvalidValue: what follows the colon is no number, or another task than the one that was given beside it.
-    """
-    name, colon, number = job.partition(":")
-    if colon:
-        if not number.isdecimal():
-            raise InvalidValue("job", job, "does not name a task", "write NAME:NUMBER, such as train:3")
-        if task not in (None, int(number)):
-            raise InvalidValue("job", job, f"names another task than --task {task}", "give one of them")
-        task = int(number)
-    return full_job_id(name), task
 
 
 async def find_archive(cluster: str | None, job: str, task: int | None) -> Archive:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import DURATION, cluster_option, with_client
-from iris.cli.exec import target
+from iris.cli.common import DURATION, cluster_option, job_and_task, with_client
 from iris.client.client import IrisClient
 from iris.client.execs import ExecClient, Where, new_session
 from iris.errors import InvalidValue
@@ -47,7 +46,7 @@ def profile(
     if duration is not None and duration < timedelta(seconds=1):
         raise InvalidValue("duration", f"{duration.total_seconds():g}s", "is too short", "look for a second at least")
     kind = ProfileFormat(format_ or ProfileFormat.FLAMEGRAPH) if recorded else ProfileFormat.DUMP
-    job_id, task = target(job)
+    job_id, task = job_and_task(job)
 
     async def work(user: IrisClient) -> tuple[bytes, Profile, Where]:
         client = ExecClient.of(user)

@@ -16,6 +16,9 @@ from temporalio.testing import ActivityEnvironment
 
 from iris.activities.attempt import Attempt
 from iris.activities.leftovers import AttemptState
+from iris.activities.runtimes import shim
+from iris.activities.runtimes.base import Launch
+from iris.activities.runtimes.program import Program
 from iris.activities.tasks import Tasks
 from iris.activities.workbench import Workbench
 from iris.faults import FAULTS, Fault, parse_fault
@@ -36,6 +39,8 @@ class Server:
     def __init__(self, *refusals: RPCStatusCode) -> None:
         self.refusals = list(refusals)
         self.tries = 0
+        #: Whether it still knows the attempts.
+        self.wanted = True
         self.told: list[TaskOutcome] = []
         self.signals: list[str] = []
         #: Looked at whenever an outcome arrives.
@@ -51,7 +56,9 @@ class Server:
     async def signal(self, name: str, *_: Any, **__: Any) -> None:
         self.signals.append(name)
 
-    async def heartbeat(self, *_: Any, **__: Any) -> None: ...
+    async def heartbeat(self, *_: Any, **__: Any) -> None:
+        if not self.wanted:
+            raise RPCError("no", RPCStatusCode.NOT_FOUND, b"")
 
     async def complete(self, outcome: TaskOutcome, *, rpc_timeout: timedelta) -> None:
         self.tries += 1
@@ -266,3 +273,86 @@ async def test_the_first_reason_for_an_end_stays_when_its_grace_is_cut_short(ben
     await asyncio.wait_for(living, PATIENCE)
 
     assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [(TaskState.KILLED, "cancelled")]
+
+
+# -- another agent has begun it -------------------------------------------------------------------------------------------------
+
+
+def left_behind(bench: Bench, **changes: Any) -> Path:
+    """The directory of an attempt whose agent died."""
+    directory = bench.dir / "attempts" / "left"
+    directory.mkdir(parents=True)
+    task = a_run("true", incarnation=a_host("h1").incarnation, outputs="outputs/left")
+    AttemptState.of(task, b"token", datetime.now(UTC)).model_copy(update=changes).write(directory)
+    return directory
+
+
+async def test_outputs_that_were_still_on_their_way_are_kept_by_the_next_agent(bench: Bench) -> None:
+    """The server has the outcome and knows the attempt no more: that is no reason to throw its results away."""
+    directory = left_behind(bench, told=True)
+    (directory / "outputs").mkdir()
+    (directory / "outputs" / "result").write_text("weights")
+    (directory / "stdout").write_text("last words\n")
+    bench.server.wanted = False
+    await bench.tasks().take_over()
+
+    await asyncio.to_thread(eventually, lambda: not directory.exists(), PATIENCE, 0.02)
+    assert await bench.store.get("outputs/left/result") == b"weights"
+    assert b"last words" in (await bench.store.get("logs/ada/train/run/0/1/0000000000.log") or b"")
+    assert bench.server.tries == 0
+
+
+async def test_an_attempt_that_is_not_wanted_any_more_is_dead_before_the_next_agent_takes_work(bench: Bench) -> None:
+    """Its successor may run here."""
+    directory = left_behind(bench)
+    program = Program(directory)
+    launch = Launch(argv=("sleep", "1000"), env={"PATH": "/usr/bin:/bin"}, cwd=str(directory))
+    program.start(launch, shim.now() + 3600)
+    await asyncio.to_thread(eventually, lambda: program.started is not None, PATIENCE, 0.01)
+    assert program.started is not None
+    pid = program.started.pid or 0
+    bench.server.wanted = False
+    await bench.tasks().take_over()
+
+    assert not alive(pid)
+
+
+async def test_a_program_that_was_being_prepared_is_prepared_again(bench: Bench) -> None:
+    """Nothing had been started, so it is started now, once."""
+    directory = left_behind(bench)
+    (directory / "work").mkdir()
+    (directory / "work" / "half").touch()
+    await bench.tasks().take_over()
+
+    await asyncio.to_thread(eventually, lambda: not directory.exists(), PATIENCE, 0.02)
+    assert [outcome.state for outcome in bench.server.told] == [TaskState.SUCCEEDED]
+
+
+async def test_what_ended_while_nobody_looked_has_its_true_end_also_in_another_life_of_the_host(bench: Bench) -> None:
+    """A finished task's result is not thrown away because its host was given up."""
+    directory = left_behind(bench)
+    task = a_run("sh", "-c", "exit 3", incarnation="former", outputs="outputs/left")
+    AttemptState.of(task, b"token", datetime.now(UTC)).write(directory)
+    program = Program(directory)
+    program.start(Launch(argv=task.command, env={"PATH": "/usr/bin:/bin"}, cwd=str(directory)), shim.now() + 3600)
+    await program.wait()
+    tasks = bench.tasks()
+    await tasks.take_over()
+    tasks.bury()
+
+    await asyncio.to_thread(eventually, lambda: not directory.exists(), PATIENCE, 0.02)
+    assert [(outcome.state, outcome.exit_code) for outcome in bench.server.told] == [(TaskState.FAILED, 3)]
+
+
+async def test_an_abandoned_host_does_not_wait_for_a_store_that_is_away(bench: Bench) -> None:
+    """What is not in the store yet stays on its disk, and the next life brings it there."""
+    directory = left_behind(bench, told=True)
+    (directory / "stdout").write_text("last words\n")
+    away = bench.dir / "away"
+    (bench.dir / "store").rename(away)
+    (bench.dir / "store").write_text("in the way")
+    tasks = bench.tasks()
+    await tasks.take_over()
+    await asyncio.wait_for(tasks.abandon("its slice has ended"), PATIENCE)
+
+    assert (directory / "stdout").exists()

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from iris.cli import render
-from iris.cli.exec import exec_, target
+from iris.cli.common import job_and_task
+from iris.cli.exec import exec_
 from iris.cli.jobs import status
 from iris.cli.profile import profile
 from iris.client.in_use import InUse
@@ -65,14 +66,14 @@ def test_the_commands_own_options_are_the_commands() -> None:
 )
 def test_a_target_is_a_job_or_one_of_its_tasks(text: str, meant: tuple[str, int | None]) -> None:
     """As with `iris logs`."""
-    assert target(text) == meant
+    assert job_and_task(text) == meant
 
 
 @pytest.mark.parametrize("text", ["train:", "train:-1", "train:1:2", "a/b/c"])
 def test_what_is_no_target_is_refused(text: str) -> None:
     """A typing error must not look into another task."""
     with pytest.raises(InvalidValue):
-        target(text)
+        job_and_task(text)
 
 
 def in_use(**known: Any) -> InUse:

@@ -191,3 +191,11 @@ def test_a_host_that_has_just_joined_is_never_taken_for_a_silent_one(silent: Sil
     eventually(lambda: silent.gone_after, within=90)
     assert set(STEADY) <= set(silent.cluster.host_ids())
     assert silent.vanished == set()
+
+
+def test_a_host_that_comes_back_after_it_was_given_up_serves_again(silent: Silent) -> None:
+    """In a new life: the former one is not entered into the book again, whatever lies on its disk."""
+    eventually(lambda: silent.gone_after, within=90)
+    joined(silent.cluster, "silent", cpu=1)
+    silent.cluster.iris("cancel", "on-silent")
+    assert silent.cluster.iris("submit", "--cpu", "1", "--", "sh", "-c", "echo $IRIS_HOST_ID").out != ""

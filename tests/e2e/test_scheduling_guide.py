@@ -142,19 +142,26 @@ def ask(cluster: Cluster, step: Step, stands_for: Mapping[str, str] | None = Non
             return printed
 
 
+def type_in(cluster: Cluster, guide: Path) -> None:
+    """Every command of a guide, each of which has to print what the guide shows."""
+    document = guide.read_text()
+    stands_for: dict[str, str] = {}
+    for step in steps(document):
+        printed = ask(cluster, step, stands_for)
+        if not stands_for and slices_in(document):
+            stands_for = names(document, cluster)
+        shown = "\n".join(step.output)
+        assert prints(printed, step.output), (
+            f"{guide.name}:{step.line}\n$ {step.command}\n--- the guide shows\n{shown}\n--- it prints\n{printed}"
+        )
+
+
 def test_the_guide_to_scheduling_does_what_it_says() -> None:
     """Whoever types it in sees what it shows."""
     with a_home() as home:
         cluster = Cluster(home)
         try:
-            document, stands_for = GUIDE.read_text(), {}
-            for step in steps(document):
-                printed = ask(cluster, step, stands_for)
-                stands_for = stands_for or names(document, cluster)
-                shown = "\n".join(step.output)
-                assert prints(printed, step.output), (
-                    f"{GUIDE.name}:{step.line}\n$ {step.command}\n--- the guide shows\n{shown}\n--- it prints\n{printed}"
-                )
+            type_in(cluster, GUIDE)
             assert cluster.processes() == []
         finally:
             cluster.iris("cluster", "stop", "--yes", code=None)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster, a_home
-from tests.e2e.test_scheduling_guide import ask, prints, steps
+from tests.e2e.test_scheduling_guide import type_in
 
 pytestmark = pytest.mark.long
 
@@ -21,12 +21,7 @@ def test_the_guide_to_hosts_does_what_it_says() -> None:
             document = GUIDE.read_text()
             for name, text in re.findall(r"```(?:toml|python)\n# (\S+)\n(.*?)```", document, re.DOTALL):
                 cluster.file(name).write_text(text)
-            for step in steps(document):
-                printed = ask(cluster, step)
-                shown = "\n".join(step.output)
-                assert prints(printed, step.output), (
-                    f"{GUIDE.name}:{step.line}\n$ {step.command}\n--- the guide shows\n{shown}\n--- it prints\n{printed}"
-                )
+            type_in(cluster, GUIDE)
             assert cluster.processes() == []
         finally:
             cluster.iris("cluster", "stop", "guide", "--yes", code=None)
