@@ -79,7 +79,7 @@ class Attempt:
         self._state = state
         self._dir = directory
         self._found = found
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(0o700, parents=True, exist_ok=True)
         if not found:
             # Before there is a program: whoever finds a directory without this file knows that nothing runs.
             state.write(directory)
@@ -247,7 +247,8 @@ class Attempt:
             self._condemned = True
             await self.settle()
             reason = f"the attempt could not go on on this host: {error}"
-            return judgement.of_the_host(self._case(), reason, judgement.HOST_FAULT)
+            deleted = isinstance(error, FileNotFoundError)
+            return judgement.of_the_host(self._case(), reason, judgement.LOST_FAULT if deleted else judgement.HOST_FAULT)
         finally:
             for work in beside:
                 work.cancel()

@@ -10,8 +10,10 @@ from iris.faults import BEYOND_THE_HOST, Fault, recognise
 from iris.jobs import TaskOutcome
 from iris.states import TaskState
 
-#: The name of the fault when it is the host on which an attempt cannot go on.
+#: The name of the fault when it is the host on which an attempt cannot go on, …
 HOST_FAULT = "host"
+#: … and when somebody, perhaps the program itself, has taken from it what it needs there: no word against the host.
+LOST_FAULT = "attempt-lost"
 
 
 class Case(NamedTuple):
@@ -42,7 +44,7 @@ def judge(case: Case) -> TaskOutcome:
         code = None if status is None else exits.explain(status).exit_code
         return _ended(case, case.verdict.model_copy(update={**ran, "exit_code": code}))
     if status is None:
-        return of_the_host(case, exited.error or "nobody knows how the program ended: its shim was killed", HOST_FAULT)
+        return of_the_host(case, exited.error or "nobody knows how the program ended: its shim was killed", LOST_FAULT)
     if exited.fenced:
         return of_the_host(case, "the program was killed: its host had no contact with the cluster for too long")
     if status == 0:
@@ -69,6 +71,9 @@ def of_the_host(case: Case, reason: str, fault: str = "") -> TaskOutcome:
 
 
 def _ended(case: Case, outcome: TaskOutcome) -> TaskOutcome:
+    if case.exit is not None and case.exit.lost_output:
+        lost = f"{case.exit.lost_output:,} bytes of its output are lost: the disk of its host was full"
+        outcome = outcome.model_copy(update={"reason": f"{outcome.reason}; {lost}".removeprefix("; ")})
     at = datetime.fromtimestamp(case.exit.at, UTC) if case.exit is not None and case.exit.at else case.now
     started = case.started.started_at if case.started else outcome.started_at or (case.taken_at if case.begun else None)
     return outcome.model_copy(update={"started_at": started, "finished_at": at, "last_lines": case.last_lines})

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import shutil
 from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
@@ -49,7 +50,12 @@ class Tasks:
         if task.key not in self._attempts:
             state = AttemptState.of(task, activity.info().task_token, datetime.now(UTC))
             directory = self._bench.attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
-            self._begin(Attempt(self._bench, state, directory))
+            try:
+                self._begin(Attempt(self._bench, state, directory))
+            except OSError as error:
+                shutil.rmtree(directory, ignore_errors=True)
+                where = f"{self._bench.attempts_dir} on this host cannot be used: {error.strerror or error}"
+                raise ApplicationError(f"{where}; make room there, then: iris host uncordon", non_retryable=True) from None
         activity.raise_complete_async()
 
     async def measure(self) -> None:

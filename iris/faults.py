@@ -111,8 +111,8 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-#: Faults of what lies beyond a host: every host would meet them, so no host is judged by them.
-BEYOND_THE_HOST = frozenset({"network", "image-pull", "store", "bundle"})
+#: Faults that say nothing against the host that met them: others would meet them as well, or the program may have caused them.
+BEYOND_THE_HOST = frozenset({"network", "image-pull", "store", "bundle", "docker", "attempt-lost"})
 
 
 def recognise(text: str, faults: Sequence[Fault] = FAULTS) -> Fault | None:

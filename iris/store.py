@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 import obstore
 from obstore.store import from_url
 
+from iris.errors import Unreachable
+
 #: A file travels in blocks of this many bytes.
 _BLOCK = 1024 * 1024
 #: What is larger is written in parts of this size, the least that S3 takes; each costs a request.
@@ -20,7 +22,11 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url
         if urlsplit(url).scheme == "file":
-            Path(urlsplit(url).path).mkdir(parents=True, exist_ok=True)
+            try:
+                Path(urlsplit(url).path).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                reason = f"{error.strerror}; it has to be a directory that may be written"
+                raise Unreachable(f"the store {url} cannot be used: {reason}") from None
         self._store = from_url(url)
 
     async def put(self, path: str, data: bytes) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris import names
 from iris.activities.environment import base_env
-from iris.activities.runtimes import engine, images
+from iris.activities.runtimes import engine, images, shim
 from iris.activities.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.runtimes.engine import available, clear_strays, docker_socket
 from iris.resources import DeviceKind
@@ -133,7 +133,7 @@ class DockerRuntime:
         return 128 - code if 128 < code < 160 else code
 
     async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
-        out, err = self._dir / "stdout", self._dir / "stderr"
+        out, err = self._dir / shim.PIPES[0], self._dir / shim.PIPES[1]  # which the shim makes before it starts the container
         container = await engine.in_thread(lambda: self._make(argv, env, workdir, out, err))
         # For the shim alone, which needs only what it is recognised by; the container has its own.
         recognised = {name: value for name, value in env.items() if name.startswith(names.RESERVED_PREFIX)}

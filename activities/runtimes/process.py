@@ -50,6 +50,7 @@ class ProcessRuntime:
     async def step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path) -> int:
         """See `Runtime`."""
         _check(workdir)
+        groups = await asyncio.to_thread(cgroups.make, self._key, self._resources)  # what is built has the limits of what is run
         try:
             with output.open("ab") as out:
                 process = await asyncio.create_subprocess_exec(
@@ -60,7 +61,7 @@ class ProcessRuntime:
                     stdout=out,
                     stderr=out,
                     start_new_session=True,
-                    preexec_fn=_die_with_agent,
+                    preexec_fn=functools.partial(_enter, groups),
                 )
         except (OSError, ValueError) as error:
             raise _refusal(argv[0], error) from None
@@ -92,8 +93,11 @@ class ProcessRuntime:
 
 
 @functools.cache
-def _die_with_agent() -> None:
-    """Between fork and exec: without an agent nobody would go on with what a step has made, so it ends with it."""
+def _enter(groups: Sequence[str]) -> None:
+    """Between fork and exec: into the cgroups; and without an agent nobody goes on with what a step makes, so it ends with it."""
+    for group in groups:
+        with contextlib.suppress(OSError):
+            Path(group, "cgroup.procs").write_text("0")
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h
 

@@ -36,6 +36,8 @@ class Exit(BaseModel):
     fenced: bool = False
     out_of_memory: bool = False
     peak_memory_bytes: int = 0
+    #: So many bytes of its output found no room on the disk.
+    lost_output: int = 0
     #: When, in seconds since 1970.
     at: float = 0.0
 

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from iris.activities.runtimes.shim_container import Container
 
 LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
+#: What the program writes; and where a container finds the pipes into that.
+STREAMS, PIPES = ("stdout", "stderr"), ("stdout.pipe", "stderr.pipe")
+#: Read at once from a pipe: all that it holds.
+PIPE = 64 * 1024
 #: Between looks at the orders, in seconds; SIGUSR1 says that there is something new.
 LOOK_EVERY = 1.0
 #: So long what a program leaves behind is killed again and again, in seconds; what is left then hangs in the kernel.
@@ -45,10 +49,65 @@ def now() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+class Output:
+    """What the program writes, on its way into files. It goes through pipes: a program that opens its standard output once more,
+    as `echo x > /dev/stdout` does, would cut off a file."""
+
+    def __init__(self) -> None:
+        #: Bytes for which there was no room on the disk.
+        self.lost = 0
+        self._files = [os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600) for name in STREAMS]
+        #: The files by the ends of the pipes that lead to them.
+        self._ways: dict[int, int] = {}
+
+    def pipe(self, stream: int) -> int:
+        """The end into which a process writes."""
+        reader, writer = os.pipe()
+        self._add(reader, stream)
+        return writer
+
+    def named_pipes(self) -> None:
+        """Have them where a container finds them."""
+        for stream, name in enumerate(PIPES):
+            os.mkfifo(name)
+            os.chmod(name, 0o622)  # whoever the program is in its container; nobody else gets into the directory
+            self._add(os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), stream)
+
+    @property
+    def readers(self) -> list[int]:
+        return list(self._ways)
+
+    def copy(self) -> bool:
+        """Take some of what has been written; whether there was any."""
+        found = False
+        for reader, file in list(self._ways.items()):
+            try:
+                data = os.read(reader, PIPE)
+            except BlockingIOError:
+                continue
+            if not data:  # nobody has it open any more
+                del self._ways[reader]
+                os.close(reader)
+                continue
+            found = True
+            while data:
+                try:
+                    data = data[os.write(file, data) :]
+                except OSError:  # the disk is full; the program need not fail for that
+                    self.lost += len(data)
+                    break
+        return found
+
+    def _add(self, reader: int, stream: int) -> None:
+        os.set_blocking(reader, False)
+        self._ways[reader] = self._files[stream]
+
+
 class Process:
     """The program as a process: in a session and group of its own, in a cgroup if there is one."""
 
-    def __init__(self, launch: dict[str, Any]) -> None:
+    def __init__(self, launch: dict[str, Any], output: Output | None = None) -> None:
+        self._output = output
         self.pid: int | None = None
         self.wakes_by: list[socket.socket] = []
         self._cgroups: list[str] = launch["cgroups"]
@@ -57,23 +116,27 @@ class Process:
     def start(self) -> tuple[str, int] | None:
         """Returns what went wrong, and the shell's exit code for it; None when nothing did."""
         launch = self._launch
-        with open("stdout", "ab") as out, open("stderr", "ab") as err:
-            try:
-                self._popen = subprocess.Popen(  # kept: one that is forgotten waits for its process by itself
-                    launch["argv"], env=launch["env"], cwd=launch["cwd"], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                    start_new_session=True, preexec_fn=self._enter,
-                )  # fmt: skip
-                self.pid = self._popen.pid
-            except FileNotFoundError as error:
-                if error.filename == launch["cwd"]:
-                    return f"the working directory {launch['cwd']!r} does not exist on this host", 126
-                return f"there is no program {launch['argv'][0]!r} on this host", 127
-            except (PermissionError, NotADirectoryError) as error:
-                if error.filename == launch["cwd"]:
-                    return f"the working directory {launch['cwd']!r} cannot be used: {error.strerror}", 126
-                return f"{launch['argv'][0]!r} is not a program that may be executed", 126
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
-                return f"{launch['argv'][0]!r} could not be started: {error}", 126
+        assert self._output is not None
+        out, err = self._output.pipe(0), self._output.pipe(1)
+        try:
+            self._popen = subprocess.Popen(  # kept: one that is forgotten waits for its process by itself
+                launch["argv"], env=launch["env"], cwd=launch["cwd"], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True, preexec_fn=self._enter,
+            )  # fmt: skip
+            self.pid = self._popen.pid
+        except FileNotFoundError as error:
+            if error.filename == launch["cwd"]:
+                return f"the working directory {launch['cwd']!r} does not exist on this host", 126
+            return f"there is no program {launch['argv'][0]!r} on this host", 127
+        except (PermissionError, NotADirectoryError) as error:
+            if error.filename == launch["cwd"]:
+                return f"the working directory {launch['cwd']!r} cannot be used: {error.strerror}", 126
+            return f"{launch['argv'][0]!r} is not a program that may be executed", 126
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return f"{launch['argv'][0]!r} could not be started: {error}", 126
+        finally:
+            os.close(out)
+            os.close(err)
         return None
 
     def _enter(self) -> None:
@@ -226,7 +289,7 @@ def _take_room(name: str) -> None:
         room.write(" " * ROOM)
 
 
-def see_through(program: Process | Container, wake: int) -> dict[str, Any]:
+def see_through(program: Process | Container, output: Output, wake: int) -> dict[str, Any]:
     """Start the program and see it to its end; what is to be put down of it."""
     lease, grace = orders()
     if grace >= 0 or now() >= lease:  # it is over before it has begun
@@ -235,21 +298,28 @@ def see_through(program: Process | Container, wake: int) -> dict[str, Any]:
     if failed is not None:
         return {"error": failed[0], "status": failed[1]}
     _put(STARTED, {"pid": program.pid, "shim": os.getpid(), "at": time.time()}, ROOM_STARTED)
-    mind = Mind()
+    mind, status, look_at = Mind(), None, 0.0
     while True:
-        status = program.ended()
-        if status is not None:
-            break
-        wait = mind.look(program)
-        with contextlib.suppress(InterruptedError):
-            select.select([wake, *(each.fileno() for each in program.wakes_by)], [], [], wait)
-        with contextlib.suppress(BlockingIOError):
-            os.read(wake, 4096)
+        if now() >= look_at:
+            status = program.ended()
+            if status is not None:
+                break
+            look_at = now() + mind.look(program)
+        wakers = [wake, *(each.fileno() for each in program.wakes_by)]
+        readable, _, _ = select.select([*wakers, *output.readers], [], [], max(0.0, look_at - now()))
+        output.copy()
+        if any(each in wakers for each in readable):
+            look_at = 0.0
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
     at = time.time()
     program.sweep()
+    while output.copy():
+        pass
     ran_out, peak = program.facts()
     program.forget()
-    return {"status": status, "fenced": mind.fenced, "out_of_memory": ran_out, "peak_memory_bytes": peak, "at": at}
+    found = {"status": status, "fenced": mind.fenced, "out_of_memory": ran_out, "peak_memory_bytes": peak, "at": at}
+    return {**found, "lost_output": output.lost}
 
 
 def main() -> None:
@@ -274,9 +344,12 @@ def main() -> None:
     # It ends with its program, whatever befalls the agent. Handled, not ignored: the program would inherit that.
     for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    program = _container(launch) if launch["container"] else Process(launch)
+    output = Output()
+    if launch["container"]:
+        output.named_pipes()
+    program = _container(launch) if launch["container"] else Process(launch, output)
     try:
-        found = see_through(program, wake)
+        found = see_through(program, output, wake)
     except Exception as error:
         program.kill()
         why = str(error) if type(error).__name__ == "Lost" else f"the shim failed: {error!r}"

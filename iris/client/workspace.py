@@ -96,6 +96,8 @@ def pack(directory: Path | None, files: Sequence[ExtraFile] = ()) -> Packed:
         Rejected: it is too large, a link leads out of it, or a file cannot be read.
         IrisError: this machine has no room for the archive.
     """
+    if directory is not None and directory.resolve() == Path("/"):
+        raise Rejected("workspace: / is the whole machine; name a project's directory")
     members = _members(directory.resolve(), workspace_files(directory.resolve())) if directory is not None else {}
     _add_extra(members, directory, files)
     sizes = {name: 0 if member.link else member.stat.st_size for name, member in members.items()}
@@ -234,8 +236,8 @@ def _check_size(directory: Path | None, sizes: Mapping[str, int], total: int) ->
     if sum(sizes[name] for name in largest) < total / 2:
         lines += ["most of it is in small files:", *_folders(sizes)]
     raise Rejected(
-        f"workspace: {directory or 'what --file names'} has {format_bytes(total)} in {len(sizes):,} files, and a bundle may have "
-        f"{format_bytes(MAX_BUNDLE)}; nothing was sent. Name what the program does not need in {IGNORE_FILE}, and put data into "
+        f"workspace: {directory or 'what --file names'} has {format_bytes(total)} in {len(sizes):,} files, {total - MAX_BUNDLE:,} bytes "
+        f"more than the {format_bytes(MAX_BUNDLE)} that a bundle may have; nothing was sent. Name what the program does not need in {IGNORE_FILE}, and put data into "
         f"a bucket. The largest files:\n" + "\n".join(lines)
     )
 
@@ -250,6 +252,8 @@ def _folders(sizes: Mapping[str, int]) -> list[str]:
 
 
 def _unreadable(name: str, error: OSError) -> Rejected:
+    if isinstance(error, FileNotFoundError):
+        return Rejected(f"workspace: {name} was deleted while it was being packed; submit again")
     return Rejected(
         f"workspace: {name} cannot be read ({error.strerror}); make it readable, or name it in {IGNORE_FILE} to leave it out"
     )

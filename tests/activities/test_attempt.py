@@ -194,7 +194,7 @@ async def test_an_attempt_that_its_host_cannot_keep_is_the_hosts_fault(bench: Be
     await asyncio.wait_for(attempt.live(), PATIENCE)
     (outcome,) = bench.server.told
 
-    assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "host")
+    assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "attempt-lost")
 
 
 # -- this life of the host is over ---------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from iris.activities.runtimes import shim
 from iris.activities.runtimes.base import Launch
 from iris.activities.runtimes.program import Exit, Program, Started
 from tests.e2e.cluster import alive, eventually
+from tests.small_disk import small_disk
 
 PATIENCE = 20.0
 HOUR = 3600.0
@@ -171,11 +172,26 @@ async def test_a_program_whose_shim_was_killed_has_an_unknown_end(tmp_path: Path
     psutil.Process(started.pid).kill()
 
 
-async def test_a_full_disk_does_not_swallow_the_end(tmp_path: Path) -> None:
-    """Room for it was taken before the program began to fill the disk."""
-    program = begun(tmp_path, "sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.02; done; exit 6")
-    await asyncio.to_thread(eventually, (tmp_path / "up").exists, PATIENCE, 0.01)
-    assert (tmp_path / shim.ROOM_EXIT).stat().st_size == shim.ROOM
-    (tmp_path / "go").touch()
+async def test_a_program_that_opens_its_output_again_loses_nothing(tmp_path: Path) -> None:
+    """Shell scripts write to /dev/stdout; a file would begin anew each time."""
+    program = "echo one; echo two > /dev/stdout; echo three; echo four | tee /dev/stderr; echo five > /dev/stdout; echo six"
+    assert (await end_of(begun(tmp_path, "sh", "-c", program))).status == 0
 
-    assert (await end_of(program)).status == 6
+    assert (tmp_path / "stdout").read_text() == "one\ntwo\nthree\nfour\nfive\nsix\n"
+    assert (tmp_path / "stderr").read_text() == "four\n"
+
+
+async def test_much_output_at_once_is_all_there_when_the_program_has_ended(tmp_path: Path) -> None:
+    """Also what lay in the pipe when it ended."""
+    await end_of(begun(tmp_path, "sh", "-c", "head -c 30000000 /dev/zero; printf end"))
+
+    assert (tmp_path / "stdout").stat().st_size == 30_000_003
+
+
+async def test_a_full_disk_swallows_output_but_neither_the_program_nor_its_end(tmp_path: Path) -> None:
+    """Room for the end was taken before; and whoever looks learns how much is missing."""
+    with small_disk(tmp_path / "small", 2_000) as disk:
+        ended = await end_of(begun(disk, "sh", "-c", "head -c 5000000 /dev/zero && exit 6"))
+
+        assert ended.status == 6
+        assert ended.lost_output + (disk / "stdout").stat().st_size == 5_000_000
