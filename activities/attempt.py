@@ -372,13 +372,15 @@ class Attempt:
             if told is None:
                 return  # another life of this agent will say it
             self._given_up = not told
-        self._put_down(told=True)
+        self._state = self._state.model_copy(update={"told": True})
+        if not self._delivery.complete:  # else its directory is about to go
+            self._put_down()
         if self._given_up and not self._lost:  # what was placed on a life of the host dies with it
             await self._free()
 
     async def _clear_away(self) -> None:
         """Remove it, with everything that it has left; but not before its logs and outputs are in the store."""
-        await self._runtime.clear()
+        await self._runtime.clear(swept=self._exit is not None and self._exit.status is not None)
         if await self._delivery.done(KEEP_FOR) or not self._lost:
             await asyncio.to_thread(shutil.rmtree, self._dir, ignore_errors=True)
 

@@ -37,6 +37,8 @@ class Delivery:
         self._prefix = prefix
         self._gate = gate
         self._outputs_kept = not prefix
+        #: Everything is in the store.
+        self.complete = False
         self._hurried = asyncio.Event()
 
     def hurry(self) -> None:
@@ -45,6 +47,8 @@ class Delivery:
 
     async def done(self, patience: timedelta) -> bool:
         """Store what is left; nothing is written any more. False: the store has taken nothing for so long."""
+        if self.complete:
+            return True
         hurried = asyncio.create_task(self._wait_to_be_hurried())
         since, delay, stored = time.monotonic(), RETRY_EVERY, self._logs.stored
         step: asyncio.Task[bool] | None = None
@@ -61,6 +65,7 @@ class Delivery:
                 if not step.done():
                     continue
                 if step.result():
+                    self.complete = True
                     return True
                 step = None
                 if self._logs.stored > stored:

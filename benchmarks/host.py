@@ -233,7 +233,7 @@ async def _crowd(iris: IrisClient, window: float) -> list[Row]:
     submitted = await iris.submit(_named(sleep))
     await _until(lambda: len(_started()) == tasks, "100 tasks run")
     await asyncio.sleep(window / 2)  # until all are announced
-    shims = agent.children()
+    shims = [shim for nursery in agent.children() for shim in nursery.children()]
     (busy, theirs), after = await _cpu_shares([[agent], shims], window), agent.memory_info().rss
     memory = [shim.memory_full_info() for shim in shims]
     await iris.cancel(submitted.id)

@@ -80,5 +80,9 @@ class Runtime(Protocol):
             HostUnable: the host cannot make the container.
         """
 
-    async def clear(self) -> None:
-        """Kill and remove whatever there is of this attempt, also what another agent has made. Safe to repeat; raises nothing."""
+    async def clear(self, *, swept: bool = False) -> None:
+        """Kill and remove whatever there is of this attempt, also what another agent has made. Safe to repeat; raises nothing.
+
+        Args:
+            swept: its shim has seen the program to its end, and everything below it: no process is left.
+        """

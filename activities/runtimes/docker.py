@@ -139,7 +139,7 @@ class DockerRuntime:
         recognised = {name: value for name, value in env.items() if name.startswith(names.RESERVED_PREFIX)}
         return Launch(argv=tuple(argv), env=recognised, container=container, docker_socket=docker_socket())
 
-    async def clear(self) -> None:
+    async def clear(self, *, swept: bool = False) -> None:
         labels = [f"{engine.LABEL_KEY}={self._task.key}", f"{engine.LABEL_DIRECTORY}={self._dir}"]
         if self._engine:
             await engine.clear(labels)

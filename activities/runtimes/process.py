@@ -80,9 +80,10 @@ class ProcessRuntime:
         groups = await asyncio.to_thread(cgroups.make, self._key, self._resources)
         return Launch(argv=tuple(argv), env=self._marked(env), cwd=str(workdir), cgroups=groups)
 
-    async def clear(self) -> None:
+    async def clear(self, *, swept: bool = False) -> None:
         """See `Runtime`."""
-        await asyncio.to_thread(self._clear)
+        if not swept:
+            await asyncio.to_thread(self._clear)
 
     def _clear(self) -> None:
         leftovers.kill({self._key})

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,14 +14,47 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from iris import names
-from iris.activities.runtimes import shim
+from iris.activities.runtimes import nursery, shim
 from iris.activities.runtimes.base import Launch
 
 #: Between looks for the end of a program, where the system cannot wake us.
 POLL = timedelta(milliseconds=100)
 #: Python as light as it comes: no site-packages, no user's settings.
-_SHIM = (sys.executable, "-I", "-S", shim.__file__)
+_NURSERY = (sys.executable, "-I", "-S", nursery.__file__)
+
+
+class _Nursery:
+    """The process that shims are forks of."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            # With nothing of the agent's environment, which may hold what no program may see.
+            subprocess.Popen([*_NURSERY, str(theirs.fileno())], pass_fds=[theirs.fileno()], env={}, start_new_session=True)
+
+    def bring_forth(self, directory: Path, keep: Sequence[int]) -> int:
+        """A shim for the attempt in this directory: its process number; 0: the attempt has or had one.
+
+        Raises:
+            OSError: the nursery is gone.
+        """
+        socket.send_fds(self._socket, [os.fsencode(directory.absolute())], list(keep))
+        if not (answer := self._socket.recv(100)):
+            raise ConnectionResetError("the nursery is gone")
+        return int(answer)
+
+
+_nursery_of_this_process: _Nursery | None = None
+
+
+def _bring_forth(directory: Path, keep: Sequence[int]) -> int:
+    """By the nursery there is, or by a new one: whoever has killed it meant no harm to what comes."""
+    global _nursery_of_this_process
+    if _nursery_of_this_process is not None:
+        with suppress(OSError):
+            return _nursery_of_this_process.bring_forth(directory, keep)
+    _nursery_of_this_process = _Nursery()
+    return _nursery_of_this_process.bring_forth(directory, keep)
 
 
 class Exit(BaseModel):
@@ -62,7 +96,8 @@ class Program:
 
     def __init__(self, directory: Path) -> None:
         self._dir = directory
-        self._shim: subprocess.Popen[bytes] | None = None
+        #: The process number of a shim that this agent has started.
+        self._shim = 0
         self._lease, self._grace = 0.0, -1.0
         with suppress(OSError, ValueError):  # those of an earlier agent
             lease, grace = (directory / shim.ORDERS).read_text().split()
@@ -81,16 +116,7 @@ class Program:
         draft.touch(0o600)  # its environment may hold secrets
         draft.write_text(launch.model_dump_json())
         draft.replace(self._dir / shim.LAUNCH)
-        self._shim = subprocess.Popen(
-            [*_SHIM, str(self._dir)],
-            # Of the program's environment, which may hold what no other program bears, only what leftovers are recognised by.
-            env={name: value for name, value in launch.env.items() if name.startswith(names.RESERVED_PREFIX)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            pass_fds=tuple(keep),
-        )
+        self._shim = _bring_forth(self._dir, keep)
 
     @property
     def lease(self) -> float:
@@ -136,8 +162,6 @@ class Program:
                         (self._dir / shim.EXIT).write_text(found.model_dump_json())
                     return found
             await self._shim_ends()
-        if self._shim is not None:
-            await asyncio.to_thread(self._shim.wait)  # it has nothing left to do
         return found
 
     def stop(self, grace: timedelta) -> None:
@@ -165,9 +189,6 @@ class Program:
     @contextmanager
     def _shim_away(self) -> Iterator[bool]:
         """Whether there is no shim; meanwhile none can begin."""
-        if self._shim is not None and self._shim.poll() is None:
-            yield False  # it may not have got as far as its lock
-            return
         with (self._dir / shim.LOCK).open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,11 +199,10 @@ class Program:
 
     def _shim_pid(self) -> int | None:
         """The number of a shim that is there, not of who may have got its number since."""
-        if self._shim is not None:
-            return self._shim.pid if self._shim.poll() is None else None
-        started = self.started
         with self._shim_away() as away:
-            return None if away or started is None else started.shim
+            if away:
+                return None
+        return self._shim or (started.shim if (started := self.started) is not None else None)
 
     async def _shim_ends(self) -> None:
         """Wait until the shim has ended, or for a while."""

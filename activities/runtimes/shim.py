@@ -6,9 +6,7 @@ wants is in `orders`, a line of two numbers: the program's lease, which is the m
 cluster counts it in; and the seconds of grace after SIGTERM once it is to stop, before that -1. Without an agent that has contact
 to its cluster the lease runs out, and the program is killed before the cluster may start it elsewhere.
 
-    python -I -S shim.py ATTEMPT_DIRECTORY
-
-Nothing but the standard library, and little of it: there is one of these for every running task.
+Nothing but the standard library, and little of it: there is one of these for every running task. They come from the `nursery`.
 """
 
 from __future__ import annotations
@@ -322,13 +320,19 @@ def see_through(program: Process | Container, output: Output, wake: int) -> dict
     return {**found, "lost_output": output.lost}
 
 
-def main() -> None:
-    os.chdir(sys.argv[1])
-    lock = open(LOCK, "w")
+def locked() -> int | None:
+    """A descriptor with the lock of the present directory; None: the attempt has a shim already, or is to have none."""
+    lock = os.open(LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return  # somebody has decided that this attempt does not start any more
+        os.close(lock)
+        return None
+    return lock
+
+
+def main(lock: int) -> None:
+    """Be the shim of the attempt in the present directory, whose lock this process has for as long as it lives."""
     if os.path.exists(STARTED) or os.path.exists(EXIT):
         return
     with open(LAUNCH) as file:
@@ -355,7 +359,4 @@ def main() -> None:
         why = str(error) if type(error).__name__ == "Lost" else f"the shim failed: {error!r}"
         found = {"error": why, "status": None}
     _put(EXIT, found, ROOM_EXIT)
-
-
-if __name__ == "__main__":
-    main()
+    os.close(lock)

@@ -236,9 +236,9 @@ def _check_size(directory: Path | None, sizes: Mapping[str, int], total: int) ->
     if sum(sizes[name] for name in largest) < total / 2:
         lines += ["most of it is in small files:", *_folders(sizes)]
     raise Rejected(
-        f"workspace: {directory or 'what --file names'} has {format_bytes(total)} in {len(sizes):,} files, {total - MAX_BUNDLE:,} bytes "
-        f"more than the {format_bytes(MAX_BUNDLE)} that a bundle may have; nothing was sent. Name what the program does not need in {IGNORE_FILE}, and put data into "
-        f"a bucket. The largest files:\n" + "\n".join(lines)
+        f"workspace: {directory or 'what --file names'} has {format_bytes(total)} in {len(sizes):,} files, and a bundle may have "
+        f"{format_bytes(MAX_BUNDLE)}, which is {total - MAX_BUNDLE:,} bytes less; nothing was sent. Name what the program does "
+        f"not need in {IGNORE_FILE}, and put data into a bucket. The largest files:\n" + "\n".join(lines)
     )
 
 
