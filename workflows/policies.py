@@ -43,7 +43,9 @@ MOST_DELETE_LOOK = timedelta(seconds=30)
 SCHEDULER_PATIENCE = timedelta(minutes=1)
 #: Between two questions whether a draining slice is free: doubled each time, up to the most.
 DRAIN_LOOK = timedelta(seconds=1)
-MOST_DRAIN_LOOK = timedelta(seconds=15)
+MOST_DRAIN_LOOK = timedelta(minutes=2)
+#: And once what runs on it has been told to go, for a little longer than its grace.
+MOST_EVICTION_LOOK = timedelta(seconds=5)
 #: After its deadline what runs on a draining slice has its grace, and then so long to be accounted for, before it goes anyway.
 EVICTION_PATIENCE = timedelta(minutes=2)
 #: Asking the scheduler what is wanted.

@@ -296,7 +296,7 @@ class SliceWorkflow:
         self._look_at = workflow.now() + self._look_every
         if deadline is not None and not overdue:
             self._look_at = min(self._look_at, deadline)
-        self._look_every = min(2 * self._look_every, policies.MOST_DRAIN_LOOK)
+        self._look_every = min(2 * self._look_every, policies.MOST_EVICTION_LOOK if overdue else policies.MOST_DRAIN_LOOK)
 
     # The end.
 

@@ -34,6 +34,9 @@ inner()
     return job
 
 
+pytestmark = pytest.mark.long
+
+
 def commands(cluster: Cluster) -> list[list[str]]:
     """The command lines of all processes of the cluster."""
     found = []

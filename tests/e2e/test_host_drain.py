@@ -1,6 +1,10 @@
 """`iris host drain --deadline` on a real cluster, whose slices are made."""
 
+import pytest
+
 from tests.e2e.cluster import a_cluster, eventually, until
+
+pytestmark = pytest.mark.long
 
 
 def test_a_host_of_a_made_slice_is_given_back_with_all_of_it_at_the_deadline() -> None:

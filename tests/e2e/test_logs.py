@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.e2e.cluster import USER, Cluster, a_cluster, eventually, until
 
 
@@ -150,6 +152,7 @@ def test_lines_tell_when_they_were_written_and_old_ones_can_be_left_out(cluster:
     assert cluster.logs("timed", "--since", "1h", "--stream", "stdout") == ["early"]
 
 
+@pytest.mark.long
 def test_the_logs_of_a_cluster_that_has_been_stopped_can_be_read() -> None:
     """Before it is started again, and afterwards; the latest run of a name is the one that is meant."""
     with a_cluster("--cpu", "1") as stopped:

@@ -8,6 +8,8 @@ import pytest
 from tests.e2e.cluster import Cluster, a_cluster, eventually, until
 from tests.small_disk import small_disk
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
