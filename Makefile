@@ -13,7 +13,7 @@ demo: env ## an ephemeral local cluster runs a job of two tasks, shows its logs,
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
 
 test: env ## pure, time-skipping and end to end, but for the long ones and those that need a container engine
-	$(BIN)/pytest -m "not long and not docker" -n 4 --dist loadfile
+	$(BIN)/pytest -m "not long and not docker" -n 3 --dist loadfile
 
 test-long: env ## what kills and restarts whole clusters, and the guides: the gate runs it too
 	$(BIN)/pytest -m "long and not docker" -n 3 --dist loadfile

@@ -87,7 +87,7 @@ from tests.builders import a_host, a_spec, some
 WORKFLOWS = (JobWorkflow, TaskWorkflow, SliceWorkflow, SchedulerWorkflow, AutoscalerWorkflow)
 
 #: Generous: a wedged workflow fails its test instead of stopping the suite. The server's own long poll ends after 20 s.
-PATIENCE = timedelta(seconds=15)
+PATIENCE = timedelta(seconds=30)
 LOOK_EVERY = timedelta(milliseconds=20)
 #: The scheduler's look for owners that are gone costs a server some milliseconds; a minute apart, ten days would have 14,400.
 SELDOM = timedelta(days=365)

@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.e2e.cluster import Cluster, a_cluster, alive, eventually, until
 
@@ -13,6 +12,8 @@ from tests.e2e.cluster import Cluster, a_cluster, alive, eventually, until
 #: lock taken says so. Its arguments: a name, how many lines, seconds between two, the exit code (negative: a signal to itself).
 WORK = """
 import fcntl, os, pathlib, signal, subprocess, sys, time
+
+pytestmark = pytest.mark.long
 name, lines, pause, code = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 lock = open(name + ".lock", "w")
 try:
@@ -102,7 +103,6 @@ def test_a_job_that_is_cancelled_while_there_is_no_agent_is_ended_by_the_next_on
         eventually(lambda: cluster.free_cpu() == [2])
 
 
-@pytest.mark.long
 def test_a_program_whose_agent_stays_away_is_killed_before_its_successor_starts() -> None:
     """The lease runs out after 50 s, the server's patience after 60: they never meet, though the machine itself is well."""
     with a_cluster("--cpu", "1", "--ephemeral") as cluster:

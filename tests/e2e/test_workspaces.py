@@ -7,6 +7,8 @@ import pytest
 
 from tests.e2e.cluster import Cluster, a_home
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
