@@ -5,15 +5,16 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.e2e.cluster import Cluster, a_cluster, alive, eventually, until
+
+pytestmark = pytest.mark.long
 
 #: A program that holds a lock for as long as it or its child lives, and says when it begins, works and ends; whoever finds the
 #: lock taken says so. Its arguments: a name, how many lines, seconds between two, the exit code (negative: a signal to itself).
 WORK = """
 import fcntl, os, pathlib, signal, subprocess, sys, time
-
-pytestmark = pytest.mark.long
 name, lines, pause, code = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 lock = open(name + ".lock", "w")
 try:

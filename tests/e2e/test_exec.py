@@ -15,6 +15,8 @@ import pytest
 
 from tests.e2e.cluster import USER, Cluster, eventually, until
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def running(cluster: Cluster) -> str:
@@ -32,9 +34,6 @@ inner()
     cluster.submit(job, "--cpu", "0.5", *env, "--", sys.executable, "-c", program)
     cluster.there_is("looked.at")
     return job
-
-
-pytestmark = pytest.mark.long
 
 
 def commands(cluster: Cluster) -> list[list[str]]:

@@ -8,13 +8,13 @@ import pytest
 
 from tests.e2e.cluster import Cluster, a_cluster
 
+pytestmark = pytest.mark.long
+
 #: v4-16 is a slice of two hosts with four chips each.
 GANG = ("--tpu", "v4-16")
 #: Task 0 listens where all are told to meet; the others come, each with what it was told. Task 0 prints everybody's.
 MEET = """
 import json, os, socket, time
-
-pytestmark = pytest.mark.long
 host, _, port = os.environ["IRIS_COORDINATOR_ADDRESS"].rpartition(":")
 told = {name: value for name, value in os.environ.items() if name.split("_")[0] in ("IRIS", "JAX", "TPU", "MEGASCALE", "PJRT")}
 if os.environ["IRIS_TASK_INDEX"] == "0":
