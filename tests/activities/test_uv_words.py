@@ -4,8 +4,8 @@ import pytest
 
 from iris.activities.uv_words import in_a_line, is_full_disk, is_network
 
-FETCH = "Using Python 3.11.7 environment at: v\nerror: Failed to fetch: https://pypi.org/simple/foo/\n"
-SEND = f"{FETCH}  cause: error sending request for url (https://pypi.org/simple/foo/)\n"
+FETCH = "Using Python 3.11.7 environment at: v\nerror: Failed to fetch: https://index.example/simple/foo/\n"
+SEND = f"{FETCH}  cause: error sending request for url (https://index.example/simple/foo/)\n"
 GIT = """\
    Updating https://example.com/foo.git (HEAD)
 error: Failed to download and build `foo @ git+https://example.com/foo.git`
@@ -73,8 +73,8 @@ hint: This error likely indicates that `p@1` depends on `nope`, but doesn't decl
             "end of file before message length reached",
         ),
         (
-            "error: Request failed after 3 retries in 7.1s\n  cause: Failed to fetch: https://pypi.org/simple/foo/\n"
-            "  cause: HTTP status server error (502 Bad Gateway) for url (https://pypi.org/simple/foo/)\n",
+            "error: Request failed after 3 retries in 7.1s\n  cause: Failed to fetch: https://index.example/simple/foo/\n"
+            "  cause: HTTP status server error (502 Bad Gateway) for url (https://index.example/simple/foo/)\n",
             "(502 Bad Gateway)",
         ),
         (
@@ -93,14 +93,14 @@ hint: This error likely indicates that `p@1` depends on `nope`, but doesn't decl
         ),
         # as older ones have it
         (
-            "error: Failed to fetch: `https://pypi.org/simple/foo/`\n  Caused by: Could not connect, are you offline?\n"
-            "  Caused by: error sending request for url (https://pypi.org/simple/foo/)\n"
+            "error: Failed to fetch: `https://index.example/simple/foo/`\n  Caused by: Could not connect, are you offline?\n"
+            "  Caused by: error sending request for url (https://index.example/simple/foo/)\n"
             "  Caused by: client error (Connect)\n  Caused by: dns error: failed to lookup address information\n",
             "dns error: failed to lookup address information",
         ),
         (
-            "  × Failed to download `foo==1.0`\n  ├─▶ Failed to fetch: `https://pypi.org/foo.whl`\n"
-            "  ╰─▶ HTTP status server error (503 Service Unavailable) for url (https://pypi.org/foo.whl)\n",
+            "  × Failed to download `foo==1.0`\n  ├─▶ Failed to fetch: `https://index.example/foo.whl`\n"
+            "  ╰─▶ HTTP status server error (503 Service Unavailable) for url (https://index.example/foo.whl)\n",
             "(503 Service Unavailable)",
         ),
     ],
