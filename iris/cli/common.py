@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+import iris.cli as cli_package
 from iris.client.client import IrisClient
 from iris.client.identity import full_job_id
 from iris.errors import InvalidValue, IrisError
@@ -81,13 +82,21 @@ def key_value(text: str) -> tuple[str, str]:
 KEY_VALUE = Parsed("key=value", key_value)
 
 
+#: Of a process that ends with its command. Its loop is never closed: a request that was given up may still be
+#: answered, in a thread that would find the loop closed and say so to the user.
+runners: list[asyncio.Runner] = []
+
+
 def with_client(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]]) -> T:
     """Connect to the cluster that is meant and do the work."""
 
     async def run() -> T:
         return await work(await IrisClient.connect(ctx.find_root().obj["cluster"]))
 
-    return asyncio.run(run())
+    if not cli_package.ends_with_command:
+        return asyncio.run(run())
+    runners.append(asyncio.Runner())
+    return runners[-1].run(run())
 
 
 def for_each(ctx: click.Context, names: Sequence[str], work: Callable[[IrisClient, str], Awaitable[str]]) -> None:

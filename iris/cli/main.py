@@ -8,6 +8,8 @@ from importlib.metadata import version
 
 import click
 
+import iris.cli as cli_package
+
 #: command -> (module under iris.cli, attribute, one line for `iris --help`). Written here so that the help needs no imports.
 COMMANDS = {
     "submit": ("submit", "submit", "Run a command on the cluster; follows it until it ends."),
@@ -83,6 +85,7 @@ def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
 
 def main() -> None:
     """The `iris` command. Ends the process itself: Temporal's client may abort in the interpreter's own clean-up."""
+    cli_package.ends_with_command = True
     arguments = sys.argv[1:]
     code = run(arguments)
     sys.stdout.flush()
