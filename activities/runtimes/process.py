@@ -93,7 +93,6 @@ class ProcessRuntime:
         return {**env, names.ENV_ATTEMPT_KEY: self._key}
 
 
-@functools.cache
 def _enter(groups: Sequence[str]) -> None:
     """Between fork and exec: into the cgroups; and without an agent nobody goes on with what a step makes, so it ends with it."""
     for group in groups:
@@ -103,6 +102,7 @@ def _enter(groups: Sequence[str]) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h
 
 
+@functools.cache
 def _identity() -> str:
     library = "-".join(part for part in platform.libc_ver() if part)
     return " ".join(part for part in ("process", sysconfig.get_platform(), library, sys.implementation.cache_tag) if part)

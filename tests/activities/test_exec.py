@@ -385,6 +385,7 @@ def boxed(tmp_path: Path, store: Store, container: str) -> Bench:
     return Bench(store, Here(Beside(KEY, 1, tmp_path, launch, None)))
 
 
+@pytest.mark.docker
 async def test_a_command_in_a_container_sees_what_the_program_sees(boxed: Bench) -> None:
     """Its files, its environment, its directory; and the two streams stay apart."""
     end, out, err = await boxed.run("sh", "-c", "echo $COLOUR $FLAVOUR; pwd; echo oops >&2; exit 7")
@@ -392,6 +393,7 @@ async def test_a_command_in_a_container_sees_what_the_program_sees(boxed: Bench)
     assert (out.decode().split(), err) == (["blue", "vanilla", "/usr"], b"oops\n")
 
 
+@pytest.mark.docker
 async def test_input_of_any_bytes_and_size_passes_through_a_container_unchanged(boxed: Bench) -> None:
     """And its end, too, else `cat` would wait for ever."""
     data = os.urandom(1_000_000)
@@ -399,6 +401,7 @@ async def test_input_of_any_bytes_and_size_passes_through_a_container_unchanged(
     assert (end.exit_code, out == data) == (0, True)
 
 
+@pytest.mark.docker
 async def test_a_terminal_in_a_container_is_one(boxed: Bench) -> None:
     """With its size, its kind, and a prompt that answers."""
     async with boxed.session("sh", "-i", tty=True, stdin=True, rows=33, columns=101, term="vt100") as (side, running):
@@ -409,6 +412,7 @@ async def test_a_terminal_in_a_container_is_one(boxed: Bench) -> None:
     assert b"vt100 os.terminal_size(columns=101, lines=33)" in side.heard[Kind.OUT]
 
 
+@pytest.mark.docker
 async def test_a_program_that_the_image_has_not_got_is_the_users_mistype(boxed: Bench) -> None:
     """With the shell's code, as on the host."""
     end, out, _ = await boxed.run("no-such-program")
@@ -416,6 +420,7 @@ async def test_a_program_that_the_image_has_not_got_is_the_users_mistype(boxed: 
     assert "no-such-program" in end.reason + out.decode()
 
 
+@pytest.mark.docker
 @pytest.mark.parametrize("how", ["hung up", "too long", "cancelled"])
 async def test_a_command_in_a_container_ends_with_its_session(boxed: Bench, how: str) -> None:
     """The engine has no word for this; the container goes on."""
@@ -481,6 +486,7 @@ async def test_a_recording_comes_in_the_format_that_was_asked_for(
     assert "inner" in seen
 
 
+@pytest.mark.docker
 async def test_a_program_in_a_container_can_be_looked_into(tmp_path: Path, store: Store) -> None:
     """Its processes are processes of the host."""
     client = docker.from_env()
