@@ -50,7 +50,7 @@ $(UV):
 	@touch $@
 
 lock: $(UV) ## pin every package by hash; no address of a registry is written down
-	$(UV) pip compile --quiet pyproject.toml --extra local --group dev --universal --generate-hashes \
+	$(UV) pip compile --quiet pyproject.toml --extra local --extra gcp --group dev --universal --generate-hashes \
 	    --no-emit-index-url --no-header --output-file requirements.lock
 
 clean:

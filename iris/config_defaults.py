@@ -38,6 +38,8 @@ ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
     "hosts": frozenset({SliceType.MANUAL_VM}),
     "machine_type": frozenset({SliceType.GCE_VM}),
     "runtime_version": frozenset({SliceType.TPU_VM}),
+    "queued": frozenset({SliceType.TPU_VM}),
+    "reservation": IN_CLOUD,
     "topology": frozenset({SliceType.TPU_VM, SliceType.LOCAL_VM}),
     "ssh_user": IN_CLOUD | {SliceType.MANUAL_VM},
     "ssh_port": IN_CLOUD | {SliceType.MANUAL_VM},

@@ -38,6 +38,8 @@ def _scale_group(name: str, group: ScaleGroupConfig) -> ScaleGroup:
         runtime_version=group.runtime_version,
         machine_type=group.machine_type,
         preemptible=group.preemptible,
+        reservation=group.reservation,
+        queued=group.queued,
         accept_cpu_jobs=group.accept_cpu_jobs,
         task_image=group.task_image,
         priority=group.priority,

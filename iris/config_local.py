@@ -31,7 +31,10 @@ LOCAL_SCALE_UP_DELAY = timedelta(seconds=1)
 LOCAL_SCALE_DOWN_DELAY = timedelta(minutes=5)
 
 #: Means something only for machines that are elsewhere.
-_NOT_LOCAL = {"type", "machine_type", "runtime_version", "hosts", "ssh_user", "ssh_port", "ssh_key_file", "scale_up_delay"}
+_NOT_LOCAL = {
+    *("type", "machine_type", "runtime_version", "queued", "reservation"),
+    *("hosts", "ssh_user", "ssh_port", "ssh_key_file", "scale_up_delay"),
+}
 #: What the platform or the kind of machine decided, which is no longer known afterwards.
 _PINNED = {"zones", "max_slices", "topology"}
 

@@ -50,6 +50,14 @@ def _chosen(section: Section) -> list[str]:
     return [name for name in ("gcp", "manual", "local") if getattr(section, name) is not None]
 
 
+class GcpEndpoints(Section):
+    """Where Google's APIs are, for those who have others than the public ones. `http://` or `grpc://` means plain and without
+    credentials."""
+
+    tpu: str = Field("", description="Of the Cloud TPU API; empty: tpu.googleapis.com.")
+    compute: str = Field("", description="Of the Compute Engine API; empty: compute.googleapis.com.")
+
+
 class GcpPlatform(Section):
     """Google Cloud."""
 
@@ -57,6 +65,17 @@ class GcpPlatform(Section):
     region: str = Field("", description="Where the cluster is at home; unset: the region of the first default zone.")
     default_zones: tuple[str, ...] = Field((), description="Zones of every tpu_vm and gce_vm group that names none, best first.")
     label_prefix: str = Field("iris", description="First part of the names and labels of everything the cluster makes.")
+    network: str = Field("default", min_length=1, description="The VPC network of its machines.")
+    subnetwork: str = Field("", description="The subnetwork; empty: the network's own in the region.")
+    external_ips: Flag = Field(
+        True, description="Whether its machines have public addresses; without, images need Private Google Access or NAT."
+    )
+    network_tags: tuple[str, ...] = Field((), description="Network tags of its machines, for firewall rules.")
+    service_account: str = Field("", description="Which its hosts act as; empty: the project's default one.")
+    requests_per_minute: Annotated[int, Field(ge=1)] = Field(
+        600, description="At most so many calls of Google's APIs; deletes go first."
+    )
+    endpoints: GcpEndpoints = Field(GcpEndpoints(), description="Where Google's APIs are.")
 
 
 class ManualPlatform(Section):
@@ -188,6 +207,10 @@ class GcpController(Section):
     port: Port = Field(10000, description="Where clients and hosts find the cluster on it.")
     boot_disk: Size = Field(50 * GIB, description="Size of its disk.")
     zone: str = Field("", description="Where it is; unset: the first of platform.gcp.default_zones.")
+    service_account: str = Field("", description="Which it acts as; empty: the project's default one.")
+    iap: Flag = Field(
+        False, description="Whether clients reach it through Identity-Aware Proxy, as they must without external_ips."
+    )
 
 
 class ManualController(Section):
@@ -203,12 +226,22 @@ class LocalController(Section):
     port: AnyPort = Field(0, description="Where clients find it; 0: any free port.")
 
 
+class TemporalService(Section):
+    """A Temporal service that is there anyway. TLS and API keys come from Temporal's own environment variables."""
+
+    address: str = Field(min_length=1, description="`host:port` of its frontend.")
+    namespace: str = Field("default", min_length=1, description="The namespace there.")
+
+
 class Controller(Section):
     """The control plane: at most one of gcp, manual and local; unset: that of the platform."""
 
     image: str = Field("", description="Container image of the control plane; needed unless it is local.")
     bundle_prefix: str = Field(
         "", description="URL under which bundles, logs and results are kept; needed unless the control plane is local."
+    )
+    temporal: TemporalService | None = Field(
+        None, description="The Temporal service to use; unset: one of its own, beside it, with its state on its disk."
     )
     gcp: GcpController | None = Field(None, description="On a virtual machine of Google Cloud.")
     manual: ManualController | None = Field(None, description="On a machine that is there anyway.")
@@ -259,6 +292,10 @@ class GroupShape(Section):
         (), description="Where slices may be, best first; unset, in a cloud: the default zones, else one zone without meaning."
     )
     preemptible: Flag = Field(False, description="Whether the platform may take slices back at any time; cheaper.")
+    reservation: str = Field("", description="Of a tpu_vm or gce_vm: the reservation that pays for it; empty: none.")
+    queued: Flag = Field(
+        False, description="Of a tpu_vm: asked for as a queued resource, which may wait for hours until there is capacity."
+    )
     priority: Whole = Field(100, description="Groups with a lower number are asked first.")
     accept_cpu_jobs: Flag = Field(False, description="Whether hosts with accelerators also take tasks that want none.")
     attributes: dict[str, Attribute] = Field(

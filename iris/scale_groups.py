@@ -70,6 +70,10 @@ class ScaleGroup(BaseModel):
     runtime_version: str = ""
     machine_type: str = ""
     preemptible: bool = False
+    #: The reservation that pays for its slices; empty: none.
+    reservation: str = ""
+    #: Asked for as queued resources, which may wait for hours until there is capacity.
+    queued: bool = False
     #: Whether a host with accelerators also takes tasks that want none.
     accept_cpu_jobs: bool = False
     #: The container image of tasks that name none; empty: they are processes.
