@@ -270,7 +270,7 @@ class Attempt:
             me = asyncio.current_task()
             if me is not None and me.cancelling():  # it is this agent that leaves
                 raise
-            return judgement.judge(self._case()) if self._verdict else judgement.of_the_host(self._case(), "given up")
+            return self._not_begun()
         except CannotStart as error:
             self._logs.say(str(error))
             return judgement.of_the_program(self._case(), str(error), error.exit_code)
@@ -284,7 +284,7 @@ class Attempt:
         try:
             if self._over or self._verdict is not None:  # it was ended in the last moment
                 await self._runtime.clear()
-                return judgement.judge(self._case()) if self._verdict else judgement.of_the_host(self._case(), "given up")
+                return self._not_begun()
             if built.ports:
                 self._put_down(ports=built.ports)
             self._begun = True
@@ -293,6 +293,10 @@ class Attempt:
             for descriptor in built.keep:
                 os.close(descriptor)  # the shim has them
         return None
+
+    def _not_begun(self) -> TaskOutcome:
+        """Of what has not begun: whoever ended it may have said how."""
+        return judgement.judge(self._case()) if self._verdict else judgement.of_the_host(self._case(), "given up")
 
     async def _follow(self) -> Exit:
         """Ship what it writes until it has ended; its end does not wait for the store.

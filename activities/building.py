@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from iris.activities.caches import DISK_FAULT
 from iris.activities.environment import attempt_env
 from iris.activities.ports import TakenGpus
 from iris.activities.runtimes.base import HostUnable, Launch, Runtime
@@ -37,7 +38,7 @@ async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runti
         HostUnable: this host cannot prepare it, or not now.
     """
     if (free := shutil.disk_usage(directory).free) < ROOM:
-        raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", "disk")
+        raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT)
     with contextlib.ExitStack() as undo:
         ports, gpus = bench.ports.take(task.ports), None
         undo.callback(_close, ports.keep)

@@ -13,7 +13,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from iris import names
 from iris.activities.runtimes import engine, shim
-from iris.activities.runtimes.base import HostUnable, Launch
+from iris.activities.runtimes.base import HostUnable
+from iris.activities.runtimes.program import Program
+from iris.files import write_whole
 from iris.jobs import TaskOutcome
 from iris.workflows.messages import RunTask
 
@@ -50,10 +52,8 @@ class AttemptState(BaseModel):
         Raises:
             OSError: the disk is full, or the directory gone.
         """
-        new = directory / f"{STATE}.new"
-        new.touch(0o600)  # the token is a secret, and so may be what is in the environment
-        new.write_text(self.model_dump_json())
-        new.replace(directory / STATE)
+        # The token is a secret, and so may be what is in the environment.
+        write_whole(directory / STATE, self.model_dump_json(), mode=0o600)
 
 
 def find(attempts: Path) -> list[tuple[Path, AttemptState]]:
@@ -86,7 +86,7 @@ def kill_on(hosts: Collection[str], directory: Path) -> None:
 def _had_containers(directory: Path) -> bool:
     for launch in directory.rglob(shim.LAUNCH):
         with contextlib.suppress(OSError, ValidationError):
-            if Launch.model_validate_json(launch.read_bytes()).container:
+            if Program(launch.parent).launch.container:
                 return True
     return False
 

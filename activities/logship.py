@@ -21,6 +21,7 @@ from obstore.exceptions import BaseError
 from pydantic import BaseModel, Field, ValidationError
 
 from iris import names
+from iris.files import write_whole
 from iris.logs import LineSplitter, Stream, decode, encode
 from iris.store import Store
 from iris.units import MIB
@@ -204,9 +205,7 @@ class LogShipper:
         if self._state is not None:
             position = _Position(stored=self.stored, offsets=self._chunk_upto)
             with contextlib.suppress(OSError):  # the store knows it, too
-                new = self._state.with_suffix(".new")
-                new.write_text(position.model_dump_json())
-                new.replace(self._state)
+                write_whole(self._state, position.model_dump_json())
         return True
 
     async def _find_place(self) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from iris.files import write_whole
 from iris.worker_agents.probe import new_incarnation
 
 FILE = "life.json"
@@ -33,9 +34,7 @@ def of(directory: Path) -> str | None:
 def begin(directory: Path) -> str:
     """A new life: its incarnation."""
     begun = _Life(incarnation=new_incarnation(), boot=_boot())
-    new = directory / f"{FILE}.new"
-    new.write_text(begun.model_dump_json())
-    new.replace(directory / FILE)
+    write_whole(directory / FILE, begun.model_dump_json())
     return begun.incarnation
 
 

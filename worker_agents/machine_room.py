@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from iris.activities import leftovers
 from iris.client.clusters import ProcessRef
+from iris.files import write_whole
 from iris.hosts import Host
 from iris.machines import MachineState, SliceRequest
 from iris.platforms.local import DELETE, LOCAL_ADDRESS, MACHINES, RoomReport, Unreadable, homes, read_request, reported
@@ -160,7 +161,7 @@ class _Slice:
         try:
             complete = len(self._agents) == self._size or reported(self._home) is MachineState.ACTIVE
             state = MachineState.ACTIVE if complete else MachineState.CREATING
-            _put(self._home / MACHINES, Machines(state=state, agents=self._agents).model_dump_json())
+            write_whole(self._home / MACHINES, Machines(state=state, agents=self._agents).model_dump_json())
         except (OSError, Unreadable) as error:
             logger.warning("what runs of %s could not be written down: %s", self._home.name, error)
 
@@ -184,10 +185,3 @@ def _left_of(home: Path) -> Iterable[psutil.Process]:
         if ref.alive():
             with contextlib.suppress(psutil.NoSuchProcess):
                 yield psutil.Process(ref.pid)
-
-
-def _put(path: Path, text: str) -> None:
-    """Whoever reads it reads the old or the new one, never half of it."""
-    new = path.with_name(f".{path.name}")
-    new.write_text(text)
-    new.replace(path)

@@ -1,7 +1,8 @@
 """Programs in containers, which the Docker engine of this machine runs.
 
 The agent has the image fetched and the container made; the shim then starts it and sees it through. What the program prints goes
-straight into the attempt's files, never through the engine: a shell in the image opens them and becomes the program.
+through the shim's named pipes into the attempt's files, never through the engine: a shell in the image opens them and becomes the
+program.
 """
 
 import os
@@ -16,6 +17,7 @@ from iris.activities.environment import base_env
 from iris.activities.runtimes import engine, images, shim
 from iris.activities.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.runtimes.engine import available, clear_strays, docker_socket
+from iris.activities.threads import in_thread
 from iris.resources import DeviceKind
 from iris.units import format_bytes
 from iris.workflows.messages import RunTask
@@ -102,8 +104,7 @@ class DockerRuntime:
             self._engine = False
             words = f"this host has no container engine: {why}; start docker there, or submit without --image"
             raise HostUnable(words, engine.FAULT)
-        stop = threading.Event()
-        await engine.in_thread(lambda: self._prepare(stop), on_cancel=stop.set)
+        await in_thread(self._prepare)
 
     def _prepare(self, stop: threading.Event) -> None:
         with (self._dir / "build").open("a") as output, engine.engine(images.STALL) as docker:
@@ -116,8 +117,7 @@ class DockerRuntime:
             self._init = docker.info().get("InitCommit", {}).get("ID") != "N/A"
 
     async def step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path) -> int:
-        stop = threading.Event()
-        return await engine.in_thread(lambda: self._step(argv, env, workdir, output, stop), on_cancel=stop.set)
+        return await in_thread(lambda stop: self._step(argv, env, workdir, output, stop))
 
     def _step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path, stop: threading.Event) -> int:
         container = self._make(argv, env, workdir, output, output)
@@ -134,7 +134,7 @@ class DockerRuntime:
 
     async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
         out, err = self._dir / shim.PIPES[0], self._dir / shim.PIPES[1]  # which the shim makes before it starts the container
-        container = await engine.in_thread(lambda: self._make(argv, env, workdir, out, err))
+        container = await in_thread(lambda _: self._make(argv, env, workdir, out, err))
         # For the shim alone, which needs only what it is recognised by; the container has its own.
         recognised = {name: value for name, value in env.items() if name.startswith(names.RESERVED_PREFIX)}
         return Launch(argv=tuple(argv), env=recognised, container=container, docker_socket=docker_socket())

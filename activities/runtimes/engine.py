@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from iris.activities.runtimes.base import HostUnable
+from iris.activities.threads import in_thread
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 #: The name of the fault when the engine does not do what it should.
 FAULT = "docker"
@@ -55,7 +55,7 @@ def docker_socket() -> str:
 async def available() -> str:
     """Why no engine answers on this host; empty: one does."""
     try:
-        await in_thread(_greet)
+        await asyncio.to_thread(_greet)
     except HostUnable as error:
         return str(error)
     return ""
@@ -64,17 +64,6 @@ async def available() -> str:
 def _greet() -> None:
     with engine(GREETING) as found:
         found.ping()
-
-
-async def in_thread(work: Callable[[], T], on_cancel: Callable[[], None] = lambda: None) -> T:
-    """What the work returns. A cancellation waits for its end, which `on_cancel` may bring about: nothing is made after it."""
-    working = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        on_cancel()
-        await asyncio.gather(working, return_exceptions=True)
-        raise
 
 
 @contextmanager
@@ -174,7 +163,7 @@ async def clear(labels: Sequence[str], meant: Callable[[dict[str, str]], bool] =
     """The same, tried some times. Raises nothing."""
     for left in reversed(range(CLEAR_TRIES)):
         try:
-            await in_thread(lambda: sweep(labels, meant))
+            await in_thread(lambda _: sweep(labels, meant))
             return
         except HostUnable as error:
             if not left:
@@ -194,7 +183,7 @@ async def clear_strays(cluster: str, host_id: str, keep: Collection[str], attemp
         return labels.get(LABEL_KEY) not in keep and (attempts is None or directory.parent == attempts)
 
     with suppress(HostUnable):  # no engine here, no containers
-        await in_thread(_greet)
+        await asyncio.to_thread(_greet)
         await clear([f"{LABEL_MANAGED}=true", f"{LABEL_CLUSTER}={cluster}", f"{LABEL_HOST}={host_id}"], meant)
 
 

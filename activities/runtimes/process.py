@@ -15,8 +15,9 @@ from pathlib import Path
 
 from iris import names
 from iris.activities import leftovers
-from iris.activities.runtimes import cgroups, shim
+from iris.activities.runtimes import cgroups
 from iris.activities.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.runtimes.program import Program
 from iris.resources import Resources
 
 #: What the system says when it is short of something, whatever the command is.
@@ -131,5 +132,5 @@ def _refusal(command: str, error: OSError | ValueError) -> Exception:
 def _launched_in(directory: Path) -> list[str]:
     """The cgroups that an agent, this one or an earlier one, has had the program started in."""
     with contextlib.suppress(OSError, ValueError):
-        return list(Launch.model_validate_json((directory / shim.LAUNCH).read_bytes()).cgroups)
+        return list(Program(directory).launch.cgroups)
     return []

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iris.activities.runtimes import nursery, shim
 from iris.activities.runtimes.base import Launch
+from iris.files import write_whole
 
 #: Between looks for the end of a program, where the system cannot wake us.
 POLL = timedelta(milliseconds=100)
@@ -112,10 +113,7 @@ class Program:
         """
         self._lease = lease
         self._order()
-        draft = self._dir / f"{shim.LAUNCH}.new"
-        draft.touch(0o600)  # its environment may hold secrets
-        draft.write_text(launch.model_dump_json())
-        draft.replace(self._dir / shim.LAUNCH)
+        write_whole(self._dir / shim.LAUNCH, launch.model_dump_json(), mode=0o600)  # its environment may hold secrets
         self._shim = _bring_forth(self._dir, keep)
 
     @property
