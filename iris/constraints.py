@@ -226,6 +226,11 @@ def parse_attribute(text: str) -> Attribute:
     return text
 
 
+def written(value: Attribute) -> str:
+    """The text that `parse_attribute` reads as this value."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def parse_constraint(text: str, *, preferred: bool = False, field: str = "constraint") -> Constraint:
     """The constraint of `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists` or `!spot`.
 

@@ -149,6 +149,11 @@ MEMO_TASKS = "iris_tasks"
 # -- object store --------------------------------------------------------------------------------------------------------------
 
 
+def cluster_uid(cluster: str) -> str:
+    """What tells the cluster's machines from those of another of its name."""
+    return f"clusters/{cluster}/uid"
+
+
 def job_logs(job: str, run_id: str) -> str:
     return f"logs/{job}/{short_run(run_id)}"
 

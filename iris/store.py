@@ -33,6 +33,14 @@ class Store:
         """Write the whole object; saying it again writes the same object."""
         await obstore.put_async(self._store, path, data)
 
+    async def put_new(self, path: str, data: bytes) -> bool:
+        """Write the whole object unless there is one; whether there was none. Of several who say it at once one is right."""
+        try:
+            await obstore.put_async(self._store, path, data, mode="create")
+        except obstore.exceptions.AlreadyExistsError:
+            return False
+        return True
+
     async def get(self, path: str) -> bytes | None:
         """The object's bytes, or None when there is no such object."""
         try:

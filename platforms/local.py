@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iris import names
-from iris.constraints import Attribute
+from iris.constraints import written
 from iris.errors import InvalidValue
 from iris.hosts import Host
 from iris.machines import DeleteResult, FleetListing, MachineState, SliceObservation, SliceRequest
@@ -159,12 +159,8 @@ def agent_command(request: SliceRequest, host: Host, directory: Path) -> list[st
     if request.group.task_image:
         command += ["--image", request.group.task_image]
     for key, value in host.attributes.items():
-        command += ["--attribute", f"{key}={_written(value)}"]
+        command += ["--attribute", f"{key}={written(value)}"]
     return command
-
-
-def _written(value: Attribute) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _home(directory: Path, slice_id: str) -> Path | None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import BaseModel, ConfigDict
 
@@ -34,18 +35,25 @@ class Restarts(BaseModel):
 
 
 class Child:
-    """One process, with a log of its own."""
+    """One process.
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    Args:
+        log: what it says is added to this file; None: it speaks where its supervisor does, as is usual in a container.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], log: Path | None) -> None:
         self.name = name
         self.log = log
         self._command = command
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> asyncio.subprocess.Process:
-        """Start the process; what it says is added to the log."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        """Start the process."""
+        with contextlib.ExitStack() as stack:
+            log: BinaryIO | None = None
+            if self.log is not None:
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+                log = stack.enter_context(self.log.open("ab"))
             self.process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -57,12 +65,15 @@ class Child:
         return self.process
 
     async def keep(self, stop: asyncio.Event, restarts: Restarts, started: Callable[["Child"], None]) -> None:
-        """Start it, and start it again whenever it dies, until the stop; it runs on then. `started` is told each time."""
+        """Start it unless it runs, and start it again whenever it dies, until the stop; it runs on then. `started` is told each
+        time."""
         delay = timedelta()
         while not stop.is_set():
             began = time.monotonic()
             try:
-                process = await self.start()
+                process = self.process
+                if process is None or process.returncode is not None:
+                    process = await self.start()
             except OSError as error:
                 ending = f"could not be started: {error}"
             else:
@@ -90,9 +101,10 @@ class Child:
             await self.process.wait()
 
     def last_lines(self, count: int = 15) -> str:
-        """The end of its log."""
+        """The end of its log; nothing, when it has none."""
         with contextlib.suppress(OSError):
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
+            said = self.log.read_text(errors="replace") if self.log is not None else ""
+            return "\n".join(said.splitlines()[-count:])
         return ""
 
 

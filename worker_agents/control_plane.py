@@ -30,10 +30,12 @@ from iris.activities.rollcall import RollCall
 from iris.activities.slices import Slices
 from iris.client.configuring import scaling_settings, tell_planners
 from iris.client.connection import connect
+from iris.client.identity import cluster_uid
 from iris.compact import LedgerState
-from iris.config import ClusterConfig, InvalidConfig, load_config, rules
+from iris.config import ClusterConfig, rules
 from iris.platforms.base import Platform
-from iris.platforms.factory import create_platform
+from iris.store import Store
+from iris.worker_agents.configured import ConfigFile, CurrentPlatform, Surroundings
 from iris.worker_agents.process import rest_memory, stop_event
 from iris.workflows.attributes import keywords
 from iris.workflows.autoscaler import AutoscalerWorkflow
@@ -71,41 +73,23 @@ class ControlPlaneOptions(BaseModel):
     config: Path | None = None
     #: Where the machines of a local cluster are asked for.
     machines: Path | None = None
-
-
-class ConfigFile:
-    """A configuration that may be written anew at any time."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._written = self._path.stat().st_mtime_ns
-        self.config = load_config(path)
-
-    def changed(self) -> bool:
-        """Whether there is another one now; one that cannot be used is as good as none."""
-        try:
-            written = self._path.stat().st_mtime_ns
-            if written == self._written:
-                return False
-            self._written, self.config = written, load_config(self._path)
-        except (OSError, InvalidConfig) as error:
-            logger.warning("the configuration stays as it was: %s", error)
-            return False
-        return True
+    #: `host:port` of the Temporal service as hosts reach it, where that is not `address`.
+    advertise: str = ""
 
 
 async def serve(options: ControlPlaneOptions) -> None:
     """Be a control plane until SIGTERM or SIGINT.
 
     Raises:
-        Unreachable: the Temporal service does not answer.
+        Unreachable: the Temporal service does not answer, or the store does not, on whose word machines belong to this cluster.
     """
     stop = stop_event()
     rest_memory()
     client = await connect(options.address, options.namespace)
     await register_search_attributes(client)
     file = ConfigFile(options.config) if options.config is not None else None
-    platform = create_platform(file.config, options.machines) if file is not None else None
+    around = await _surroundings(options, file)
+    platform = CurrentPlatform(around.platform(file)) if file is not None else None
     control, planner = make_workers(client, options.cluster, platform)
     # Before there are workers: what they would send to the planners would wait for the dead worker, too.
     await _take_over(client, options.cluster)
@@ -118,11 +102,20 @@ async def serve(options: ControlPlaneOptions) -> None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), LOOK_EVERY.total_seconds())
             try:
-                if file is not None and file.changed():
+                if file is not None and platform is not None and file.changed():
+                    platform.now = around.platform(file)
                     await tell_planners(client, options.cluster, file.config)
                 await start_planners(client, options, file.config if file is not None else None)
             except RPCError as error:
                 logger.warning("could not see whether the planners run: %s", error)
+
+
+async def _surroundings(options: ControlPlaneOptions, file: ConfigFile | None) -> Surroundings:
+    uid = ""
+    if file is not None and file.config.platform.gcp is not None:
+        uid = await cluster_uid(Store(options.store), options.cluster)
+    address = options.advertise or options.address
+    return Surroundings(uid=uid, address=address, namespace=options.namespace, machines=options.machines)
 
 
 def make_workers(client: Client, cluster: str, platform: Platform | None = None) -> tuple[Worker, Worker]:

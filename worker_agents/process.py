@@ -1,8 +1,14 @@
 """What Iris' long-running processes have in common."""
 
 import asyncio
+import contextlib
+import fcntl
 import gc
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from iris.errors import Rejected
 
 
 def stop_event() -> asyncio.Event:
@@ -18,3 +24,19 @@ def rest_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+@contextlib.contextmanager
+def locked(directory: Path, refusal: str) -> Iterator[None]:
+    """Be the only one who works in this directory, which is made when there is none.
+
+    Raises:
+        Rejected: somebody else does; with these words.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Rejected(refusal) from None
+        yield

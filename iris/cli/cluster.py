@@ -23,7 +23,7 @@ from iris.cli.common import (
 )
 from iris.cli.config import config
 from iris.client import scheduling
-from iris.client.clusters import ClusterRecord, cluster_dir, local_cluster
+from iris.client.clusters import ClusterRecord, cluster_dir, known_cluster
 from iris.client.scaling import FleetClient
 from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config, with_rules
 from iris.constraints import parse_attribute
@@ -92,7 +92,7 @@ def start(local: bool, detach: bool, given: TextIO | None, **asked: Any) -> None
         options = LocalClusterOptions(name=meant.name, config=dump_config(meant), ephemeral=asked["ephemeral"])
     if detach:
         create_controller(load_config(options.config), ephemeral=options.ephemeral).start()
-        _say_ready(local_cluster(options.name))
+        _say_ready(known_cluster(options.name))
         return
 
     async def run() -> None:

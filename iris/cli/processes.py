@@ -1,4 +1,4 @@
-"""`iris controller serve` and `iris agent`: the processes that clusters are made of."""
+"""`iris controller run | serve` and `iris agent`: the processes that clusters are made of."""
 
 import asyncio
 import logging
@@ -29,8 +29,11 @@ def controller() -> None:
 @click.option("--store", required=True, metavar="URL", help="The object store: file:///…, gs://… or s3://….")
 @click.option("--ui", default="", metavar="URL", help="Where Temporal's Web UI is, for links.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="What the cluster consists of.")
+@click.option("--advertise", default="", metavar="HOST:PORT", help="The Temporal service as hosts reach it; else --address.")
 @click.option("--machines", type=click.Path(path_type=Path), hidden=True)
-def serve(name: str, address: str, namespace: str, store: str, ui: str, config: Path | None, machines: Path | None) -> None:
+def serve(
+    name: str, address: str, namespace: str, store: str, ui: str, config: Path | None, advertise: str, machines: Path | None
+) -> None:
     """Serve a cluster's workflows until SIGTERM. Run two of them and either may die."""
     from iris.worker_agents.control_plane import ControlPlaneOptions, serve
 
@@ -43,8 +46,28 @@ def serve(name: str, address: str, namespace: str, store: str, ui: str, config: 
         ui=ui,
         config=config,
         machines=machines,
+        advertise=advertise,
     )
     asyncio.run(serve(options))
+
+
+@controller.command("run")
+@click.option(
+    "--config",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="What the cluster consists of, unless the machine's metadata says it.",
+)
+@click.option("--state-dir", required=True, type=click.Path(path_type=Path, file_okay=False), help="What is kept, on a disk.")
+@click.option("--port", default=10000, show_default=True, type=click.IntRange(1, 65534), help="Of the Temporal server.")
+@click.option("--advertise", metavar="HOST:PORT", help="That server as hosts reach it; else by this machine's internal name.")
+def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> None:
+    """Be all of a cluster but its hosts, until SIGTERM: a Temporal server, unless the configuration names one, and a control
+    plane."""
+    from iris.worker_agents.hosted import HostedOptions, run
+
+    _log_to_stderr()
+    asyncio.run(run(HostedOptions(config=config.absolute(), state_dir=state_dir.absolute(), port=port, advertise=advertise)))
 
 
 @click.command()

@@ -21,7 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris import details, names
 from iris.attempts import AttemptRecord
 from iris.client.asking import Asking, reaching
-from iris.client.clusters import local_cluster
+from iris.client.clusters import known_cluster
 from iris.client.connection import connect
 from iris.client.discovery import discover
 from iris.client.identity import current_user
@@ -59,7 +59,7 @@ class IrisClient(Asking):
         """
         cluster = cluster or os.environ.get(names.ENV_CLUSTER) or None
         if cluster is None or ":" not in cluster:
-            record = local_cluster(cluster)
+            record = known_cluster(cluster)
             return cls(await connect(record.address, record.namespace, quiet=True), record)
         address, _, name = cluster.partition("/")
         client = await connect(address, os.environ.get("TEMPORAL_NAMESPACE", "default"), quiet=True)

@@ -1,6 +1,7 @@
 """Which clusters there are, and which one is meant.
 
-A local cluster leaves a record under the user's state directory; any other is named by its address, and tells the rest itself.
+A cluster that was started from here leaves a record under the user's state directory: a local one, and one elsewhere until it is
+stopped. Any other is named by its address, and tells the rest itself.
 """
 
 import os
@@ -43,8 +44,22 @@ class ProcessRef(BaseModel):
             return False
 
 
+class Gate(BaseModel):
+    """The machine of a control plane, which is reached by a tunnel through SSH."""
+
+    model_config = ConfigDict(frozen=True)
+
+    project: str
+    zone: str
+    machine: str
+    #: Of the Temporal service there; its Web UI has the next one.
+    port: int
+    #: Whether the way leads through Identity-Aware Proxy: the machine has no public address, or none may reach it.
+    iap: bool = False
+
+
 class ClusterRecord(BaseModel):
-    """What a client needs to know of a cluster; of a local one also who runs it."""
+    """What a client needs to know of a cluster; of a local one also who runs it, of one elsewhere how it is reached."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -56,10 +71,20 @@ class ClusterRecord(BaseModel):
     supervisor: ProcessRef | None = None
     processes: tuple[ProcessRef, ...] = ()
     ephemeral: bool = False
+    #: It was started from here, but is elsewhere.
+    remote: bool = False
+    #: Where a tunnel to it leads; None: it is reached without one.
+    gate: Gate | None = None
+    #: The process that keeps this tunnel, at `address` on this machine. There may be none at any time: whoever needs it starts it.
+    tunnel: ProcessRef | None = None
 
     def alive(self) -> bool:
         """Whether a local cluster's supervisor runs."""
         return self.supervisor is not None and self.supervisor.alive()
+
+    def is_meant(self) -> bool:
+        """Whether somebody who names no cluster may mean this one: it runs here, or was started from here and not stopped."""
+        return self.remote or self.alive()
 
 
 def state_dir() -> Path:
@@ -75,7 +100,7 @@ def cluster_dir(name: str) -> Path:
 
 
 def read_record(name: str) -> ClusterRecord | None:
-    """The record of a local cluster, running or not; None when there is none that can be read."""
+    """The record of a cluster that was started from here, running or not; None when there is none that can be read."""
     try:
         return ClusterRecord.model_validate_json((cluster_dir(name) / "cluster.json").read_bytes())
     except (OSError, ValidationError):
@@ -86,39 +111,43 @@ def write_record(record: ClusterRecord) -> None:
     """Whole or not at all."""
     directory = cluster_dir(record.name)
     directory.mkdir(parents=True, exist_ok=True)
-    fresh = directory / "cluster.new"
+    fresh = directory / f"cluster.new-{os.getpid()}"
     fresh.write_text(record.model_dump_json(indent=2) + "\n")
     fresh.replace(directory / "cluster.json")
 
 
+def known_clusters() -> list[ClusterRecord]:
+    """Those that run on this machine, and those elsewhere that were started from here, by name."""
+    found = (read_record(path.parent.name) for path in sorted(state_dir().glob("clusters/*/cluster.json")))
+    return [record for record in found if record is not None and record.is_meant()]
+
+
 def running_clusters() -> list[ClusterRecord]:
     """The local clusters that run, by name."""
-    found = (read_record(path.parent.name) for path in sorted(state_dir().glob("clusters/*/cluster.json")))
-    return [record for record in found if record is not None and record.alive()]
+    return [record for record in known_clusters() if record.alive()]
 
 
-def local_cluster(name: str | None) -> ClusterRecord:
-    """The local cluster of that name, or the only one that runs.
+def known_cluster(name: str | None) -> ClusterRecord:
+    """The cluster of that name among those that are known here, or the only one.
 
     Raises:
         Unreachable: it does not run, or none does.
-        NotFound: several run and none was named.
+        NotFound: there are several and none was named.
     """
-    running = running_clusters()
+    known = known_clusters()
     if name is not None:
-        for record in running:
+        for record in known:
             if record.name == name:
                 return record
-        there_are = f"running: {', '.join(record.name for record in running)}" if running else "no local cluster runs"
+        there_are = f"running: {', '.join(record.name for record in known)}" if known else "no local cluster runs"
         raise Unreachable(
             f"local cluster {name!r} does not run ({there_are}); start it with: iris cluster start --local --name {name} -d"
         )
-    if not running:
+    if not known:
         raise Unreachable(
             f"no cluster: no local cluster runs, and neither --cluster nor {names.ENV_CLUSTER} names one; {START_HINT}"
         )
-    if len(running) > 1:
-        raise NotFound(
-            f"several local clusters run ({', '.join(record.name for record in running)}); say which with --cluster NAME"
-        )
-    return running[0]
+    if len(known) > 1:
+        what = "several clusters are known here" if any(record.remote for record in known) else "several local clusters run"
+        raise NotFound(f"{what} ({', '.join(record.name for record in known)}); say which with --cluster NAME")
+    return known[0]

@@ -1,27 +1,24 @@
-"""Where a cluster's control plane runs, and how it is started, stopped and looked at there: on this machine, in this version."""
+"""Which control plane a configuration names, and the one on this machine: how it is started, stopped and looked at."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Protocol, Self
-
-from pydantic import BaseModel, ConfigDict
+from typing import Self
 
 from iris.client.closing import delete_all
 from iris.client.clusters import ClusterRecord, cluster_dir, read_record
-from iris.client.scaling import FleetClient, SliceRow
+from iris.client.control import ControllerProtocol, ControllerStatus, StopPlan, Tell, answering, give_back, nobody
+from iris.client.scaling import FleetClient
 from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config
-from iris.errors import InvalidValue, IrisError, Unreachable
+from iris.errors import InvalidValue, IrisError
 from iris.platforms.base import SliceOps
 from iris.platforms.factory import create_platform
 from iris.worker_agents.local_cluster import CONFIG, LocalClusterOptions, machines_dir
 from iris.worker_agents.local_launch import left_processes, restart_control_plane, start_detached, stop_local
-from iris.workflows.messages import Snapshot, SnapshotPage
 
-#: How long a control plane may take to say that it is there; without it machines are deleted directly.
-ANSWER = timedelta(seconds=6)
+__all__ = ["ControllerProtocol", "ControllerStatus", "LocalController", "StopPlan", "Tell", "create_controller"]
+
 #: How long slices may take to go: what runs on them has its grace, and some time to be accounted for.
 CLOSE_DOWN = timedelta(minutes=4)
 #: How long machines may take to go that are deleted directly: an agent gives its programs their grace.
@@ -29,86 +26,25 @@ DELETE = timedelta(minutes=1)
 #: A control plane that has been started again answers within this time.
 RESTARTED = timedelta(seconds=30)
 
-Tell = Callable[[str], None]
 
-
-def _nobody(_: str) -> None:
-    """Nobody wants to be told."""
-
-
-class ControllerStatus(BaseModel):
-    """A control plane, seen from outside."""
-
-    model_config = ConfigDict(frozen=True)
-
-    running: bool
-    #: Whether it answers.
-    healthy: bool = False
-    #: `host:port` of its Temporal service; empty while it does not run.
-    address: str = ""
-
-
-class StopPlan(BaseModel):
-    """What a stop would do."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    running: bool
-    ephemeral: bool = False
-    #: Whether the control plane answers, and so gives the slices back itself; else machines are deleted directly.
-    answers: bool = False
-    #: Jobs that have not ended.
-    jobs: int = 0
-    #: Slices that are given back, by id.
-    slices: tuple[str, ...] = ()
-    #: Processes that are stopped.
-    processes: tuple[int, ...] = ()
-
-
-class ControllerProtocol(Protocol):
-    """A cluster's control plane, wherever it runs. Nothing happens before one of these is called."""
-
-    def start(self) -> str:
-        """Start it and wait until it serves; its address."""
-        ...
-
-    def stop(self) -> None:
-        """Give back everything the cluster has made, then stop it. What was begun is finished by the next stop."""
-        ...
-
-    def restart(self) -> str:
-        """Another control plane in the place of this one; slices and jobs live on. Its address."""
-        ...
-
-    def reload(self) -> str:
-        """Let the running cluster have this configuration; its address."""
-        ...
-
-    def discover(self) -> str | None:
-        """The address of the running cluster; None: it does not run."""
-        ...
-
-    def status(self) -> ControllerStatus:
-        """Whether it runs, and whether it answers."""
-        ...
-
-    def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
-        """The end of what it has said; None: nothing."""
-        ...
-
-
-def create_controller(config: ClusterConfig, *, ephemeral: bool = False, tell: Tell = _nobody) -> ControllerProtocol:
+def create_controller(
+    config: ClusterConfig, *, ephemeral: bool = False, text: str | None = None, tell: Tell = nobody
+) -> ControllerProtocol:
     """The control plane that a configuration names.
 
     Args:
         ephemeral: a local cluster keeps nothing.
+        text: the configuration as it was written: a cluster elsewhere gets exactly that.
         tell: is told what a long operation waits for.
 
     Raises:
         InvalidValue: this version cannot serve it.
     """
     kind = config.controller.kind or config.platform.kind
+    if kind == "gcp" and config.platform.gcp is not None:
+        from iris.client.gcp_controller import GcpController  # with Google's clients: not worth the time of every command
+
+        return GcpController(config, text=text, tell=tell)
     if kind != "local" or config.platform.local is None:
         raise InvalidValue(
             "controller", kind, "is not served by this version", "run the same cluster on this machine with --local"
@@ -119,14 +55,14 @@ def create_controller(config: ClusterConfig, *, ephemeral: bool = False, tell: T
 class LocalController:
     """A cluster on this machine: its supervisor is a process of its own, which outlives whoever started it."""
 
-    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, tell: Tell = _nobody) -> None:
+    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, tell: Tell = nobody) -> None:
         self.name = config.name
         self.config = config
         self._ephemeral = ephemeral
         self._tell = tell
 
     @classmethod
-    def of(cls, name: str, tell: Tell = _nobody) -> Self:
+    def of(cls, name: str, tell: Tell = nobody) -> Self:
         """The control plane of a local cluster that was started before, with the configuration that it has."""
         try:
             config = load_config(cluster_dir(name) / CONFIG)
@@ -162,7 +98,7 @@ class LocalController:
         own = (record.supervisor,) if record.supervisor is not None else ()
         processes = tuple(ref.pid for ref in (*own, *record.processes))
         plan = StopPlan(name=record.name, running=True, ephemeral=record.ephemeral, processes=processes)
-        client = await self._answering()
+        client = await answering(self.name)
         if client is None:
             return plan.model_copy(update={"slices": await self._ids()})
         made = tuple(row.id for row in await client.slices() if row.made)
@@ -211,7 +147,7 @@ class LocalController:
         address = self.discover()
         if address is None:
             return ControllerStatus(running=False)
-        return ControllerStatus(running=True, healthy=asyncio.run(self._answering()) is not None, address=address)
+        return ControllerStatus(running=True, healthy=asyncio.run(answering(self.name)) is not None, address=address)
 
     def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
         """See `ControllerProtocol`."""
@@ -226,24 +162,11 @@ class LocalController:
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
-    async def _answering(self) -> FleetClient | None:
-        """A client of the cluster, if both of its planners answer within some seconds."""
-        with contextlib.suppress(TimeoutError, Unreachable):
-            async with asyncio.timeout(ANSWER.total_seconds()):
-                client = await FleetClient.connect(self.name)
-                snapshot = client.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)
-                await asyncio.gather(client.autoscaler(), snapshot)
-                return client
-        return None
-
     async def _give_back(self, record: ClusterRecord) -> None:
-        client = await self._answering()
+        client = await answering(self.name)
         if client is not None:
-            with contextlib.suppress(Unreachable):
-                left = await client.close_down("the cluster is being stopped", CLOSE_DOWN, self._tell_left)
-                if not left:
-                    return
-                self._tell(f"{len(left)} slice(s) are still there after {CLOSE_DOWN.seconds // 60} minutes")
+            if await give_back(client, CLOSE_DOWN, self._tell):
+                return
         else:
             self._tell(f"the control plane of cluster {record.name} does not answer")
         self._tell("deleting its machines directly")
@@ -252,11 +175,6 @@ class LocalController:
             self._tell(f"deleted {', '.join(deleted)}" if deleted else "there were none")
         except IrisError as error:  # what is left ends with the supervisor, or after it
             self._tell(str(error))
-
-    def _tell_left(self, rows: Sequence[SliceRow]) -> None:
-        if rows:
-            shown = ", ".join(f"{row.id} {row.state}" for row in rows[:5]) + (" …" if len(rows) > 5 else "")
-            self._tell(f"giving back {len(rows)} slice(s): {shown}")
 
     async def _ids(self) -> tuple[str, ...]:
         return tuple(each.slice_id for each in (await self.machines().list_slices()).slices)

@@ -1,11 +1,21 @@
-"""Who I am, and which job is meant."""
+"""Who I am, which cluster this is among those of its name, and which job is meant."""
 
 import getpass
 import os
 import re
+import secrets
+from typing import TYPE_CHECKING
+
+from obstore.exceptions import BaseError
 
 from iris import names
-from iris.errors import InvalidValue
+from iris.errors import InvalidValue, Unreachable
+
+if TYPE_CHECKING:
+    from iris.store import Store
+
+#: As many that two clusters never have the same.
+UID_BYTES = 8
 
 
 def current_user() -> str:
@@ -36,3 +46,22 @@ def full_job_id(job: str) -> str:
     if "/" in name:
         raise InvalidValue("job", job, "is not a job", "write NAME or USER/NAME")
     return names.job_id(names.check_name("job", user), names.check_name("job", name))
+
+
+async def cluster_uid(store: "Store", cluster: str) -> str:
+    """What tells this cluster's machines from those of another of its name: chosen at random once, the same for all who share the
+    cluster's store.
+
+    Raises:
+        Unreachable: the store cannot be read or written, so that nobody can know what belongs to the cluster.
+    """
+    path = names.cluster_uid(cluster)
+    try:
+        if (found := await store.get(path)) is None:
+            await store.put_new(path, secrets.token_hex(UID_BYTES).encode())
+            found = await store.get(path)
+    except (OSError, BaseError) as error:
+        raise Unreachable(f"the store {store.url} cannot be used: {error}; see controller.bundle_prefix") from None
+    if found is None:
+        raise Unreachable(f"the store {store.url} does not keep what is written; see controller.bundle_prefix")
+    return found.decode()

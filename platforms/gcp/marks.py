@@ -28,6 +28,8 @@ TOKEN_KEY, GROUP_KEY, HOSTS_KEY = "iris-token", "iris-group", "iris-hosts"
 ADDRESS_KEY = "iris-address"
 #: Metadata of the control plane's machine: a hash of what it was made of, so that a restart knows whether it is another.
 BUILD_KEY = "iris-build"
+#: Metadata of the control plane's machine: the configuration as YAML, as it is now.
+CONFIG_KEY = "iris-config"
 STARTUP_KEY = "startup-script"
 
 _UNFIT = re.compile("[^a-z0-9_-]+")

@@ -190,7 +190,7 @@ async def test_the_words_of_a_fault_excuse_no_other_end(
 
 async def test_an_attempt_that_its_host_cannot_keep_is_the_hosts_fault(bench: Bench) -> None:
     """A disk that is full, or files that somebody deleted."""
-    attempt = bench.attempt("sh", "-c", "rm -rf ../../only; exec sleep 1000")
+    attempt = bench.attempt("sh", "-c", "mv ../../only ../../gone; rm -rf ../../gone; exec sleep 1000")
     await asyncio.wait_for(attempt.live(), PATIENCE)
     (outcome,) = bench.server.told
 
