@@ -32,6 +32,16 @@ class FakeMetadata:
                 self._values[f"instance/{name.replace('__', '/').replace('_', '-')}"] = value
             self._changed.notify_all()
 
+    def put(self, path: str, value: str) -> None:
+        """Give the value at a whole path, such as `instance/attributes/a-Name`."""
+        with self._changed:
+            self._values[path] = value
+            self._changed.notify_all()
+
+    def told(self, path: str, body: bytes) -> bytes | None:
+        """The answer to a POST, for servers that know more than values; None: there is no such thing."""
+        return None
+
     def wait_for_question(self, path: str, within: float = 10.0) -> None:
         """Until somebody waits for the value at the path to change."""
         with self._changed:
@@ -56,7 +66,8 @@ class FakeMetadata:
             return 200, self._values[name], _etag(self._values[name])
 
     @contextmanager
-    def started(self) -> Iterator["FakeMetadata"]:
+    def started(self, port: int = 0) -> Iterator["FakeMetadata"]:
+        """Serve; port 0: any free one."""
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -72,6 +83,13 @@ class FakeMetadata:
                 self.end_headers()
                 self.wfile.write(body)
 
+            def do_POST(self) -> None:
+                answer = fake.told(self.path, self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(404 if answer is None else 200)
+                self.send_header("Content-Length", str(len(answer or b"")))
+                self.end_headers()
+                self.wfile.write(answer or b"")
+
             def log_message(self, format: str, *args: object) -> None:
                 """It says nothing."""
 
@@ -81,7 +99,7 @@ class FakeMetadata:
                 except OSError:  # who asked has gone
                     self.close_connection = True
 
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
             server.daemon_threads = True
             self.url = f"http://127.0.0.1:{server.server_address[1]}"
             serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

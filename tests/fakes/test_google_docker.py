@@ -1,0 +1,42 @@
+"""What `docker run` is told on a host that is a process."""
+
+import pytest
+
+from tests.fakes.google.docker_words import Refused, on_host, parse_run
+
+MOUNTS = [("/h/1/root/etc/iris", "/etc/iris"), ("/h/1/root/var", "/var/lib/iris"), ("/same", "/same")]
+
+
+@pytest.mark.parametrize(
+    ("inside", "here"),
+    [
+        ("/etc/iris/config.yaml", "/h/1/root/etc/iris/config.yaml"),
+        ("/etc/iris", "/h/1/root/etc/iris"),
+        ("--config=/etc/iris/config.yaml", "--config=/h/1/root/etc/iris/config.yaml"),
+        ("file:///var/lib/iris/store", "file:///h/1/root/var/store"),
+        ("/etc/irises", "/etc/irises"),
+        ("/same/x", "/same/x"),
+        ("/tmp/etc/iris", "/tmp/etc/iris"),
+    ],
+)
+def test_a_path_of_the_container_becomes_that_of_the_host(inside: str, here: str) -> None:
+    """Only where it is one, and only as a whole."""
+    assert on_host(inside, MOUNTS) == here
+
+
+def test_options_end_at_the_image() -> None:
+    """What comes after it is the command, options and all; those that take no value do not swallow the next word."""
+    words = "-d --rm --name a --restart=always --ulimit core=0:0 -e K=a=b -v /x:/y:ro --gpus all image:1 iris -d --name b"
+    container, beside, removed = parse_run(words.split())
+
+    assert (container.name, container.image, container.command) == ("a", "image:1", ["iris", "-d", "--name", "b"])
+    assert (container.environment, container.mounts, container.restart) == ({"K": "a=b"}, [("/x", "/y")], "always")
+    assert (beside, removed) == (True, True)
+
+
+def test_a_run_without_an_image_is_refused() -> None:
+    """With the code that docker has for its own failures."""
+    with pytest.raises(Refused) as caught:
+        parse_run(["-d", "--name", "a"])
+
+    assert caught.value.code == 125
