@@ -33,6 +33,21 @@ class MachineState(StrEnum):
     DELETING = "DELETING"  # it is taking them away
 
 
+class SliceFault(StrEnum):
+    """Why a slice could not be made, or was lost."""
+
+    STOCK_OUT = "STOCK_OUT"  # the zone has no such machines now
+    QUOTA = "QUOTA"  # the project may not have more of them
+    BAD_CONFIG = "BAD_CONFIG"  # the platform does not understand what is wanted, or does not allow it
+    PLATFORM = "PLATFORM"  # any other refusal of the platform
+    BOOT_TIMEOUT = "BOOT_TIMEOUT"  # the machines did not come in time
+    INIT_TIMEOUT = "INIT_TIMEOUT"  # the agents did not report in time
+    PREEMPTED = "PREEMPTED"  # the platform has taken it back
+    HOST_LOST = "HOST_LOST"  # one of its hosts is silent
+    HOST_LEFT = "HOST_LEFT"  # one of its agents was stopped, and said so
+    VANISHED = "VANISHED"  # the platform no longer knows it
+
+
 class SliceObservation(BaseModel):
     """A slice's machines, as the platform sees them."""
 
@@ -49,6 +64,8 @@ class SliceObservation(BaseModel):
     hosts: int = 1
     #: Of the request that made it, as far as the platform kept it; empty: it did not.
     token: str = ""
+    #: Why it is FAILED, when the platform says more than that it is broken: it may have agreed first, and found nothing to give.
+    fault: SliceFault | None = None
 
 
 #: In the place of a zone: nothing at all could be listed.
@@ -68,21 +85,6 @@ class FleetListing(BaseModel):
 class DeleteResult(StrEnum):
     GONE = "GONE"  # the platform says that nothing is left
     GOING = "GOING"  # it has understood, and is at it
-
-
-class SliceFault(StrEnum):
-    """Why a slice could not be made, or was lost."""
-
-    STOCK_OUT = "STOCK_OUT"  # the zone has no such machines now
-    QUOTA = "QUOTA"  # the project may not have more of them
-    BAD_CONFIG = "BAD_CONFIG"  # the platform does not understand what is wanted, or does not allow it
-    PLATFORM = "PLATFORM"  # any other refusal of the platform
-    BOOT_TIMEOUT = "BOOT_TIMEOUT"  # the machines did not come in time
-    INIT_TIMEOUT = "INIT_TIMEOUT"  # the agents did not report in time
-    PREEMPTED = "PREEMPTED"  # the platform has taken it back
-    HOST_LOST = "HOST_LOST"  # one of its hosts is silent
-    HOST_LEFT = "HOST_LEFT"  # one of its agents was stopped, and said so
-    VANISHED = "VANISHED"  # the platform no longer knows it
 
 
 class CreateOutcome(BaseModel):
@@ -109,4 +111,4 @@ def loss_of(seen: SliceObservation | None) -> tuple[SliceFault, str] | None:
     if seen.state not in _LOSSES:
         return None
     fault, words = _LOSSES[seen.state]
-    return fault, seen.reason or words
+    return seen.fault or fault, seen.reason or words

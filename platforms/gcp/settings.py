@@ -38,7 +38,9 @@ class GcpSettings(BaseModel):
     compute_endpoint: str = ""
 
 
-def gcp_settings(config: ClusterConfig, uid: str, *, text: str = "", address: str = "", namespace: str = "default") -> GcpSettings:
+def gcp_settings(
+    config: ClusterConfig, uid: str, *, text: str = "", address: str = "", namespace: str = "default"
+) -> GcpSettings:
     """What a complete configuration says.
 
     Args:

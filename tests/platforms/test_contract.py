@@ -1,20 +1,35 @@
 """What every platform promises, whatever is behind it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from iris.machines import DeleteResult, MachineState, SliceObservation
 from iris.platforms.base import BadConfig, Platform, Unavailable
-from tests.platforms.worlds import FakeWorld, LocalWorld, World, a_group, wanted
+from tests.fakes.google.client import FakeGoogle
+from tests.platforms.worlds import GCP_KINDS, FakeWorld, GcpWorld, LocalWorld, World, a_group, wanted
 
 
-@pytest.fixture(params=["fake", "local"])
+@pytest.fixture(scope="module")
+def google() -> Iterator[FakeGoogle]:
+    """One for all: each test has a project of its own."""
+    with FakeGoogle() as google:
+        yield google
+
+
+@pytest.fixture(params=["fake", "local", *GCP_KINDS])
 async def cold(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """A world in which no machine comes up yet."""
-    world: World = FakeWorld() if request.param == "fake" else LocalWorld(tmp_path)
+    world: World
+    match request.param:
+        case "fake":
+            world = FakeWorld()
+        case "local":
+            world = LocalWorld(tmp_path)
+        case kind:
+            world = GcpWorld(request.getfixturevalue("google"), kind)
     yield world
     await world.power_off()
 

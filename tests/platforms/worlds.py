@@ -4,20 +4,24 @@ import asyncio
 import contextlib
 import inspect
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from iris.machines import SliceRequest
+from iris.machines import DeleteResult, FleetListing, SliceObservation, SliceRequest
 from iris.platforms.base import Platform
 from iris.platforms.fake import Account, FakePlatform
 from iris.platforms.fake_cloud import FOR_EVER, SettableClock
+from iris.platforms.gcp.platform import GcpPlatform
+from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.local import LocalPlatform
 from iris.scale_groups import ScaleGroup, SliceType
 from iris.worker_agents.children import Restarts
 from iris.worker_agents.machine_room import Command, MachineRoom
 from tests.builders import NOON, some
+from tests.fakes.google.client import FakeGoogle
 
 #: A machine with two slow cores that does other things too.
 PATIENCE = 30.0
@@ -135,3 +139,72 @@ class LocalWorld:
 
     async def until(self, holds: Callable[[], Any]) -> Any:
         return await until(holds)
+
+
+#: What a group of the contract's tests is on Google Cloud, where a slice may be one of three things.
+GCP_KINDS: dict[str, dict[str, Any]] = {
+    "gcp-node": {"type": SliceType.TPU_VM, "accelerator_variant": "v5litepod-16", "runtime_version": "v2-alpha-tpuv5-lite"},
+    "gcp-queued": {
+        "type": SliceType.TPU_VM,
+        "accelerator_variant": "v5litepod-16",
+        "runtime_version": "v2-alpha-tpuv5-lite",
+        "queued": True,
+    },
+    "gcp-instance": {"type": SliceType.GCE_VM, "accelerator_variant": "", "machine_type": "n2-standard-8"},
+}
+
+
+class GcpWorld:
+    """A project of its own in a fake Google, whose time stands still unless it is let pass."""
+
+    def __init__(self, google: FakeGoogle, kind: str) -> None:
+        self._google = google
+        self._kind = GCP_KINDS[kind]
+        self._project = f"p-{uuid.uuid4().hex[:12]}"
+        google.zones("west4-a", "west4-b")
+        google.run(0)
+        google.boot_time(None)
+        google.delete_time(3)
+
+    def platform(self, cluster: str = "dev") -> Platform:
+        settings = GcpSettings(
+            project=self._project,
+            cluster=cluster,
+            uid=f"uid-of-{cluster}",
+            label_prefix="iris",
+            network="default",
+            requests_per_minute=60_000,
+            tpu_endpoint=self._google.tpu,
+            compute_endpoint=self._google.compute,
+        )
+        return Asked(GcpPlatform(settings, lambda request: "#!/bin/sh"), self._kind)
+
+    async def power_on(self) -> None:
+        self._google.boot_time(2)
+
+    async def power_off(self) -> None:
+        self._google.check(self._project)
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        return await until(holds, lambda: self._google.advance(1))
+
+
+class Asked:
+    """A platform that is asked for slices of one kind, whatever the tests' groups say."""
+
+    def __init__(self, platform: Platform, kind: dict[str, Any]) -> None:
+        self._platform = platform
+        self._kind = kind
+
+    async def create_slice(self, request: SliceRequest) -> SliceObservation:
+        group = request.group.model_copy(update=self._kind)
+        return await self._platform.create_slice(request.model_copy(update={"group": group}))
+
+    async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
+        return await self._platform.describe_slice(slice_id, zone)
+
+    async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
+        return await self._platform.delete_slice(slice_id, zone)
+
+    async def list_slices(self) -> FleetListing:
+        return await self._platform.list_slices()

@@ -1,0 +1,256 @@
+"""What Google is asked for, as values: a slice request and the cluster's settings become one message, which can be printed,
+compared and sent. Nothing here calls anybody.
+
+None has a request id: the name alone makes a create happen once, and one that is said again after its slice was deleted is meant.
+
+Sources: field tables of cloud.google.com/tpu/docs/reference/rest/v2 and cloud.google.com/compute/docs/reference/rest/v1, and the
+docstrings of the client packages.
+"""
+
+import json
+import re
+from typing import Any
+
+from google.cloud import compute_v1, tpu_v2
+
+from iris.accelerators import tpu
+from iris.errors import InvalidValue
+from iris.machines import SliceRequest
+from iris.platforms.base import BadConfig
+from iris.platforms.gcp import marks
+from iris.platforms.gcp.settings import GcpSettings
+from iris.resources import DeviceKind
+from iris.scale_groups import SliceType, region_of
+from iris.units import GIB
+
+CreateRequest = tpu_v2.CreateNodeRequest | tpu_v2.CreateQueuedResourceRequest | compute_v1.InsertInstanceRequest
+
+#: Everything that the service account may do; what it may is decided by its roles.
+CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
+#: What a virtual machine starts from. The startup script adds what is missing.
+BOOT_IMAGE = "projects/debian-cloud/global/images/family/debian-12"
+#: With NVIDIA's driver, Docker and the container toolkit, which would take a startup script many minutes.
+#: Source: cloud.google.com/deep-learning-vm/docs/images
+GPU_BOOT_IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cu129-ubuntu-2404-nvidia-580"
+MIN_DISK_GB = 10
+#: Of one metadata value, and of all of a machine's together.
+#: Source: cloud.google.com/compute/docs/metadata/setting-custom-metadata#limitations
+MAX_METADATA_VALUE = 256 * 1024
+MAX_METADATA = 512 * 1024
+#: What both APIs take as a name (RFC 1035).
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+#: How the API calls a family where it is asked for by chips and topology.
+_FAMILIES = {
+    "v4": tpu_v2.AcceleratorConfig.Type.V4,
+    "v5litepod": tpu_v2.AcceleratorConfig.Type.V5LITE_POD,
+    "v5p": tpu_v2.AcceleratorConfig.Type.V5P,
+    "v6e": tpu_v2.AcceleratorConfig.Type.V6E,
+}
+#: GPUs that are put into an n1 machine; all others come with their machine type.
+_ATTACHABLE = {"T4": "nvidia-tesla-t4", "V100": "nvidia-tesla-v100"}
+
+
+def create_request(settings: GcpSettings, request: SliceRequest, script: str) -> CreateRequest:
+    """The call that makes the slice: a TPU node, a queued resource with one, or a virtual machine.
+
+    Args:
+        script: what each host does when it comes up.
+
+    Raises:
+        BadConfig: Google would not take it.
+    """
+    if _NAME.fullmatch(request.slice_id) is None:
+        raise BadConfig(
+            f"{request.slice_id!r} cannot name a machine of Google Cloud: at most 63 lower-case letters, digits and dashes;"
+            " shorten platform.gcp.label_prefix or the name of the scale group"
+        )
+    match request.group.type:
+        case SliceType.TPU_VM if request.group.queued:
+            return _queued_resource(settings, request, script)
+        case SliceType.TPU_VM:
+            return tpu_v2.CreateNodeRequest(
+                parent=location(settings.project, request.zone), node_id=request.slice_id, node=_node(settings, request, script)
+            )
+        case SliceType.GCE_VM:
+            return _insert(settings, request, script)
+    raise BadConfig(f"scale group {request.group.name} is a {request.group.type}, which Google Cloud does not have")
+
+
+def printed(request: CreateRequest) -> dict[str, Any]:
+    """The request as the APIs' own JSON, for people; what is not said has Google's default."""
+    written: dict[str, Any] = json.loads(
+        type(request).to_json(
+            request,
+            use_integers_for_enums=False,
+            preserving_proto_field_name=False,
+            always_print_fields_with_no_presence=False,
+        )
+    )
+    return written
+
+
+def location(project: str, zone: str) -> str:
+    """A zone, as the TPU API names it."""
+    return f"projects/{project}/locations/{zone}"
+
+
+# -- TPU -----------------------------------------------------------------------------------------------------------------------
+
+
+def _node(settings: GcpSettings, request: SliceRequest, script: str) -> tpu_v2.Node:
+    group = request.group
+    shape = _shape(group.accelerator_variant, group.topology)
+    node = tpu_v2.Node(
+        runtime_version=group.runtime_version,
+        network_config=tpu_v2.NetworkConfig(
+            network=settings.network,
+            subnetwork=_subnetwork(settings, request.zone),
+            enable_external_ips=settings.external_ips,
+        ),
+        # A queued resource says itself that it is spot.
+        scheduling_config=tpu_v2.SchedulingConfig(
+            spot=group.preemptible and not group.queued, reserved=bool(group.reservation) and not group.preemptible
+        ),
+        labels=marks.slice_labels(settings, request),
+        metadata=host_metadata(settings, request, script),
+        tags=list(settings.network_tags),
+    )
+    if isinstance(shape, str):
+        node.accelerator_type = shape
+    else:
+        node.accelerator_config = shape
+    if settings.service_account:
+        node.service_account = tpu_v2.ServiceAccount(email=settings.service_account, scope=[CLOUD_PLATFORM])
+    return node
+
+
+def _shape(variant: str, topology: str) -> str | tpu_v2.AcceleratorConfig:
+    """A variant's usual shape goes by its name; any other by family and topology."""
+    try:
+        kind = tpu(variant)
+    except InvalidValue as error:
+        raise BadConfig(str(error)) from None
+    family = _FAMILIES[kind.variant.partition("-")[0]]
+    return kind.variant if topology in ("", kind.topology) else tpu_v2.AcceleratorConfig(type_=family, topology=topology)
+
+
+def _queued_resource(settings: GcpSettings, request: SliceRequest, script: str) -> tpu_v2.CreateQueuedResourceRequest:
+    group, parent = request.group, location(settings.project, request.zone)
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=request.slice_id, node=_node(settings, request, script))
+    queued = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+    if group.preemptible:
+        queued.spot = tpu_v2.QueuedResource.Spot()
+    elif group.reservation:
+        queued.guaranteed = tpu_v2.QueuedResource.Guaranteed()
+        queued.reservation_name = group.reservation if "/" in group.reservation else f"{parent}/reservations/{group.reservation}"
+    return tpu_v2.CreateQueuedResourceRequest(
+        parent=parent,
+        queued_resource_id=request.slice_id,
+        queued_resource=queued,
+    )
+
+
+# -- Virtual machines ----------------------------------------------------------------------------------------------------------
+
+
+def _insert(settings: GcpSettings, request: SliceRequest, script: str) -> compute_v1.InsertInstanceRequest:
+    group = request.group
+    if not group.machine_type:
+        raise BadConfig(f"scale group {group.name} has no machine_type; name one, such as n2-standard-8")
+    device = group.resources.device
+    gpus = device if device is not None and device.kind is DeviceKind.GPU else None
+    instance = compute_v1.Instance(
+        name=request.slice_id,
+        machine_type=f"zones/{request.zone}/machineTypes/{group.machine_type}",
+        disks=[boot_disk(group.resources.disk_bytes, GPU_BOOT_IMAGE if gpus else BOOT_IMAGE)],
+        network_interfaces=[network_interface(settings, request.zone)],
+        metadata=compute_v1.Metadata(items=metadata_items(host_metadata(settings, request, script))),
+        labels=marks.slice_labels(settings, request),
+        tags=compute_v1.Tags(items=list(settings.network_tags)),
+        service_accounts=[compute_v1.ServiceAccount(email=settings.service_account or "default", scopes=[CLOUD_PLATFORM])],
+        scheduling=_scheduling(group.preemptible, gpus is not None),
+    )
+    if gpus is not None and group.machine_type.startswith("n1-"):
+        if gpus.variant not in _ATTACHABLE:
+            raise BadConfig(f"scale group {group.name}: {group.machine_type} cannot have {gpus.variant}; name a type that has")
+        kind = f"projects/{settings.project}/zones/{request.zone}/acceleratorTypes/{_ATTACHABLE[gpus.variant]}"
+        instance.guest_accelerators = [compute_v1.AcceleratorConfig(accelerator_type=kind, accelerator_count=gpus.count)]
+    if group.reservation:
+        instance.reservation_affinity = compute_v1.ReservationAffinity(
+            consume_reservation_type="SPECIFIC_RESERVATION",
+            key="compute.googleapis.com/reservation-name",
+            values=[group.reservation],
+        )
+    return compute_v1.InsertInstanceRequest(
+        project=settings.project,
+        zone=request.zone,
+        instance_resource=instance,
+    )
+
+
+def _scheduling(preemptible: bool, gpus: bool) -> compute_v1.Scheduling:
+    """What is taken back is gone altogether: a stopped machine would keep its disk, and its name."""
+    if preemptible:
+        return compute_v1.Scheduling(
+            provisioning_model="SPOT",
+            instance_termination_action="DELETE",
+            on_host_maintenance="TERMINATE",
+            automatic_restart=False,
+        )
+    # Machines with GPUs cannot be moved while they run.
+    return compute_v1.Scheduling(
+        provisioning_model="STANDARD", on_host_maintenance="TERMINATE" if gpus else "MIGRATE", automatic_restart=True
+    )
+
+
+def boot_disk(size_bytes: int, image: str = BOOT_IMAGE) -> compute_v1.AttachedDisk:
+    """A disk that goes with its machine."""
+    params = compute_v1.AttachedDiskInitializeParams(source_image=image, disk_size_gb=max(MIN_DISK_GB, -(-size_bytes // GIB)))
+    return compute_v1.AttachedDisk(boot=True, auto_delete=True, initialize_params=params)
+
+
+def network_interface(settings: GcpSettings, zone: str) -> compute_v1.NetworkInterface:
+    """Where a virtual machine is reached, with a public address if the cluster's machines have any."""
+    network = settings.network if "/" in settings.network else f"projects/{settings.project}/global/networks/{settings.network}"
+    interface = compute_v1.NetworkInterface(network=network)
+    if settings.subnetwork:
+        interface.subnetwork = _subnetwork(settings, zone)
+    if settings.external_ips:
+        interface.access_configs = [compute_v1.AccessConfig(name="External NAT", type_="ONE_TO_ONE_NAT")]
+    return interface
+
+
+def _subnetwork(settings: GcpSettings, zone: str) -> str:
+    name = settings.subnetwork
+    return name if "/" in name or not name else f"projects/{settings.project}/regions/{region_of(zone)}/subnetworks/{name}"
+
+
+# -- Metadata ------------------------------------------------------------------------------------------------------------------
+
+
+def host_metadata(settings: GcpSettings, request: SliceRequest, script: str) -> dict[str, str]:
+    """What a slice's hosts know of themselves.
+
+    Raises:
+        BadConfig: it is more than metadata can hold.
+    """
+    metadata = {
+        marks.TOKEN_KEY: request.token,
+        marks.GROUP_KEY: request.group.name,
+        marks.HOSTS_KEY: str(request.group.hosts),
+        marks.ADDRESS_KEY: settings.address,
+        marks.STARTUP_KEY: script,
+    }
+    sizes = {key: len(value.encode()) for key, value in metadata.items()}
+    if max(sizes.values()) > MAX_METADATA_VALUE or sum(sizes.values()) > MAX_METADATA:
+        raise BadConfig(
+            f"the hosts' startup script, with the configuration in it, has {sizes[marks.STARTUP_KEY]} bytes, and metadata holds"
+            f" {MAX_METADATA_VALUE}; shorten the configuration"
+        )
+    return metadata
+
+
+def metadata_items(metadata: dict[str, str]) -> list[compute_v1.Items]:
+    """The same as Compute Engine spells it."""
+    return [compute_v1.Items(key=key, value=value) for key, value in metadata.items()]

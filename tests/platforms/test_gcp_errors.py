@@ -1,0 +1,176 @@
+"""Google's refusals, in its own words and shapes, and what Iris takes them for."""
+
+import io
+import json
+from typing import Any
+
+import grpc
+import pytest
+import requests
+from google.api_core import exceptions
+from google.auth.exceptions import RefreshError
+from google.cloud import compute_v1
+from google.protobuf.any_pb2 import Any as Packed
+from google.rpc import error_details_pb2
+from google.rpc.status_pb2 import Status
+
+from iris.machines import SliceFault
+from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
+from iris.platforms.gcp.errors import Trouble, later, trouble_of, trouble_of_operation, trouble_of_status, verdict
+
+ZONE = "us-west4-a"
+NO_CAPACITY = (
+    'There is no more capacity in the zone "us-west4-a"; you can try in another zone where Cloud TPU Nodes are offered'
+    " (see https://cloud.google.com/tpu/docs/regions) [EID: 0x1234]"
+)
+TPU_QUOTA = "Quota 'TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI' exhausted. Limit 10000 in region us-west4"
+QUOTA_FAILURE = error_details_pb2.QuotaFailure(violations=[{"subject": "project:1", "description": TPU_QUOTA}])
+RATE_INFO = error_details_pb2.ErrorInfo(reason="RATE_LIMIT_EXCEEDED", domain="googleapis.com")
+
+
+def by_grpc(kind: type[exceptions.GoogleAPICallError], words: str, *details: Any) -> Trouble:
+    """What the TPU client raises."""
+    info = next((each for each in details if isinstance(each, error_details_pb2.ErrorInfo)), None)
+    return trouble_of(kind(words, errors=(grpc.RpcError(),), details=details, error_info=info))
+
+
+def by_http(status: int, reason: str, words: str, **headers: str) -> Trouble:
+    """What Compute's client raises for such a response."""
+    response = requests.Response()
+    response.status_code = status
+    response.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
+    body = {"error": {"code": status, "message": words, "errors": [{"reason": reason}]}}
+    response.raw = io.BytesIO(json.dumps(body).encode())
+    response.request = requests.Request("POST", "https://compute.googleapis.com/").prepare()
+    return trouble_of(exceptions.from_http_response(response))
+
+
+def by_operation(code: str, status: int, words: str, metric: str = "") -> Trouble:
+    """What is in Compute's operation."""
+    error = {"code": code, "message": words, "error_details": [{"quota_info": {"metric_name": metric}}] if metric else []}
+    found = trouble_of_operation(compute_v1.Operation(http_error_status_code=status, error={"errors": [error]}))
+    assert found is not None
+    return found
+
+
+def by_status(code: int, words: str, *details: Any) -> Trouble:
+    """What is in an operation of the TPU API."""
+    packed = [Packed() for _ in details]
+    for each, detail in zip(packed, details, strict=True):
+        each.Pack(detail)
+    return trouble_of_status(Status(code=code, message=words, details=packed))
+
+
+E = exceptions
+REFUSALS: list[tuple[str, Trouble, type[PlatformError]]] = [
+    ("tpu, no capacity", by_status(8, NO_CAPACITY), StockOut),
+    ("tpu, reserved", by_status(8, "Insufficient reserved capacity. Contact customer support"), StockOut),
+    ("tpu, reserved, as precondition", by_status(9, "Insufficient reserved capacity. Contact customer support"), StockOut),
+    ("tpu, no words", by_status(8, ""), StockOut),
+    (
+        "tpu, taken back",
+        by_status(3, "Cloud TPU received a bad request. update is not supported while in state PREEMPTED"),
+        StockOut,
+    ),
+    ("tpu, quota, in the operation", by_status(8, TPU_QUOTA, QUOTA_FAILURE), QuotaExceeded),
+    ("tpu, quota", by_grpc(E.ResourceExhausted, "Quota limit reached", QUOTA_FAILURE), QuotaExceeded),
+    ("tpu, quota without details", by_grpc(E.ResourceExhausted, TPU_QUOTA), QuotaExceeded),
+    ("tpu, rate", by_grpc(E.ResourceExhausted, "Quota exceeded for quota metric 'Requests'", RATE_INFO), RateLimited),
+    (
+        "tpu, rate without details",
+        by_grpc(
+            E.ResourceExhausted,
+            "Quota exceeded for quota metric 'Read requests' and limit 'Read requests per minute' of service 'tpu…'",
+        ),
+        RateLimited,
+    ),
+    ("tpu, field", by_grpc(E.InvalidArgument, "Invalid runtime version"), BadConfig),
+    ("tpu, rights", by_grpc(E.PermissionDenied, "Permission 'tpu.nodes.create' denied on resource"), BadConfig),
+    ("tpu, type", by_grpc(E.NotFound, "Accelerator type v9-8 was not found"), BadConfig),
+    ("tpu, precondition", by_grpc(E.FailedPrecondition, "the network has no subnetwork in the region"), BadConfig),
+    ("tpu, busy", by_grpc(E.Aborted, "unable to queue the operation"), Unavailable),
+    ("tpu, internal", by_grpc(E.InternalServerError, "internal"), Unavailable),
+    ("tpu, away", by_grpc(E.ServiceUnavailable, "failed to connect to all addresses"), Unavailable),
+    ("tpu, late", by_grpc(E.DeadlineExceeded, "Deadline Exceeded"), Unavailable),
+    ("tpu, credentials", by_grpc(E.Unauthenticated, "Request had invalid authentication credentials"), Unavailable),
+    ("compute, no capacity", by_operation("ZONE_RESOURCE_POOL_EXHAUSTED", 503, "does not have enough resources"), StockOut),
+    ("compute, details", by_operation("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", 503, "The zone is out"), StockOut),
+    ("compute, bulk", by_http(503, "insufficientCapacity", "Not enough machines"), StockOut),
+    ("compute, taken back", by_operation("UNSUPPORTED_OPERATION", 400, "Instance is preempted"), StockOut),
+    ("compute, quota, later", by_operation("QUOTA_EXCEEDED", 403, "Quota exceeded.", "compute/gpus"), QuotaExceeded),
+    ("compute, quota", by_http(403, "quotaExceeded", "Quota 'GPUS_ALL_REGIONS' exceeded. Limit: 0.0 globally."), QuotaExceeded),
+    ("compute, rate as 403", by_http(403, "rateLimitExceeded", "Rate Limit Exceeded"), RateLimited),
+    ("compute, rate as 429", by_http(429, "", "Slow down"), RateLimited),
+    ("compute, operations", by_operation("RESOURCE_OPERATION_RATE_EXCEEDED", 429, "too often"), RateLimited),
+    ("compute, rights", by_http(403, "forbidden", "Required 'compute.instances.create' permission"), BadConfig),
+    ("compute, field", by_http(400, "invalid", "Invalid value for field 'resource.name'"), BadConfig),
+    ("compute, network", by_http(404, "notFound", "The resource 'projects/p/global/networks/x' was not found"), BadConfig),
+    ("compute, busy", by_http(400, "resourceNotReady", "The resource is not ready"), Unavailable),
+    ("compute, busy, later", by_operation("RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", 400, "in use"), Unavailable),
+    ("compute, away", by_http(503, "backendError", "Try again"), Unavailable),
+    ("compute, gateway", by_http(502, "", "Bad Gateway"), Unavailable),
+    ("compute, credentials", by_http(401, "authError", "Invalid Credentials"), Unavailable),
+    ("connection", trouble_of(requests.exceptions.ReadTimeout("read timed out")), Unavailable),
+    ("refresh", trouble_of(RefreshError("Reauthentication is needed")), Unavailable),
+    ("gave up", trouble_of(exceptions.RetryError("timeout", cause=None)), Unavailable),
+]
+
+
+@pytest.mark.parametrize(("trouble", "kind"), [pytest.param(*each[1:], id=each[0]) for each in REFUSALS])
+def test_each_refusal_is_taken_for_what_it_is(trouble: Trouble, kind: type[PlatformError]) -> None:
+    """A stock-out taken for an outage is asked for again for ever, and an outage taken for a stock-out closes a zone."""
+    assert type(verdict(trouble, ZONE)) is kind
+
+
+@pytest.mark.parametrize("trouble", [pytest.param(each[1], id=each[0]) for each in REFUSALS])
+def test_whoever_looks_or_deletes_is_only_ever_told_to_ask_again(trouble: Trouble) -> None:
+    """There is nothing else that a delete could do: machines that are not deleted are paid for."""
+    assert type(later(trouble, ZONE)) in (RateLimited, Unavailable)
+
+
+def test_a_refusal_names_the_zone_the_quota_and_what_was_wanted() -> None:
+    """It is what a user reads who waits; Google's own words have the numbers."""
+    quota = str(verdict(by_grpc(E.ResourceExhausted, "Quota limit reached", QUOTA_FAILURE), ZONE))
+    metric = str(verdict(by_operation("QUOTA_EXCEEDED", 403, "Quota exceeded.", "compute/gpus"), ZONE))
+    stock = str(verdict(by_status(8, NO_CAPACITY), ZONE, "v5litepod-16 (spot)"))
+
+    assert ZONE in quota
+    assert "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI" in quota
+    assert "Limit 10000 in region us-west4" in quota
+    assert "compute/gpus" in metric
+    assert stock.startswith("us-west4-a is out of v5litepod-16 (spot): There is no more capacity")
+
+
+def test_how_long_the_service_wants_to_be_left_alone_is_heard() -> None:
+    """Coming back sooner makes it worse."""
+    retry = error_details_pb2.RetryInfo(retry_delay={"seconds": 7})
+
+    assert by_http(429, "rateLimitExceeded", "Slow down", Retry_After="30").retry_after == 30
+    assert by_grpc(E.ResourceExhausted, "Too many requests", RATE_INFO, retry).retry_after == 7
+    assert by_http(429, "rateLimitExceeded", "Slow down").retry_after is None
+
+
+def test_what_has_the_name_already_and_what_is_not_there_are_no_refusals() -> None:
+    """The one is looked at, the other is what a delete wants."""
+    assert by_grpc(E.AlreadyExists, "Resource already exists").is_taken
+    assert by_http(409, "alreadyExists", "The resource already exists").is_taken
+    assert by_operation("RESOURCE_ALREADY_EXISTS", 409, "The resource already exists").is_taken
+    assert not by_grpc(E.Aborted, "unable to queue the operation").is_taken
+    assert by_grpc(E.NotFound, "Resource 'x' was not found").is_absence
+    assert by_http(404, "notFound", "The resource was not found").is_absence
+
+
+def test_an_operation_that_went_well_says_nothing() -> None:
+    """Done is not the same as failed."""
+    assert trouble_of_operation(compute_v1.Operation(status=compute_v1.Operation.Status.DONE)) is None
+
+
+def test_a_fault_is_what_the_autoscaler_plans_with() -> None:
+    """It keeps away from a zone, from a quota or from a group, each in its own way."""
+    faults = {type(error): error.fault for error in (StockOut(""), QuotaExceeded(""), BadConfig(""))}
+
+    assert faults == {
+        StockOut: SliceFault.STOCK_OUT,
+        QuotaExceeded: SliceFault.QUOTA,
+        BadConfig: SliceFault.BAD_CONFIG,
+    }

@@ -1,0 +1,503 @@
+"""The nasty scenarios of Google Cloud, by number, as far as the platform decides them. What workflows decide is in
+`tests/workflows/test_gcp_scenarios.py`.
+
+After each, the fake's books balance: nobody touched what is not ours, and what there is was made by a call that we know of.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from iris.machines import ANYWHERE, DeleteResult, MachineState, SliceFault, SliceRequest
+from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, Unavailable
+from iris.platforms.gcp import marks, tpu
+from tests.fakes.google.client import FakeGoogle
+from tests.platforms.gcp_requests import ZONE, gcp, tpu_group, vm_group
+from tests.platforms.gcp_site import CREATES, DELETES, GROUPS, OTHER, Site, comes_up, goes, insists, seen
+from tests.platforms.worlds import until
+
+S = MachineState
+KINDS = sorted(GROUPS)
+
+
+@pytest.fixture(scope="module")
+def google() -> Iterator[FakeGoogle]:
+    """One for all: each test has a project of its own."""
+    with FakeGoogle() as google:
+        yield google
+
+
+@pytest.fixture
+def site(google: FakeGoogle) -> Iterator[Site]:
+    site = Site(google)
+    google.boot_time(0.2)
+    google.delete_time(0.1)
+    google.page_size(500)
+    google.stale_lists()
+    yield site
+    google.clear()
+    google.check(site.project)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_scenario_01_a_create_whose_answer_was_lost_is_adopted(site: Site, kind: str) -> None:
+    """The second call finds what the first has made: one slice, and no orphan."""
+    site.google.commit_then_drop(CREATES[kind])
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    with pytest.raises(Unavailable):
+        await platform.create_slice(request)
+    found = await platform.create_slice(request)
+
+    assert (found.token, len(site.created())) == (request.token, 1)
+
+
+async def test_scenario_01_a_create_that_takes_too_long_is_adopted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's deadline says nothing about the deed."""
+    monkeypatch.setattr(tpu, "DEADLINE", 0.3)
+    platform, request = site.platform(), site.wanted()
+    await platform.list_slices()  # the connection is there
+    site.google.latency("CreateNode", 0.6, times=1)
+    with pytest.raises(Unavailable):
+        await platform.create_slice(request)
+    found = await insists(platform.create_slice, request)
+
+    assert (found.token, len(site.created())) == (request.token, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_scenario_02_a_worker_that_dies_after_its_create_leaves_a_slice_that_the_next_one_finds(
+    site: Site, kind: str
+) -> None:
+    """The name of the operation died with it: the thing itself is looked at."""
+    request = site.wanted(GROUPS[kind])
+    await site.platform().create_slice(request)
+    after = site.platform()
+    await after.create_slice(request)
+    await comes_up(after, request.slice_id)
+
+    assert len(site.created()) == 1
+
+
+async def test_scenario_04_an_operation_that_never_ends_does_not_matter(site: Site) -> None:
+    """The node is the truth."""
+    site.google.operation("stuck")
+    platform, request = site.platform(), site.wanted()
+    await platform.create_slice(request)
+
+    await comes_up(platform, request.slice_id)
+
+
+@pytest.mark.parametrize("kind", ["node", "instance"])
+async def test_scenario_05_an_operation_that_is_lost_does_not_matter_either(site: Site, kind: str) -> None:
+    """Without it a slice that is there is there, and one that is gone is gone."""
+    site.google.operation("lost", verb="insert" if kind == "instance" else "create")
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    site.google.node(request.slice_id, vanish=True)
+
+    assert await platform.describe_slice(request.slice_id, ZONE) is None
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+@pytest.mark.parametrize("kind", ["node", "instance"])
+async def test_scenario_06_a_stock_out_that_comes_after_the_yes_is_told_as_one(site: Site, kind: str, forgotten: bool) -> None:
+    """Else the slice would just have vanished, and the same zone would be asked again at once."""
+    kind_of = {"node": "v5litepod-16", "instance": "n2-standard-8"}[kind]
+    site.google.capacity(ZONE, kind_of, 0, project=site.project)
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    await platform.create_slice(request)
+    if forgotten:
+        platform = site.platform()
+
+    async def failed() -> bool:
+        return (found := await platform.describe_slice(request.slice_id, ZONE)) is not None and found.state is S.FAILED
+
+    await until(failed)
+    found = await seen(platform, request.slice_id)
+    assert (found.fault, found.reason.startswith(f"{ZONE} is out: ")) == (SliceFault.STOCK_OUT, True)
+    assert (await platform.list_slices()).slices == ()
+    await goes(platform, request.slice_id)
+    elsewhere = site.wanted(GROUPS["node"], "-again", zone=OTHER)
+    await platform.create_slice(elsewhere)
+    await comes_up(platform, elsewhere.slice_id, OTHER)
+
+
+@pytest.mark.parametrize("kind", ["node", "queued"])
+async def test_scenario_07_a_used_up_quota_is_named_and_freed_by_deleting_what_is_dead(site: Site, kind: str) -> None:
+    """A preempted node counts until somebody deletes it."""
+    site.google.quota("v5litepod", "spot", "europe-west4", 16, project=site.project)
+    platform, request, second = site.platform(), site.wanted(GROUPS[kind]), site.wanted(GROUPS[kind], "-b")
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    site.google.preempt(request.slice_id, notice=0)
+
+    with pytest.raises(QuotaExceeded, match=r"V5sPreemptibleLitepod.*europe-west4"):
+        await platform.create_slice(second)
+    await goes(platform, request.slice_id)
+    await platform.create_slice(second)
+
+
+async def test_scenario_09_taken_back_while_it_is_made_is_a_preemption(site: Site) -> None:
+    """Nobody failed: no zone is out of stock, and no job has used up a retry."""
+    site.google.operation("error", code=3, message="a bad request. update is not supported while in state PREEMPTED")
+    platform, request = site.platform(), site.wanted()
+    await platform.create_slice(request)
+
+    async def taken_back() -> bool:
+        found = await platform.describe_slice(request.slice_id, ZONE)
+        return found is not None and found.state is S.PREEMPTED
+
+    await until(taken_back)
+    await goes(platform, request.slice_id)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_scenario_09_taken_back_as_soon_as_it_is_up_is_a_preemption_and_is_deleted(site: Site, kind: str) -> None:
+    """In the list, too: that is where the autoscaler sees it."""
+    platform = site.platform()
+    request = site.wanted(vm_group(preemptible=True) if kind == "instance" else GROUPS[kind])
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    site.google.preempt(request.slice_id, notice=0)
+
+    async def taken_back() -> bool:
+        states = {each.state for each in (await platform.list_slices()).slices}
+        # Of a spot machine Google leaves nothing.
+        return states == ({S.PREEMPTED} if kind != "instance" else set())
+
+    await until(taken_back)
+    await goes(platform, request.slice_id)
+    assert site.alive() == []
+
+
+@pytest.mark.parametrize("kind", ["node", "instance"])
+async def test_scenario_12_what_vanishes_is_gone_and_needs_no_delete(site: Site, kind: str) -> None:
+    """A preempted node is sometimes just not there any more."""
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    site.google.node(request.slice_id, vanish=True)
+
+    assert await platform.describe_slice(request.slice_id, ZONE) is None
+    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
+    assert site.calls(DELETES[kind]) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_scenario_13_what_is_deleted_while_it_is_made_ends_deleted_and_not_failed(site: Site, kind: str) -> None:
+    """Its create ends in an error because of the delete. Google may also be too busy to take the delete at first."""
+    site.google.boot_time(None)
+    site.google.fail(DELETES[kind], "ABORTED", message="unable to queue the operation")
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    await platform.create_slice(request)
+    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GOING
+    await goes(platform, request.slice_id)
+
+    assert site.calls(DELETES[kind]) == 2
+    assert await platform.describe_slice(request.slice_id, ZONE) is None
+    assert await site.platform().describe_slice(request.slice_id, ZONE) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_scenario_14_what_does_not_go_away_is_asked_for_once_and_its_name_is_not_used(site: Site, kind: str) -> None:
+    """However long it takes, it is GOING; and what is being deleted is never adopted."""
+    site.google.delete_time(None)
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    await platform.create_slice(request)
+
+    for _ in range(4):
+        assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GOING
+    with pytest.raises(Unavailable, match="being deleted"):
+        await platform.create_slice(request)
+    assert site.calls(DELETES[kind]) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_scenario_15_deleting_what_somebody_else_has_deleted_is_success(site: Site, kind: str) -> None:
+    """Before we look, or between our look and our call."""
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    await platform.create_slice(request)
+    site.google.fail(DELETES[kind], "NOT_FOUND")
+    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GOING
+    await goes(site.platform(), request.slice_id)
+
+    for each in (platform, site.platform()):
+        assert await each.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
+
+
+@pytest.mark.parametrize("state", ["REPAIRING", 99])
+async def test_scenario_19_maintenance_is_no_reason_to_give_up(site: Site, state: str | int) -> None:
+    """Its agents tell whether it lives; the state of Google's that nobody knows yet is told in words."""
+    platform, request = site.platform(), site.wanted()
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    site.google.node(request.slice_id, state=state, health=5, endpoints=["10.1.1.1", "", "10.1.1.3"])
+    found = await seen(platform, request.slice_id)
+
+    assert (found.state, str(state) in found.reason, found.hosts) == (S.ACTIVE, True, 4)
+    assert (await platform.list_slices()).slices == (found,)
+
+
+async def test_scenario_20_a_zone_that_is_down_is_unknown_and_the_others_go_on(site: Site) -> None:
+    """To take silence for absence would delete every slice of the zone from the books."""
+    platform = site.platform()
+    there, elsewhere = site.wanted(), site.wanted(GROUPS["instance"], "-b", zone=OTHER)
+    await platform.create_slice(there)
+    await platform.create_slice(elsewhere)
+    site.google.zone_down(ZONE)
+    listing = await platform.list_slices()
+
+    assert [each.slice_id for each in listing.slices] == [elsewhere.slice_id]
+    assert set(listing.unreachable) == {ZONE}
+    for call in (platform.describe_slice, platform.delete_slice):
+        with pytest.raises(Unavailable, match=ZONE):
+            await call(there.slice_id, ZONE)
+    with pytest.raises(Unavailable, match=ZONE):
+        await platform.create_slice(site.wanted(None, "-c"))
+    await platform.create_slice(site.wanted(None, "-d", zone=OTHER))
+
+
+async def test_scenario_20_a_service_that_is_down_hides_its_slices_wherever_they_are(site: Site) -> None:
+    """The other service's are listed all the same; only when neither answers is there no list."""
+    platform, machine = site.platform(), site.wanted(GROUPS["instance"])
+    await platform.create_slice(machine)
+    site.google.fail("ListNodes", "UNAVAILABLE")
+    listing = await platform.list_slices()
+
+    assert [each.slice_id for each in listing.slices] == [machine.slice_id]
+    assert set(listing.unreachable) == {ANYWHERE}
+    site.google.fail("List*", "UNAVAILABLE")
+    site.google.fail("instances.aggregatedList", 503)
+    with pytest.raises(Unavailable):
+        await platform.list_slices()
+
+
+async def test_scenario_21_a_storm_of_refusals_slows_down_and_loses_nothing(site: Site) -> None:
+    """Every third call or so is refused or unanswered, some after the deed: in the end all was made once, and all is gone."""
+    dice, platform = Random(7), site.platform()
+    requests = [site.wanted(GROUPS[KINDS[number % 3]], f"-{number}") for number in range(12)]
+
+    async def lives(request: SliceRequest) -> None:
+        await insists(platform.create_slice, request)
+
+        async def gone() -> bool:
+            return await insists(platform.delete_slice, request.slice_id, ZONE) is DeleteResult.GONE
+
+        await until(gone)
+
+    async def weather() -> None:
+        methods = [*CREATES.values(), *DELETES.values(), "Get*", "instances.get"]
+        for _ in range(10):
+            method = dice.choice(methods)
+            match dice.randrange(3):
+                case 0:
+                    site.google.fail(method, 503, times=2)
+                case 1:
+                    site.google.fail(method, 503, times=1)
+                    site.google.commit_then_drop(method)
+                case 2:
+                    site.google.fail(method, 500, times=2)
+            await asyncio.sleep(0.05)
+
+    await asyncio.gather(weather(), *(lives(each) for each in requests))
+    assert (len(site.created()), site.alive()) == (12, [])
+
+
+@pytest.mark.parametrize(("method", "kind"), [("CreateNode", "node"), ("instances.insert", "instance")])
+async def test_scenario_21_a_rate_limit_is_heeded(site: Site, method: str, kind: str) -> None:
+    """The next call waits for as long as the service has asked for."""
+    loop = asyncio.get_running_loop()
+    site.google.fail(method, 429, details="rate" if kind == "node" else "rateLimitExceeded", retry_after=1)
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    with pytest.raises(RateLimited):
+        await platform.create_slice(request)
+    begun = loop.time()
+    await platform.create_slice(request)
+
+    assert loop.time() - begun >= 0.9
+
+
+@pytest.mark.parametrize("kind", ["node", "instance"])
+async def test_scenario_22_what_is_ours_is_listed_and_what_people_keep_is_not(site: Site, kind: str) -> None:
+    """The list is what leftovers are deleted by."""
+    platform = site.platform()
+    ours = marks.owner_labels(gcp(project=site.project), "host")
+    labels = {
+        "lost": ours,
+        "kept": {**ours, "iris-manual": "true"},
+        "plain": {},
+        "other": {**ours, "iris-uid": "u-2"},
+        "master": {**ours, "iris-role": "controller"},
+    }
+    for name, each in labels.items():
+        kind_of = "n2-standard-8" if kind == "instance" else "v5litepod-16"
+        foreign = name not in ("lost", "master")
+        site.google.seed_foreign(f"{site.name}-{name}", site.project, ZONE, kind, each, type=kind_of, foreign=foreign)
+
+    assert [each.slice_id for each in (await platform.list_slices()).slices] == [f"{site.name}-lost"]
+    for name in ("kept", "plain", "other"):
+        assert await platform.describe_slice(f"{site.name}-{name}", ZONE) is None
+        assert await platform.delete_slice(f"{site.name}-{name}", ZONE) is DeleteResult.GONE
+    await goes(platform, f"{site.name}-lost")
+
+
+async def test_scenario_22_a_queued_resource_that_waits_for_nobody_is_listed(site: Site) -> None:
+    """It would come to life one day. It has no labels of its own: those of the node that it is to make are looked at."""
+    site.google.capacity(ZONE, "v5litepod-16", 0, project=site.project)
+    lost, theirs = site.wanted(GROUPS["queued"]), site.wanted(GROUPS["queued"], "-theirs")
+    await site.platform().create_slice(lost)
+    await site.platform(uid="u-2").create_slice(theirs)
+    platform = site.platform()
+    (listed,) = (await platform.list_slices()).slices
+
+    assert (listed.slice_id, listed.state, listed.token) == (lost.slice_id, S.CREATING, lost.token)
+    await goes(platform, lost.slice_id)
+    assert site.alive() == [theirs.slice_id]
+
+
+async def test_scenario_23_clusters_of_one_name_in_one_project_are_told_apart_by_their_uid(site: Site) -> None:
+    """Two people who both call theirs `dev` do not delete each other's."""
+    mine, theirs = site.platform(), site.platform(uid="u-2")
+    request = site.wanted()
+    await theirs.create_slice(request)
+
+    assert (await mine.list_slices()).slices == ()
+    with pytest.raises(BadConfig, match="exists already"):
+        await mine.create_slice(request)
+    assert await mine.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
+    assert (await seen(theirs, request.slice_id)).token == request.token
+
+
+@pytest.mark.parametrize("state", ["FAILED", "SUSPENDED", "ACTIVE"])
+@pytest.mark.parametrize("forgotten", [False, True])
+async def test_scenario_24_a_queued_resource_that_is_no_good_any_more_is_deleted_by_force(
+    site: Site, state: str, forgotten: bool
+) -> None:
+    """It holds quota until it is. What its delete answers with is of a type that the client does not expect."""
+    site.google.quota("v5litepod", "spot", "europe-west4", 16, project=site.project)
+    platform, request = site.platform(), site.wanted(GROUPS["queued"])
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    if state != "ACTIVE":
+        site.google.queued(request.slice_id, state)
+    site.google.node(request.slice_id, vanish=True)
+    site.google.operation("mistyped", verb="delete")
+    if forgotten:
+        platform = site.platform()
+
+    assert (await seen(platform, request.slice_id)).state in (S.FAILED, S.PREEMPTED)
+    (listed,) = (await platform.list_slices()).slices
+    assert listed.state in (S.FAILED, S.PREEMPTED)
+    await goes(platform, request.slice_id)
+    assert site.alive() == []
+    await platform.create_slice(site.wanted(GROUPS["queued"], "-new"))
+
+
+async def test_scenario_24_a_node_whose_queued_resource_is_gone_is_deleted_by_itself(site: Site) -> None:
+    """Only when neither is left is the slice gone."""
+    platform, request = site.platform(), site.wanted(GROUPS["queued"])
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    site.google.delete_time(0.5, name=request.slice_id)
+    results = [await platform.delete_slice(request.slice_id, ZONE) for _ in range(2)]
+    await goes(platform, request.slice_id)
+
+    assert results == [DeleteResult.GOING] * 2
+    assert site.alive() == []
+
+
+async def test_scenario_25_pages_that_are_short_empty_or_overlap_are_one_list(site: Site) -> None:
+    """Every slice once."""
+    platform = site.platform()
+    requests = [site.wanted(GROUPS[kind], f"-{kind}-{number}") for kind in KINDS for number in range(3)]
+    await asyncio.gather(*(platform.create_slice(each) for each in requests))
+    site.google.page_size(2, empty_pages=1, duplicates=True)
+
+    listed = [each.slice_id for each in (await platform.list_slices()).slices]
+    assert listed == sorted(each.slice_id for each in requests)
+
+
+async def test_scenario_25_a_list_that_is_behind_is_only_a_hint(site: Site) -> None:
+    """What it still shows is gone when it is asked for, and what it does not show yet is there."""
+    platform, gone, new = site.platform(), site.wanted(), site.wanted(None, "-new")
+    await platform.create_slice(gone)
+    site.google.stale_lists(ghosts=60, lag=60)
+    await goes(platform, gone.slice_id)
+    await platform.create_slice(new)
+    listed = [each.slice_id for each in (await platform.list_slices()).slices]
+
+    assert new.slice_id not in listed
+    assert await platform.describe_slice(gone.slice_id, ZONE) is None
+    assert (await seen(platform, new.slice_id)).token == new.token
+
+
+# -- more of the kind ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_credentials_that_have_expired_are_waited_for(site: Site, kind: str) -> None:
+    """They are renewed by themselves, or by somebody: no slice fails of them."""
+    status = 401 if kind == "instance" else "UNAUTHENTICATED"
+    site.google.fail(CREATES[kind], status)
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    with pytest.raises(Unavailable, match="credentials"):
+        await platform.create_slice(request)
+
+    await platform.create_slice(request)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_missing_rights_stop_creates_and_keep_deletes_trying(site: Site, kind: str) -> None:
+    """Somebody has to give the right; until then a machine that cannot be deleted is not forgotten."""
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    await platform.create_slice(request)
+    site.google.fail(DELETES[kind], "PERMISSION_DENIED", message="Permission denied on resource")
+    site.google.fail(CREATES[kind], "PERMISSION_DENIED", message="Permission denied on resource")
+
+    with pytest.raises(BadConfig, match=r"docs/gcp\.md"):
+        await platform.create_slice(site.wanted(GROUPS[kind], "-b"))
+    with pytest.raises(Unavailable, match="Permission denied"):
+        await platform.delete_slice(request.slice_id, ZONE)
+    await goes(platform, request.slice_id)
+
+
+async def test_a_zone_without_tpus_does_not_keep_its_machines_from_being_deleted(site: Site) -> None:
+    """The TPU API says that it may not look there, for a zone that it does not have; a control plane that has just started asks
+    it all the same."""
+    site.google.fail(
+        "GetNode", "PERMISSION_DENIED", times=None, message=f"Location {ZONE} is not found or access is unauthorized."
+    )
+    site.google.fail("GetQueuedResource", "PERMISSION_DENIED", times=None, message=f"Location {ZONE} is not found")
+    request = site.wanted(GROUPS["instance"])
+    await site.platform().create_slice(request)
+
+    await goes(site.platform(), request.slice_id)
+
+
+async def test_a_spot_machine_that_stays_stopped_is_preempted_and_can_be_deleted(site: Site) -> None:
+    """Somebody has taken away the instruction to delete it."""
+    platform, request = site.platform(), site.wanted(vm_group(preemptible=True))
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    site.google.node(request.slice_id, state="TERMINATED")
+
+    assert (await seen(platform, request.slice_id)).state is S.PREEMPTED
+    await goes(platform, request.slice_id)
+
+
+async def test_a_group_that_google_does_not_take_is_refused_with_its_words(site: Site) -> None:
+    """They name the field."""
+    with pytest.raises(BadConfig, match="runtime_version"):
+        await site.platform().create_slice(site.wanted(tpu_group(runtime_version="v9")))
+
+
+async def test_a_list_that_nobody_may_make_is_an_error_and_not_an_empty_fleet(site: Site) -> None:
+    """An empty list would mean that every slice has vanished."""
+    site.google.fail("List*", "PERMISSION_DENIED", times=None)
+    site.google.fail("instances.aggregatedList", 403, times=None, details="forbidden")
+
+    with pytest.raises(PlatformError, match="not allowed"):
+        await site.platform().list_slices()

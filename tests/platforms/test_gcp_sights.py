@@ -1,0 +1,163 @@
+"""What Google shows of a slice, state by state."""
+
+from datetime import UTC, datetime
+
+import pytest
+from google.cloud import compute_v1, tpu_v2
+from google.rpc.status_pb2 import Status
+
+from iris.machines import MachineState, SliceFault, loss_of
+from iris.platforms.gcp.errors import trouble_of_status
+from iris.platforms.gcp.requests import create_request
+from iris.platforms.gcp.sights import Kind, failed_create, instance_sight, node_sight, queued_sight
+from iris.scale_groups import ScaleGroup
+from tests.platforms.gcp_requests import ZONE, asked, gcp, tpu_group, vm_group
+
+NODE, QUEUED = tpu_v2.Node.State, tpu_v2.QueuedResourceState.State
+S = MachineState
+MADE = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+
+
+def a_node(state: int = NODE.READY, **changes: object) -> tpu_v2.Node:
+    """A node as the service shows it that was asked for."""
+    asked_for = create_request(gcp(), asked(), "").node
+    raw = tpu_v2.Node.pb(asked_for)
+    raw.name, raw.state = f"projects/my-project/locations/{ZONE}/nodes/iris-v5e-16-abc", int(state)
+    raw.create_time.FromDatetime(MADE)
+    for key, value in changes.items():
+        setattr(asked_for, key, value)
+    return asked_for
+
+
+def a_queued(state: int = QUEUED.WAITING_FOR_RESOURCES, group: ScaleGroup | None = None) -> tpu_v2.QueuedResource:
+    """The same as a queued resource."""
+    queued = create_request(gcp(), asked(group or tpu_group(queued=True)), "").queued_resource
+    raw = tpu_v2.QueuedResource.pb(queued)
+    raw.name, raw.state.state = f"projects/my-project/locations/{ZONE}/queuedResources/iris-v5e-16-abc", int(state)
+    return queued
+
+
+def an_instance(status: str = "RUNNING", **changes: object) -> compute_v1.Instance:
+    """A virtual machine as the service shows it that was asked for."""
+    instance = create_request(gcp(), asked(vm_group(**changes), "iris-cpu-abc"), "").instance_resource
+    instance.status, instance.creation_timestamp = status, "2026-01-01T04:00:00.250-08:00"
+    instance.zone = f"https://www.googleapis.com/compute/v1/projects/my-project/zones/{ZONE}"
+    return instance
+
+
+def test_a_slice_is_told_as_it_was_asked_for() -> None:
+    """A control plane that has forgotten everything adopts by this."""
+    node, queued, instance = node_sight(a_node()), queued_sight(a_queued()), instance_sight(an_instance())
+
+    for seen, name, group, hosts in (
+        (node, "iris-v5e-16-abc", "v5e_16", 4),
+        (queued, "iris-v5e-16-abc", "v5e_16", 4),
+        (instance, "iris-cpu-abc", "cpu", 1),
+    ):
+        told = seen.observation
+        assert (told.slice_id, told.group, told.zone, told.hosts) == (name, group, ZONE, hosts)
+        assert (told.token, seen.labels["iris-uid"]) == (f"token of {name}", "u-1")
+    assert (node.observation.created_at, instance.observation.created_at) == (MADE, MADE)
+    assert (node.kind, queued.kind, instance.kind) == (Kind.NODE, Kind.QUEUED, Kind.INSTANCE)
+
+
+@pytest.mark.parametrize(
+    ("state", "means"),
+    [
+        (NODE.CREATING, S.CREATING),
+        (NODE.RESTARTING, S.CREATING),
+        (NODE.READY, S.ACTIVE),
+        (NODE.REPAIRING, S.ACTIVE),
+        (NODE.PREEMPTED, S.PREEMPTED),
+        (NODE.TERMINATED, S.PREEMPTED),
+        (NODE.STOPPED, S.FAILED),
+        (NODE.HIDDEN, S.FAILED),
+        (NODE.UNKNOWN, S.FAILED),
+        (NODE.DELETING, S.DELETING),
+        (99, S.ACTIVE),
+    ],
+)
+def test_a_node_is_in_the_state_that_its_number_means(state: int, means: MachineState) -> None:
+    """A number that came later than this version is no reason to throw a slice away."""
+    seen = node_sight(a_node(state)).observation
+
+    assert seen.state is means
+    assert (seen.reason == "") == (state in (NODE.CREATING, NODE.READY))
+
+
+def test_every_state_of_every_kind_has_a_meaning() -> None:
+    """A state that the client knows and the table does not would be taken for one from the future."""
+    nodes = [node_sight(a_node(each)).observation for each in NODE if each]
+    queued = [queued_sight(a_queued(each), looked=False).observation for each in QUEUED if each]
+    instances = [instance_sight(an_instance(each.name)).observation for each in compute_v1.Instance.Status if each]
+
+    assert [each.reason for each in (*nodes, *queued, *instances) if "does not know" in each.reason] == []
+
+
+@pytest.mark.parametrize(
+    ("state", "means"),
+    [
+        (QUEUED.WAITING_FOR_RESOURCES, S.CREATING),
+        (QUEUED.PROVISIONING, S.CREATING),
+        (QUEUED.SUSPENDING, S.PREEMPTED),
+        (QUEUED.SUSPENDED, S.PREEMPTED),
+        (QUEUED.FAILED, S.FAILED),
+        (QUEUED.DELETING, S.DELETING),
+        (99, S.ACTIVE),
+    ],
+)
+def test_a_queued_resource_is_in_the_state_that_its_number_means(state: int, means: MachineState) -> None:
+    """A suspended one is not queued again, whatever its name suggests."""
+    assert queued_sight(a_queued(state), looked=False).observation.state is means
+
+
+def test_an_active_queued_resource_is_as_its_node_is() -> None:
+    """It says ACTIVE for a while after its node was taken back; and for ever, when somebody has deleted only that."""
+    queued = a_queued(QUEUED.ACTIVE)
+
+    assert queued_sight(queued, node_sight(a_node(NODE.READY))).observation.state is S.ACTIVE
+    assert queued_sight(queued, node_sight(a_node(NODE.PREEMPTED))).observation.state is S.PREEMPTED
+    assert queued_sight(queued, None).observation.state is S.FAILED
+    assert queued_sight(queued, None, looked=False).observation.state is S.ACTIVE
+
+
+def test_a_failed_queued_resource_says_why() -> None:
+    """The autoscaler keeps away from the zone as if the create had been refused."""
+    queued = a_queued(QUEUED.FAILED)
+    error = tpu_v2.QueuedResource.pb(queued).state.failed_data.error
+    error.code, error.message = 8, "There is no more capacity in the zone"
+    without_words = queued_sight(a_queued(QUEUED.FAILED)).observation
+
+    fault, reason = loss_of(queued_sight(queued).observation) or (None, "")
+    assert fault is SliceFault.STOCK_OUT
+    assert reason.startswith(f"{ZONE} is out: There is no more capacity")
+    assert (without_words.fault, without_words.reason) == (SliceFault.PLATFORM, "queued resource is FAILED")
+
+
+@pytest.mark.parametrize(
+    ("status", "means", "as_spot"),
+    [
+        ("PENDING", S.CREATING, S.CREATING),
+        ("STAGING", S.CREATING, S.CREATING),
+        ("RUNNING", S.ACTIVE, S.ACTIVE),
+        ("REPAIRING", S.ACTIVE, S.ACTIVE),
+        ("STOPPING", S.DELETING, S.PREEMPTED),
+        ("STOPPED", S.FAILED, S.PREEMPTED),
+        ("TERMINATED", S.FAILED, S.PREEMPTED),
+        ("SUSPENDED", S.FAILED, S.FAILED),
+        ("DREAMING", S.ACTIVE, S.ACTIVE),
+    ],
+)
+def test_a_machine_is_in_the_state_that_its_status_means(status: str, means: MachineState, as_spot: MachineState) -> None:
+    """Only spot machines are stopped by Google for good."""
+    assert instance_sight(an_instance(status)).observation.state is means
+    assert instance_sight(an_instance(status, preemptible=True)).observation.state is as_spot
+
+
+def test_a_create_that_failed_later_is_told_as_what_it_failed_of() -> None:
+    """The call had been agreed to: only the operation knows."""
+    stock = failed_create("s", ZONE, trouble_of_status(Status(code=8, message="There is no more capacity in the zone")))
+    early = failed_create("s", ZONE, trouble_of_status(Status(code=3, message="no update while in state PREEMPTED")))
+
+    assert (stock.state, stock.fault) == (S.FAILED, SliceFault.STOCK_OUT)
+    assert (loss_of(early) or ("",))[0] is SliceFault.PREEMPTED
