@@ -1,0 +1,63 @@
+"""docker/: the files that no other test executes."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from iris.worker_agents.temporal_server import SERVER_SETTINGS
+
+ROOT = Path(__file__).parent.parent
+DOCKER = ROOT / "docker"
+
+Services = dict[str, dict[str, Any]]
+
+
+def checked(program: str, *files: Path) -> str:
+    """What a checker of the environment has to say."""
+    ran = subprocess.run([Path(sys.executable).parent / program, *files], capture_output=True, text=True, check=False, timeout=60)
+    return ran.stdout + ran.stderr
+
+
+def test_hadolint_has_nothing_against_the_dockerfile() -> None:
+    """It knows what makes images large, unsafe or different every time."""
+    assert checked("hadolint", DOCKER / "Dockerfile") == ""
+
+
+def test_shellcheck_has_nothing_against_the_scripts_beside_it() -> None:
+    """They run where nobody looks."""
+    assert checked("shellcheck", DOCKER / "temporal-schema", ROOT / "scripts/build-images") == ""
+
+
+@pytest.fixture
+def services() -> Services:
+    return dict(yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"])
+
+
+def test_the_composed_services_wait_for_one_another(services: Services) -> None:
+    """A name that is not there would only show when somebody starts it."""
+    waits = {name: set(service.get("depends_on", {})) for name, service in services.items()}
+
+    assert waits["temporal"] == {"schema"}
+    assert waits["iris"] == {"namespace"}
+    assert {each for names in waits.values() for each in names} <= set(services)
+
+
+def test_what_the_composed_services_mount_is_there(services: Services) -> None:
+    """Docker makes a directory of what is missing, and says nothing."""
+    mounts = [str(mount) for service in services.values() for mount in service.get("volumes", ())]
+    files = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
+
+    assert len(files) == 2
+    assert [file for file in files if not (DOCKER / file).is_file()] == []
+
+
+def test_temporal_is_set_up_as_iris_own_is() -> None:
+    """What was measured with one holds for the other."""
+    there = yaml.safe_load((DOCKER / "temporal-dynamic.yaml").read_text())
+    own = dict(each.split("=", 1) for each in SERVER_SETTINGS)
+
+    assert {key: [{"value": yaml.safe_load(value)}] for key, value in own.items()} == there
