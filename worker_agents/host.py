@@ -55,6 +55,8 @@ CHECK_EVERY = timedelta(seconds=20)
 CHECK_FIRST = timedelta(seconds=5)
 #: Between two tries while the service is away.
 RETRY_EVERY = timedelta(seconds=2)
+#: So long the end of its programs waits for the cluster to hear that the host goes: none of them should be sent here again.
+SIGN_OFF_FIRST = timedelta(seconds=1)
 #: Attempts that are being started at once; how many run is the scheduler's business.
 STARTS_AT_ONCE = 100
 
@@ -265,9 +267,12 @@ class _Incarnation:
                 await self._tasks.leave("its agent makes way for another")
             else:
                 reason = self._asked.reason or f"host {self._host.id} was stopped"
-                await self._standing.sign_off(reason)
+                life.end(self._dir)  # first: should this agent be killed before it is done, the next one does not go on with it
+                signing_off = asyncio.create_task(self._standing.sign_off(reason))
+                # A service that is away does not take the programs' grace from them.
+                await asyncio.wait({signing_off}, timeout=SIGN_OFF_FIRST.total_seconds())
                 await self._tasks.close(reason)
-                life.end(self._dir)
+                await signing_off
 
     async def _report_until_heard(self) -> None:
         while not self._stop.is_set():

@@ -75,7 +75,7 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
     """The record of the cluster once all its hosts take work.
 
     Raises:
-        IrisError: they do not within 30 s and 3 s for each host, or the supervisor has ended.
+        IrisError: they do not within a minute and 3 s for each host, or the supervisor has ended.
     """
     expected = options.hosts
     patience = START_TIMEOUT + START_PER_HOST * expected

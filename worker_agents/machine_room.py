@@ -73,8 +73,7 @@ class MachineRoom:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Do what the directory says until the stop; then stop all agents, and forget nothing."""
-        self._dir.mkdir(parents=True, exist_ok=True)
-        self._clear()
+        self.clear()
         slices: dict[Path, _Slice] = {}
         async with asyncio.TaskGroup() as lives:
             try:
@@ -99,8 +98,9 @@ class MachineRoom:
             elif home not in there or (home / DELETE).exists():
                 each.end.set()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         """Kill what a room has left that was killed itself, and remove what was coming or going then."""
+        self._dir.mkdir(parents=True, exist_ok=True)
         for path in self._dir.glob(".*"):
             shutil.rmtree(path, ignore_errors=True)
         left = [process for home in homes(self._dir) for process in _left_of(home)]
