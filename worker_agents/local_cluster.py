@@ -11,31 +11,30 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import sys
 from datetime import timedelta
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record, state_dir, write_record
+from iris.client.clusters import CONFIG, ClusterRecord, ProcessRef, cluster_dir, read_record, state_dir, write_record
 from iris.config import dump_config, groups, load_config, local_config
 from iris.hosts import Host
 from iris.machines import SliceRequest
 from iris.platforms.local import agent_command
 from iris.worker_agents.children import Child, Restarts
 from iris.worker_agents.machine_room import MachineRoom
-from iris.worker_agents.process import locked, stop_event
+from iris.worker_agents.process import free_ports, locked, stop_event
 from iris.worker_agents.temporal_server import DATABASE, keep_history, server_command, started
 
 logger = logging.getLogger(__name__)
 
-START_TIMEOUT = timedelta(seconds=30)
+#: Most of it is for a start after a crash: what a control plane was at when it was killed is tried again after ten seconds, and
+#: only then does the cluster know that its machines are gone, and ask for others.
+START_TIMEOUT = timedelta(seconds=60)
 #: Beyond that, for each host: an agent needs a second and a half of CPU to start, and a laptop has few.
 START_PER_HOST = timedelta(seconds=3)
 RESTARTS = Restarts()
-#: In a cluster's directory: what it consists of.
-CONFIG = "config.yaml"
 STOP = timedelta(seconds=10)
 
 
@@ -61,7 +60,7 @@ async def supervise(options: LocalClusterOptions) -> None:
 
     Raises:
         Rejected: a cluster of that name runs already.
-        IrisError: it did not start within 30 s; the message has the last lines of the part that failed.
+        IrisError: it did not start within a minute; the message has the last lines of the part that failed.
     """
     directory = cluster_dir(options.name)
     running = f"local cluster {options.name!r} runs already; stop it with: iris cluster stop {options.name}"
@@ -114,6 +113,7 @@ class _LocalCluster:
     async def run(self) -> None:
         """Start everything in order, then keep it running until the stop."""
         (self._dir / CONFIG).write_text(self._options.config)
+        self._room.clear()  # before there is a server: the agents of another room have nothing to say to it
         await self._server.start()
         client = await started(self._server, self._record.address, START_TIMEOUT)
         await keep_history(client)
@@ -180,23 +180,6 @@ def machines_dir(directory: Path) -> Path:
 
 def _ports(before: ClusterRecord | None) -> tuple[int, int]:
     """The ports of last time where they are free, so that addresses stay; else any two."""
-    wanted = (0, 0)
-    if before is not None:
-        wanted = (int(before.address.rpartition(":")[2]), int(before.ui.rpartition(":")[2]))
-    with contextlib.ExitStack() as stack:
-        try:
-            first, second = (stack.enter_context(_bound(port)) for port in wanted)
-        except OSError:
-            first, second = (stack.enter_context(_bound(0)) for _ in range(2))
-        return first.getsockname()[1], second.getsockname()[1]
-
-
-def _bound(port: int) -> socket.socket:
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(("127.0.0.1", port))
-    except OSError:
-        listener.close()
-        raise
-    return listener
+    if before is None:
+        return free_ports()
+    return free_ports((int(before.address.rpartition(":")[2]), int(before.ui.rpartition(":")[2])))

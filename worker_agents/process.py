@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import gc
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,3 +41,24 @@ def locked(directory: Path, refusal: str) -> Iterator[None]:
         except BlockingIOError:
             raise Rejected(refusal) from None
         yield
+
+
+def free_ports(wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+    """These two ports of this machine if nobody has them, else any two. Somebody may be quicker than who asks."""
+    with contextlib.ExitStack() as stack:
+        try:
+            first, second = (stack.enter_context(_bound(port)) for port in wanted)
+        except OSError:
+            first, second = (stack.enter_context(_bound(0)) for _ in range(2))
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def _bound(port: int) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError:
+        listener.close()
+        raise
+    return listener

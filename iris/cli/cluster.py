@@ -7,7 +7,7 @@ from typing import Any, TextIO
 import click
 
 from iris import accelerators
-from iris.cli import lifecycle, render_fleet
+from iris.cli import elsewhere, lifecycle, render_fleet
 from iris.cli.common import (
     CPU,
     DEVICE,
@@ -22,6 +22,7 @@ from iris.cli.common import (
     with_client,
 )
 from iris.cli.config import config
+from iris.cli.validate import validate
 from iris.client import scheduling
 from iris.client.clusters import ClusterRecord, cluster_dir, known_cluster
 from iris.client.scaling import FleetClient
@@ -42,7 +43,7 @@ def cluster() -> None:
     """Start, stop, pause and look at clusters."""
 
 
-for command in (config, *lifecycle.COMMANDS):
+for command in (config, validate, *lifecycle.COMMANDS):
     cluster.add_command(command)
 
 
@@ -70,17 +71,25 @@ for command in (config, *lifecycle.COMMANDS):
 @click.option("--preemption/--no-preemption", default=None, help="Whether stronger bands evict weaker ones.  [default: they do]")
 @click.option("--patience", type=DURATION, help="How long a job is overtaken by smaller ones.  [default: 10m]")
 @click.option("--min-run-time", type=DURATION, help="How long a job has run before it may be evicted.  [default: 2m]")
+@click.option("--dry-run", is_flag=True, help="Of a cluster elsewhere: start nothing; show what would be asked of the cloud.")
 @click.option("--options", "given", type=click.File(), hidden=True)
-def start(local: bool, detach: bool, given: TextIO | None, **asked: Any) -> None:
-    """Start a cluster; without -d it runs until Ctrl-C.
+def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **asked: Any) -> None:
+    """Start a cluster. A local one runs until Ctrl-C, with -d until it is stopped, as one elsewhere does.
 
     \b
     iris cluster start --local -d                              one host
     iris cluster start --local --tpu v5litepod-16 --slices 2   one host, and two simulated TPU slices
     iris cluster start --local --config cluster.yaml           what the file says, simulated
+    iris cluster start --config cluster.yaml                   what the file says
+    iris cluster start --config cluster.yaml --dry-run         what would be asked of the cloud
     """
     if not local:
-        raise click.UsageError("say --local: clusters elsewhere are not started from here yet")
+        record = elsewhere.start(asked, dry_run=dry_run)
+        if record is not None:
+            _say_ready(record)
+        return
+    if dry_run:
+        raise click.UsageError("--dry-run shows what would be asked of a cloud, and with --local none is")
     from iris.client.controllers import create_controller
     from iris.worker_agents.local_cluster import LocalClusterOptions, supervise
     from iris.worker_agents.local_launch import wait_until_ready
@@ -89,6 +98,7 @@ def start(local: bool, detach: bool, given: TextIO | None, **asked: Any) -> None
         options = LocalClusterOptions.model_validate_json(given.read())
     else:
         meant = _local_config(asked)
+        elsewhere.check_name_is_free(meant.name)
         options = LocalClusterOptions(name=meant.name, config=dump_config(meant), ephemeral=asked["ephemeral"])
     if detach:
         create_controller(load_config(options.config), ephemeral=options.ephemeral).start()
@@ -152,11 +162,16 @@ def _simple_config(name: str, asked: dict[str, Any]) -> ClusterConfig:
 @cluster.command()
 @click.argument("name", required=False)
 @json_option
+@elsewhere.config_option
 @cluster_option
 @click.pass_context
-def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
+def status(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
     """Show a cluster: where it is, its hosts, slices and jobs, and what keeps it from its work."""
     wanted = name or ctx.find_root().obj["cluster"]
+    if file is not None:
+        from iris.client.subject import meant_by
+
+        wanted = meant_by(wanted, file)
 
     async def look() -> tuple[ClusterRecord, Snapshot, AutoscalerStatus, int]:
         client = await FleetClient.connect(wanted)
@@ -192,6 +207,8 @@ def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
     click.echo(
         f"  Temporal  {record.address}, namespace {record.namespace}\n  Web UI    {record.ui or '-'}\n  store     {record.store}"
     )
+    if record.gate is not None:
+        click.echo(f"  machine   {record.gate.machine} in {record.gate.zone}, project {record.gate.project}; through a tunnel")
     if record.supervisor is not None:
         click.echo(f"  logs      {cluster_dir(record.name) / 'logs'}")
 

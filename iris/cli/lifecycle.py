@@ -1,4 +1,4 @@
-"""`iris cluster stop | restart | reload | cleanup`: what is done to a cluster that was started on this machine."""
+"""`iris cluster stop | restart | reload | tunnel`: what is done to a cluster that was started."""
 
 import asyncio
 import sys
@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from iris.cli.cleanup import cleanup
 from iris.cli.common import cluster_option
-from iris.client.clusters import ClusterRecord, cluster_dir, read_record, running_clusters
+from iris.cli.elsewhere import config_option, controller_of, meant, say
+from iris.client.clusters import ClusterRecord, cluster_dir, read_record
 from iris.config import ClusterConfig, groups, load_config, make_local_config
-from iris.errors import NotFound, Unreachable
-from iris.names import check_name
+from iris.errors import InvalidValue, Rejected, Unreachable
 from iris.platforms.local import MAX_LOCAL_HOSTS
 
 if TYPE_CHECKING:
-    from iris.client.controllers import StopPlan
+    from iris.client.control import StopPlan
 
 _name = click.argument("name", required=False)
 _dry = click.option("--dry-run", is_flag=True, help="Change nothing; show what would be done.")
@@ -26,48 +27,51 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_name
 @_dry
 @_yes
+@config_option
 @cluster_option
 @click.pass_context
-def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool) -> None:
-    """Give back all slices of a local cluster, and stop it. Unless it is ephemeral, its jobs go on when it is started again.
+def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: Path | None) -> None:
+    """Give back all slices of a cluster, and stop it. What was interrupted is finished by the next stop.
 
-    Programs have their grace. When the control plane does not answer, the machines are deleted directly. A stop that was
-    interrupted is finished by the next one.
+    Programs have their grace. When the control plane does not answer, the machines are deleted directly. The jobs of a local
+    cluster go on when it is started again, unless it is ephemeral. A control plane in a cloud goes with its disk, and the jobs
+    with it, unless the Temporal service is elsewhere.
     """
-    from iris.client.controllers import LocalController
-
-    record = meant(name or ctx.find_root().obj["cluster"])
-    controller = LocalController.of(record.name, tell=_say)
-    plan = asyncio.run(controller.plan_stop()) if dry_run or not yes or not record.alive() else None
+    name, controller = controller_of(name or _named(ctx, file), file)
+    record = read_record(name)
+    plan = asyncio.run(controller.plan_stop()) if dry_run or not yes or record is None or not record.is_meant() else None
     if dry_run and plan is not None:
         click.echo(_plan_text(plan))
         return
     if plan is not None and plan.running and not yes:
         what = f"{plan.jobs} live job(s) " + (
-            "will be lost" if record.ephemeral else "will be interrupted and go on at the next start"
+            "will be lost" if plan.ephemeral else "will be interrupted and go on at the next start"
         )
-        question = f"Stop cluster {record.name}? " + (what if plan.jobs else "No job runs.")
+        question = f"Stop cluster {name}? " + (what if plan.jobs else "No job runs." if plan.answers else _SILENT)
         if not sys.stdin.isatty():
             raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
         click.confirm(question, abort=True)
     controller.stop()
     if plan is None or plan.running:
-        click.echo(f"cluster {record.name} is stopped")
+        click.echo(f"cluster {name} is stopped")
     else:
-        click.echo(f"cluster {record.name} did not run; {_left_text(plan)}")
+        click.echo(f"cluster {name} did not run; {_left_text(plan)}")
 
 
 @click.command()
 @_name
+@config_option
 @cluster_option
 @click.pass_context
-def restart(ctx: click.Context, name: str | None) -> None:
-    """Start the control plane of a local cluster anew, and wait until it answers. Slices and jobs live on."""
-    from iris.client.controllers import LocalController
+def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
+    """Start the control plane of a cluster anew, and wait until it answers. Slices and jobs live on.
 
-    record = running(name or ctx.find_root().obj["cluster"])
-    LocalController.of(record.name).restart()
-    click.echo(f"the control plane of cluster {record.name} was started again")
+    A machine in a cloud is switched off and on: it boots with the images and the configuration that the cluster has, or with that
+    of --config.
+    """
+    name, controller = controller_of(name or _named(ctx, file), file)
+    controller.restart()
+    click.echo(f"the control plane of cluster {name} was started again")
 
 
 @click.command("reload")
@@ -77,82 +81,73 @@ def restart(ctx: click.Context, name: str | None) -> None:
     "file",
     required=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="What the cluster is to consist of from now on; its groups are simulated.",
+    help="What the cluster is to consist of from now on; the groups of a local one are simulated.",
 )
 @_dry
 @cluster_option
 @click.pass_context
 def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> None:
-    """Let a local cluster have another configuration. What is too much goes when it is idle; what runs runs on."""
+    """Let a cluster have another configuration. What is too much goes when it is idle; what runs runs on."""
     from iris.cli.render_fleet import config_changes
-    from iris.client.controllers import LocalController
+    from iris.client.controllers import create_controller, known_config
 
     record = running(name or ctx.find_root().obj["cluster"])
-    after = make_local_config(load_config(file), record.name)
-    check_size(after)
-    before = LocalController.of(record.name).config
+    before, after = known_config(record), load_config(file)
+    if record.remote:
+        if after.name != record.name:
+            raise InvalidValue("name", after.name, f"is not cluster {record.name}", f"write name: {record.name} in {file}")
+        controller = create_controller(after, text=file.read_bytes().decode(), tell=say)
+    else:
+        after = make_local_config(after, record.name)
+        check_size(after)
+        controller = create_controller(after)
     lines = config_changes(before, after)
     click.echo("\n".join(lines) if lines else "no scale group changes")
     if dry_run:
         return
-    LocalController(after).reload()
+    controller.reload()
     click.echo(f"cluster {record.name} has the configuration of {file}")
 
 
 @click.command()
 @_name
-@click.option("--no-dry-run", "really", is_flag=True, help="Delete it.  [default: only show it]")
+@config_option
 @cluster_option
 @click.pass_context
-def cleanup(ctx: click.Context, name: str | None, really: bool) -> None:
-    """Find what local clusters have left: machines that nobody looks after, processes and directories of dead ones.
+def tunnel(ctx: click.Context, name: str | None, file: Path | None) -> None:
+    """Have a tunnel to a cluster in a cloud, and show where it begins. Commands that need one open it themselves."""
+    from iris.client.tunnel import open_tunnel
 
-    Of NAME, or of all clusters on this machine. What a stopped cluster needs for its next start stays.
-    """
-    from iris.client.cleanup import clean, leftovers
-
-    named = name or ctx.find_root().obj["cluster"]
-    found = asyncio.run(leftovers(meant(named).name if named else None))
-    for each in found:
-        click.echo(f"{'deleting' if really else 'would delete'} {each}")
-    if not found:
-        click.echo("nothing is left over")
-    elif really:
-        asyncio.run(clean(found))
-    else:
-        click.echo("nothing was deleted; to do so say --no-dry-run")
+    name, controller = controller_of(name or _named(ctx, file), file)
+    if controller.discover() is None:
+        raise Unreachable(f"cluster {name} does not run")
+    record = open_tunnel(name)
+    if record.gate is None:
+        raise Rejected(f"cluster {name} is reached without a tunnel, at {record.address}")
+    click.echo(f"cluster {name} is reached at {record.address}\n  Web UI     {record.ui}")
 
 
-COMMANDS = (stop, restart, reload_, cleanup)
+#: Instead of the jobs that run.
+_SILENT = "Its control plane does not answer: its machines are deleted directly."
+
+COMMANDS = (stop, restart, reload_, tunnel, cleanup)
 
 
-def meant(name: str | None) -> ClusterRecord:
-    """The local cluster of that name, running or not, or the only one that runs.
-
-    Raises:
-        NotFound: there is no such cluster, or there are several.
-    """
-    if name is not None:
-        record = read_record(check_name("name", name))
-        if record is None:
-            raise NotFound(f"there is no local cluster {name!r}")
-        return record
-    found = running_clusters()
-    if not found:
-        raise NotFound("no local cluster runs")
-    if len(found) > 1:
-        raise NotFound(f"several local clusters run ({', '.join(record.name for record in found)}); name one")
-    return found[0]
+def _named(ctx: click.Context, file: Path | None) -> str | None:
+    """What was said before the command; a configuration on the command itself goes before."""
+    named: str | None = ctx.find_root().obj["cluster"]
+    return named if file is None else None
 
 
 def running(name: str | None) -> ClusterRecord:
-    """The same, if it runs.
+    """The cluster of that name that was started from here, or the only one, if it runs; whether one elsewhere does is not asked.
 
     Raises:
-        Unreachable: it does not.
+        NotFound: there is no such cluster, or there are several.
+        Unreachable: it does not run.
     """
     record = meant(name)
-    if not record.alive():
+    if not record.is_meant():
         raise Unreachable(
             f"local cluster {record.name!r} does not run; start it with: iris cluster start --local --name {record.name} -d"
         )
@@ -172,10 +167,14 @@ def _plan_text(plan: "StopPlan") -> str:
         return f"cluster {plan.name} does not run; {_left_text(plan, 'would clear away')}"
     how = "by the autoscaler" if plan.answers else "directly: the control plane does not answer"
     lines = [f"would give back {len(plan.slices)} slice(s), {how}", *(f"  {slice_id}" for slice_id in plan.slices)]
+    lines += [f"cannot see what is in {zone}: {why}" for zone, why in sorted(plan.unreachable.items())]
     if plan.jobs:
         lines.append(f"would {'end' if plan.ephemeral else 'interrupt'} {plan.jobs} live job(s)")
-    lines.append(f"would stop the processes {', '.join(map(str, plan.processes))}")
-    if plan.ephemeral:
+    if plan.processes:
+        lines.append(f"would stop the processes {', '.join(map(str, plan.processes))}")
+    if plan.machine:
+        lines.append(f"would delete machine {plan.machine} with its disk")
+    elif plan.ephemeral:
         lines.append(f"would remove {cluster_dir(plan.name)}")
     return "\n".join([*lines, "nothing was changed"])
 
@@ -183,9 +182,5 @@ def _plan_text(plan: "StopPlan") -> str:
 def _left_text(plan: "StopPlan", done: str = "cleared away") -> str:
     left = [f"{len(plan.slices)} slice(s)"] if plan.slices else []
     left += [f"{len(plan.processes)} process(es)"] if plan.processes else []
-    left += [f"its directory {cluster_dir(plan.name)}"] if plan.ephemeral else []
+    left += [f"its directory {cluster_dir(plan.name)}"] if plan.ephemeral and not plan.elsewhere else []
     return f"{done}: {' and '.join(left)}" if left else "nothing was left of it"
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)

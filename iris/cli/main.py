@@ -30,6 +30,7 @@ COMMANDS = {
     "group": ("group", "group", "Look at scale groups: the kinds of slice a cluster can have."),
     "slice": ("slice", "slice_", "Look at slices, drain and delete them."),
     "host": ("host", "host", "Look at the machines, close and open them."),
+    "debug": ("debug", "debug", "Find out what is wrong with a cluster."),
     "controller": ("processes", "controller", "Run a control plane."),
     "agent": ("processes", "agent", "Make this machine a host."),
 }

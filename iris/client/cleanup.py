@@ -1,21 +1,29 @@
-"""What clusters on this machine have left over: machines that nobody looks after, and what dead clusters did not clear away."""
+"""What clusters have left over: machines that nobody looks after, and what dead clusters on this machine did not clear away."""
 
+import asyncio
 import fcntl
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from iris.client.closing import delete_slices, unowned
 from iris.client.clusters import cluster_dir, read_record, state_dir
 from iris.client.controllers import LocalController
 from iris.client.scaling import FleetClient
+from iris.errors import NotFound, Unreachable
 from iris.machines import SliceObservation
 from iris.worker_agents.local_launch import clear_stopped
 
+if TYPE_CHECKING:
+    from iris.client.gcp_controller import GcpController
+
 #: How long machines may take to go.
 DELETE = timedelta(minutes=1)
+#: Of Google's: a TPU takes minutes.
+DELETE_ELSEWHERE = timedelta(minutes=15)
 
 
 class Leftover(BaseModel):
@@ -44,6 +52,8 @@ async def leftovers(name: str | None) -> list[Leftover]:
         record = read_record(each)
         if record is None:
             found += _nameless(cluster_dir(each))
+        elif record.remote:  # asking a cloud takes its name: see `elsewhere`
+            continue
         elif record.alive():
             client = await FleetClient.connect(each)
             found += [
@@ -72,6 +82,63 @@ async def clean(found: list[Leftover]) -> None:
             shutil.rmtree(cluster_dir(name), ignore_errors=True)
         else:
             clear_stopped(name)
+
+
+class Elsewhere(BaseModel):
+    """What a cluster on Google Cloud has left there."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cluster: str
+    #: Slices of the cluster that no live workflow looks after.
+    slices: tuple[SliceObservation, ...] = ()
+    #: Of a control plane that does not answer, in words; empty: it stays.
+    machine: str = ""
+    #: Zones that could not be listed, and why: what is there is not known.
+    unreachable: dict[str, str] = Field(default_factory=dict)
+
+
+async def elsewhere(controller: "GcpController", *, with_controller: bool) -> Elsewhere:
+    """What the cluster has left: what carries its uid, and nothing that people have marked as theirs. Changes nothing.
+
+    Args:
+        with_controller: a control plane that does not answer counts as dead for good, and its machine and all slices as left.
+
+    Raises:
+        Unreachable: the cluster does not answer, and is not to be taken for dead: what is looked after is not known.
+        PlatformError: Google could not be asked at all.
+    """
+    seen, ops = await controller.seen(), await controller.machines()
+    listing = await ops.list_slices()
+    found = Elsewhere(cluster=controller.name, slices=listing.slices, unreachable=listing.unreachable)
+    if seen is None and controller.config.controller.temporal is None:
+        return found  # its workflows were on that machine's disk
+    try:
+        if seen is not None:
+            await asyncio.to_thread(controller.discover)  # known here from now on
+        client = await FleetClient.connect(controller.name)
+        owned = {each.slice_id for each in listing.slices if await client.looked_after(each.slice_id)}
+    except (NotFound, Unreachable) as error:
+        if with_controller:
+            machine = f"machine {seen.name} in {seen.zone} ({seen.status})" if seen is not None else ""
+            return found.model_copy(update={"machine": machine})
+        raise Unreachable(
+            f"{error}. So it is not known which of its machines are looked after; if cluster {controller.name} is dead for good, "
+            f"say --controller: that deletes its control plane's machine and all of its slices"
+        ) from None
+    return found.model_copy(update={"slices": tuple(each for each in listing.slices if each.slice_id not in owned)})
+
+
+async def clean_elsewhere(controller: "GcpController", found: Elsewhere) -> None:
+    """Delete it.
+
+    Raises:
+        IrisError: some of it is still there.
+    """
+    if found.machine:  # it goes first, or it would make new ones; and then all that is the cluster's
+        await asyncio.to_thread(controller.stop)
+    else:
+        await delete_slices(await controller.machines(), found.slices, DELETE_ELSEWHERE)
 
 
 def _nameless(directory: Path) -> list[Leftover]:

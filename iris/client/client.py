@@ -25,6 +25,7 @@ from iris.client.clusters import known_cluster
 from iris.client.connection import connect
 from iris.client.discovery import discover
 from iris.client.identity import current_user
+from iris.client.remote import reached
 from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, overruled, state_of, story
 from iris.errors import NotFound, Rejected, Unreachable, WaitTimeout
 from iris.jobs import Band, JobSpec, JobStatus
@@ -51,7 +52,8 @@ class IrisClient(Asking):
 
     @classmethod
     async def connect(cls, cluster: str | None = None) -> Self:
-        """The cluster of that name or address (`HOST:PORT`, or `HOST:PORT/NAME` where several share a service), or the local one.
+        """The cluster of that name or address (`HOST:PORT`, or `HOST:PORT/NAME` where several share a service), or the only one
+        that is known here.
 
         Raises:
             Unreachable: it does not run or does not answer.
@@ -60,6 +62,8 @@ class IrisClient(Asking):
         cluster = cluster or os.environ.get(names.ENV_CLUSTER) or None
         if cluster is None or ":" not in cluster:
             record = known_cluster(cluster)
+            if record.remote:
+                return cls(*await reached(record.name))
             return cls(await connect(record.address, record.namespace, quiet=True), record)
         address, _, name = cluster.partition("/")
         client = await connect(address, os.environ.get("TEMPORAL_NAMESPACE", "default"), quiet=True)

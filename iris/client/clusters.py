@@ -4,6 +4,7 @@ A cluster that was started from here leaves a record under the user's state dire
 stopped. Any other is named by its address, and tells the rest itself.
 """
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Self
@@ -12,7 +13,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iris import names
 from iris.errors import NotFound, Unreachable
+from iris.files import write_whole
 
+#: In a cluster's directory: what it consists of.
+CONFIG = "config.yaml"
 START_HINT = "start one with: iris cluster start --local -d"
 
 
@@ -75,7 +79,7 @@ class ClusterRecord(BaseModel):
     remote: bool = False
     #: Where a tunnel to it leads; None: it is reached without one.
     gate: Gate | None = None
-    #: The process that keeps this tunnel, at `address` on this machine. There may be none at any time: whoever needs it starts it.
+    #: The process that keeps this tunnel, at `address` on this machine; there may be none: whoever needs it starts it.
     tunnel: ProcessRef | None = None
 
     def alive(self) -> bool:
@@ -114,6 +118,33 @@ def write_record(record: ClusterRecord) -> None:
     fresh = directory / f"cluster.new-{os.getpid()}"
     fresh.write_text(record.model_dump_json(indent=2) + "\n")
     fresh.replace(directory / "cluster.json")
+
+
+def read_config(name: str) -> str:
+    """The configuration of a cluster elsewhere that was started from here, exactly as it was written.
+
+    Raises:
+        NotFound: there is no such cluster.
+    """
+    try:
+        return (cluster_dir(name) / CONFIG).read_bytes().decode()
+    except OSError:
+        raise NotFound(f"cluster {name!r} is not known here; name its configuration with --config FILE") from None
+
+
+def write_config(name: str, text: str) -> None:
+    """Keep it."""
+    write_whole(cluster_dir(name) / CONFIG, text)
+
+
+def forget(name: str) -> None:
+    """Remove what is kept here of a cluster elsewhere; what a local one of its name has left stays."""
+    directory = cluster_dir(name)
+    for path in ("cluster.json", CONFIG, "logs/tunnel.log", "tunnel/lock"):
+        (directory / path).unlink(missing_ok=True)
+    for path in ("logs", "tunnel", ""):
+        with contextlib.suppress(OSError):  # there is something else in it
+            (directory / path).rmdir()
 
 
 def known_clusters() -> list[ClusterRecord]:

@@ -4,20 +4,28 @@ import asyncio
 import contextlib
 import time
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
 from iris.client.closing import delete_all
-from iris.client.clusters import ClusterRecord, cluster_dir, read_record
+from iris.client.clusters import CONFIG, ClusterRecord, cluster_dir, read_config, read_record
 from iris.client.control import ControllerProtocol, ControllerStatus, StopPlan, Tell, answering, give_back, nobody
 from iris.client.scaling import FleetClient
 from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config
 from iris.errors import InvalidValue, IrisError
 from iris.platforms.base import SliceOps
 from iris.platforms.factory import create_platform
-from iris.worker_agents.local_cluster import CONFIG, LocalClusterOptions, machines_dir
+from iris.worker_agents.local_cluster import LocalClusterOptions, machines_dir
 from iris.worker_agents.local_launch import left_processes, restart_control_plane, start_detached, stop_local
 
-__all__ = ["ControllerProtocol", "ControllerStatus", "LocalController", "StopPlan", "Tell", "create_controller"]
+__all__ = [
+    "ControllerProtocol",
+    "ControllerStatus",
+    "LocalController",
+    "StopPlan",
+    "Tell",
+    "create_controller",
+    "known_controller",
+]
 
 #: How long slices may take to go: what runs on them has its grace, and some time to be accounted for.
 CLOSE_DOWN = timedelta(minutes=4)
@@ -50,6 +58,27 @@ def create_controller(
             "controller", kind, "is not served by this version", "run the same cluster on this machine with --local"
         )
     return LocalController(config, ephemeral=ephemeral, tell=tell)
+
+
+def known_controller(record: ClusterRecord, tell: Tell = nobody) -> ControllerProtocol:
+    """The control plane of a cluster that was started from here, with the configuration that it got last.
+
+    Raises:
+        NotFound: its configuration is gone.
+    """
+    if not record.remote:
+        return LocalController.of(record.name, tell)
+    text = read_config(record.name)
+    return create_controller(load_config(text), text=text, tell=tell)
+
+
+def known_config(record: ClusterRecord) -> ClusterConfig:
+    """The configuration that such a cluster got last.
+
+    Raises:
+        NotFound: it is gone.
+    """
+    return load_config(read_config(record.name)) if record.remote else LocalController.of(record.name).config
 
 
 class LocalController:
@@ -104,6 +133,10 @@ class LocalController:
         made = tuple(row.id for row in await client.slices() if row.made)
         jobs = len(await client.jobs(live_only=True, limit=1_000))
         return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": made})
+
+    def requests(self) -> dict[str, Any]:
+        """See `ControllerProtocol`: none but this machine is asked."""
+        return {}
 
     def restart(self) -> str:
         """See `ControllerProtocol`.

@@ -61,7 +61,9 @@ async def cluster_uid(store: "Store", cluster: str) -> str:
             await store.put_new(path, secrets.token_hex(UID_BYTES).encode())
             found = await store.get(path)
     except (OSError, BaseError) as error:
-        raise Unreachable(f"the store {store.url} cannot be used: {error}; see controller.bundle_prefix") from None
+        raise Unreachable(
+            f"the store {store.url} cannot be used: {str(error).splitlines()[0]}; see controller.bundle_prefix"
+        ) from None
     if found is None:
         raise Unreachable(f"the store {store.url} does not keep what is written; see controller.bundle_prefix")
     return found.decode()

@@ -8,7 +8,7 @@ import pytest
 
 from iris.client.closing import delete_all
 from iris.client.cluster_manager import ClusterManager
-from iris.client.controllers import LocalController, create_controller
+from iris.client.controllers import LocalController
 from iris.client.scaling import the_one
 from iris.config import load_config, local_config, make_local_config
 from iris.errors import InvalidValue, IrisError, NotFound, Rejected
@@ -19,16 +19,18 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SOON = timedelta(seconds=20)
 
 
-@pytest.mark.parametrize(("file", "kind"), [("eu-west4.yaml", "gcp"), ("manual.yaml", "manual")])
-def test_a_control_plane_elsewhere_is_refused_and_its_simulation_is_not(file: str, kind: str) -> None:
+def test_a_control_plane_that_cannot_be_started_is_refused() -> None:
+    """What is written of it may be right; this version does not know how."""
+    elsewhere = ClusterManager(load_config(EXAMPLES / "manual.yaml"))
+    with pytest.raises(InvalidValue, match=r"controller: 'manual' is not served by this version; .*--local"):
+        elsewhere.start()
+
+
+@pytest.mark.parametrize("file", ["eu-west4.yaml", "manual.yaml"])
+def test_a_cluster_elsewhere_can_be_simulated_here(file: str) -> None:
     """The same configuration runs on this machine; nothing has happened before `start`."""
     config = load_config(EXAMPLES / file)
-    elsewhere = ClusterManager(config)
-    assert not elsewhere.is_local
-    with pytest.raises(InvalidValue, match=f"controller: '{kind}' is not served by this version; .*--local"):
-        elsewhere.start()
-    with pytest.raises(ValueError, match="is not served by this version"):
-        create_controller(config)
+    assert not ClusterManager(config).is_local
     here = ClusterManager(make_local_config(config, "here"))
     assert here.is_local
     with pytest.raises(RuntimeError, match=r"call ClusterManager\.start\(\) first"):

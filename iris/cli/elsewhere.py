@@ -1,0 +1,113 @@
+"""Starting a cluster that is not on this machine, and which one is meant by a command that is about its control plane."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iris.cli.common import print_json
+from iris.client.clusters import ClusterRecord, known_clusters, read_record
+from iris.config import load_config
+from iris.errors import InvalidValue, NotFound
+from iris.names import check_name
+
+if TYPE_CHECKING:
+    from iris.client.control import ControllerProtocol
+
+#: `--config` of a command that is about a cluster.
+config_option = click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The cluster of this configuration, instead of NAME: nobody here has to know it.",
+)
+#: Options of `iris cluster start` that say how a cluster on this machine is to be.
+_LOCAL_ONLY = (
+    *("name", "hosts", "tpu", "slices", "ephemeral", "cpu", "memory", "disk", "device", "attribute"),
+    *("preemption", "patience", "min_run_time"),
+)
+
+
+def start(asked: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
+    """Start the cluster of the configuration, wherever that says, or show what would be asked of a cloud; its record.
+
+    Raises:
+        InvalidValue: this version cannot start it from here.
+        IrisError: it did not start.
+    """
+    from iris.client.controllers import create_controller
+
+    file: Path | None = asked["file"]
+    if file is None:
+        raise click.UsageError("say --local for a cluster on this machine, or with --config what one elsewhere consists of")
+    config = load_config(file)
+    if config.controller.local is not None:
+        raise click.UsageError(f"the control plane of {file} is on this machine: say --local")
+    beside = [f"--{option.replace('_', '-')}" for option in _LOCAL_ONLY if asked[option] not in (None, (), False)]
+    if beside:
+        raise click.UsageError(f"{', '.join(beside)}: of a cluster elsewhere that is in the file of --config; change it there")
+    controller = create_controller(config, text=file.read_bytes().decode(), tell=say)
+    if dry_run:
+        print_json(controller.requests())
+        return None
+    before = read_record(config.name)
+    if before is not None and before.alive():
+        remedy = f"stop that one with: iris cluster stop {config.name}"
+        raise InvalidValue("name", config.name, "is that of a cluster that runs on this machine", remedy)
+    controller.start()
+    return read_record(config.name)
+
+
+def check_name_is_free(name: str) -> None:
+    """Raise when a cluster elsewhere has the name that one on this machine is to have."""
+    record = read_record(name)
+    if record is not None and record.remote:
+        remedy = f"give this one another with --name, or stop that one with: iris cluster stop {name}"
+        raise InvalidValue("name", name, "is that of a cluster elsewhere that was started from here", remedy)
+
+
+def meant(name: str | None) -> ClusterRecord:
+    """The cluster of that name that was started from here, running or not, or the only one that runs.
+
+    Raises:
+        NotFound: there is no such cluster, or there are several.
+    """
+    if name is not None:
+        record = read_record(check_name("name", name))
+        if record is None:
+            raise NotFound(
+                f"there is no local cluster {name!r}, and none elsewhere that was started from here; of such a one name the "
+                f"configuration with --config FILE"
+            )
+        return record
+    found = known_clusters()
+    if not found:
+        raise NotFound("no local cluster runs, and none elsewhere was started from here")
+    if len(found) > 1:
+        raise NotFound(f"several clusters run ({', '.join(record.name for record in found)}); name one")
+    return found[0]
+
+
+def controller_of(name: str | None, file: Path | None) -> tuple[str, "ControllerProtocol"]:
+    """The name and the control plane of the cluster of that name or configuration, or of the only one that runs.
+
+    Raises:
+        NotFound: there is no such cluster, or there are several.
+        InvalidConfig, InvalidValue: the configuration cannot be used.
+    """
+    from iris.client.controllers import LocalController, create_controller, known_controller
+
+    if file is None:
+        record = meant(name)
+        return record.name, known_controller(record, say)
+    if name is not None:
+        raise click.UsageError("NAME and --config FILE: say which cluster by one of them")
+    config = load_config(file)
+    if config.controller.local is not None:
+        return config.name, LocalController.of(meant(config.name).name, say)
+    return config.name, create_controller(config, text=file.read_bytes().decode(), tell=say)
+
+
+def say(text: str) -> None:
+    """Tell a person what a long operation waits for."""
+    click.echo(text, err=True)

@@ -1,0 +1,97 @@
+"""`iris cluster validate`"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iris import accelerators
+from iris.cli.common import DURATION, Parsed, cluster_option, json_option, print_json
+from iris.cli.render import table
+from iris.client.client import IrisClient
+from iris.units import format_duration
+
+if TYPE_CHECKING:
+    from iris.client.validation import CaseResult
+
+#: Gives an `accelerators.Tpu`.
+KIND = Parsed("variant", lambda text: accelerators.tpu(text, "tpu-type"))
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The cluster of this configuration."
+)
+@click.option("--tpu-type", "kind", type=KIND, default="v5litepod-16", show_default=True, help="The kind of slice to try.")
+@click.option(
+    "--timeout",
+    type=DURATION,
+    default="30m",
+    show_default=True,
+    help="How long a job may wait for its slice, the making of it included.",
+)
+@json_option
+@cluster_option
+@click.pass_context
+def validate(
+    ctx: click.Context, name: str | None, file: Path | None, kind: accelerators.Tpu, timeout: timedelta, as_json: bool
+) -> None:
+    """Run three small jobs on TPU slices, and check that every host answers and that what they say is right.
+
+    A simple one, one that computes with arguments, and two at once that have to go through the scheduler. Exits with 0 when all
+    is well, with 1 when something is not. Where no slice is idle one is made, which costs what slices cost.
+    """
+
+    def tell(text: str) -> None:
+        if not as_json:
+            click.echo(text, err=True)
+
+    # Of what only this command needs, and others of the group would wait for.
+    from iris.client import validation
+    from iris.client.subject import meant_by
+
+    cluster = meant_by(name or ctx.find_root().obj["cluster"], file)
+
+    async def work() -> "list[CaseResult]":
+        client = await IrisClient.connect(cluster)
+        tell(f"cluster {client.cluster.name}: {kind.variant}, {kind.hosts} host(s) with {kind.chips_per_host} chip(s) each")
+        results = []
+        async for result in validation.validate(client, kind, timeout, tell):
+            results.append(result)
+            tell(f"  {'passed' if result.passed else 'FAILED'} in {format_duration(rounded(result.took))}")
+        return results
+
+    results = asyncio.run(work())
+    ok = all(result.passed for result in results)
+    if as_json:
+        print_json({"ok": ok, "tpu_type": kind.variant, "hosts": kind.hosts, "cases": [case_json(each) for each in results]})
+    else:
+        click.echo(cases_table(results))
+        click.echo(f"{sum(each.passed for each in results)} of {len(results)} passed")
+    ctx.exit(0 if ok else 1)
+
+
+def case_json(result: "CaseResult") -> dict[str, Any]:
+    return {
+        "name": result.name,
+        "passed": result.passed,
+        "took_seconds": round(result.took, 3),
+        "said": result.said,
+        "jobs": list(result.jobs),
+    }
+
+
+def cases_table(results: Sequence["CaseResult"]) -> str:
+    rows = [
+        (each.name, "passed" if each.passed else "FAILED", format_duration(rounded(each.took)), each.said) for each in results
+    ]
+    return table(("CASE", "RESULT", "TOOK", "WHY"), rows)
+
+
+def rounded(seconds: float) -> timedelta:
+    """To a tenth of a second, for people."""
+    return timedelta(seconds=round(seconds, 1))

@@ -1,0 +1,221 @@
+"""A way to a control plane that only its own network reaches: ports of this machine that `gcloud compute ssh` leads to it.
+
+A tunnel is a process of its own for each cluster, which outlives the command that started it and serves those that come after. It
+connects again whenever the connection breaks, and ends when the cluster's record is gone or names another tunnel. Whether the way
+is open says only the service at its end: whoever needs it asks that.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from iris.client.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, read_record, write_record
+from iris.errors import IrisError, Rejected, Unreachable
+from iris.units import format_duration
+from iris.worker_agents.children import Child, Restarts
+from iris.worker_agents.process import free_ports, locked, stop_event
+
+logger = logging.getLogger(__name__)
+
+GCLOUD = "gcloud"
+#: How soon a tunnel that broke is there again.
+RESTARTS = Restarts(delay=timedelta(seconds=1), max_delay=timedelta(seconds=15))
+#: A way that could not be opened for so long is given up; the next command begins anew.
+GIVE_UP = timedelta(minutes=15)
+#: Between looks at whether the cluster still wants it.
+LOOK_EVERY = timedelta(seconds=1)
+#: How long the process of a tunnel may take to write itself down.
+START = timedelta(seconds=15)
+STOP = timedelta(seconds=5)
+POLL = 0.05
+#: Lines of its log that go with an error.
+SAID = 8
+
+
+def tunnel_command(gate: Gate, port: int, ui_port: int) -> list[str]:
+    """The command line of one connection.
+
+    Args:
+        port: of this machine, that leads to the service.
+        ui_port: of this machine, that leads to its Web UI.
+    """
+    command = [GCLOUD, "compute", "ssh", gate.machine, f"--project={gate.project}", f"--zone={gate.zone}", "--quiet"]
+    if gate.iap:
+        command.append("--tunnel-through-iap")
+    return [
+        *command,
+        "--",
+        "-N",
+        *("-L", f"127.0.0.1:{port}:localhost:{gate.port}"),
+        *("-L", f"127.0.0.1:{ui_port}:localhost:{gate.port + 1}"),
+        *("-o", "ExitOnForwardFailure=yes"),
+        # A connection that says nothing for a minute is dead, and another one is made.
+        *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
+        *("-o", "ConnectTimeout=15"),
+    ]
+
+
+def tunnel_log(name: str) -> Path:
+    """What the connections of a cluster's tunnel have said."""
+    return cluster_dir(name) / "logs" / "tunnel.log"
+
+
+def last_words(name: str) -> str:
+    """The end of that, for an error; empty: nothing was said."""
+    try:
+        said = tunnel_log(name).read_text(errors="replace").splitlines()[-SAID:]
+    except OSError:
+        return ""
+    return "\n".join([f"; the end of {tunnel_log(name)}:", *said]) if said else ""
+
+
+# -- for whoever needs one -----------------------------------------------------------------------------------------------------
+
+
+def open_tunnel(name: str) -> ClusterRecord:
+    """The record of a cluster whose tunnel runs: the one that there was, or a new one. It may not lead anywhere yet.
+
+    Raises:
+        Unreachable: the cluster is not known here, there is no `gcloud`, or the tunnel's process does not start.
+    """
+    record = read_record(name)
+    if record is None:
+        raise Unreachable(f"cluster {name!r} is not known here; name its configuration: iris cluster start --config FILE")
+    if record.gate is None or (record.tunnel is not None and record.tunnel.alive()):
+        return record
+    if shutil.which(GCLOUD) is None:
+        raise Unreachable(
+            f"cluster {name} is reached through {GCLOUD} compute ssh, and there is no {GCLOUD} on PATH; install the Google Cloud "
+            f"CLI (cloud.google.com/sdk), or name the cluster by its address from a machine in its network: "
+            f"iris --cluster HOST:{record.gate.port}/{name}"
+        )
+    log = tunnel_log(name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "iris.client.tunnel", name]
+    with log.open("wb") as said:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+    deadline = time.monotonic() + START.total_seconds()
+    while True:
+        record = read_record(name) or record
+        if record.tunnel is not None and record.tunnel.alive():
+            return record
+        # One that finds another one at work ends at once; that one is in the record soon.
+        if time.monotonic() > deadline or process.poll() not in (None, 0):
+            raise Unreachable(f"the tunnel to cluster {name} could not be started{last_words(name)}")
+        time.sleep(POLL)
+
+
+def close_tunnel(name: str) -> None:
+    """End the cluster's tunnel, if there is one, and wait until it is gone."""
+    record = read_record(name)
+    if record is None or record.tunnel is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        if record.tunnel.alive():
+            os.kill(record.tunnel.pid, signal.SIGTERM)
+    deadline = time.monotonic() + 2 * STOP.total_seconds()
+    while record.tunnel.alive() and time.monotonic() < deadline:
+        time.sleep(POLL)
+
+
+# -- the process ---------------------------------------------------------------------------------------------------------------
+
+
+async def serve_tunnel(name: str) -> None:
+    """Be the cluster's tunnel until SIGTERM, or until the cluster no longer wants it.
+
+    Raises:
+        Unreachable: the cluster is not known here or is reached without, or the way could not be opened for a quarter of an hour.
+        Rejected: it has one.
+    """
+    stop = stop_event()
+    me = ProcessRef.of(os.getpid())
+    delay, closed_since = timedelta(), time.monotonic()
+    with locked(cluster_dir(name) / "tunnel", f"cluster {name} has a tunnel already"):
+        while not stop.is_set():
+            record = read_record(name)
+            if record is None or record.gate is None:
+                raise Unreachable(f"cluster {name} is not known here, or is reached without a tunnel")
+            ports = free_ports(_ports(record))
+            address, ui = (f"127.0.0.1:{port}" for port in ports)
+            write_record(record.model_copy(update={"address": address, "ui": f"http://{ui}", "tunnel": me}))
+            began = time.monotonic()
+            if await _connection(name, record.gate, ports, stop):
+                closed_since = time.monotonic()
+            if time.monotonic() - closed_since > GIVE_UP.total_seconds():
+                raise Unreachable(f"machine {record.gate.machine} could not be reached for {format_duration(GIVE_UP)}")
+            delay = RESTARTS.after(timedelta(seconds=time.monotonic() - began), delay)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), delay.total_seconds())
+
+
+async def _connection(name: str, gate: Gate, ports: tuple[int, int], stop: asyncio.Event) -> bool:
+    """One connection, until it breaks or is not wanted any more; whether it was ever open."""
+    logger.info("connecting port %d to port %d of %s", ports[0], gate.port, gate.machine)
+    child = Child("the connection", tunnel_command(gate, *ports), None)
+    process = await child.start()
+    ended = asyncio.ensure_future(process.wait())
+    opened = False
+    try:
+        while not ended.done() and not stop.is_set():
+            await asyncio.wait({ended}, timeout=LOOK_EVERY.total_seconds())
+            if not opened and (opened := await _takes(ports[0])):
+                logger.info("connected")
+            if (now := read_record(name)) is None or now.gate != gate:
+                logger.info("the cluster is not wanted any more, or is elsewhere")
+                stop.set()
+    finally:
+        await _end(process, ended)
+    if not stop.is_set():
+        logger.warning("the connection ended with status %s", process.returncode)
+    return opened
+
+
+async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Future[int]") -> None:
+    """End `gcloud` and the `ssh` that it has started, which would keep the ports."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        await asyncio.wait({ended}, timeout=STOP.total_seconds())
+
+
+async def _takes(port: int) -> bool:
+    """Whether somebody listens there: `ssh` does once it is connected."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def _ports(record: ClusterRecord) -> tuple[int, int]:
+    """Those of the last tunnel, so that clients that live on find the next one where it was; zeros: there was none."""
+    if record.gate is None or not record.address.startswith("127.0.0.1:"):
+        return 0, 0
+    return int(record.address.rpartition(":")[2]), int(record.ui.rpartition(":")[2])
+
+
+def main(name: str) -> int:
+    """Run as a program; its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s: %(message)s")
+    try:
+        asyncio.run(serve_tunnel(name))
+    except Rejected:  # the other one serves
+        return 0
+    except IrisError as error:
+        logger.error("%s", error)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

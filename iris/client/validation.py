@@ -1,0 +1,263 @@
+"""Three jobs that show that a cluster works: a slice is found or made, every host of it answers, and what they say is right."""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
+from itertools import combinations
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from iris import names
+from iris.accelerators import Tpu, parse_tpu
+from iris.client import scheduling
+from iris.client.client import IrisClient
+from iris.client.identity import current_user
+from iris.client.outputs import outputs_of
+from iris.client.views import Submitted
+from iris.constraints import TPU_NAME
+from iris.errors import IrisError, Rejected, WaitTimeout
+from iris.jobs import Coscheduling, JobSpec, JobStatus
+from iris.resources import Resources
+from iris.states import JobState
+from iris.store import Store
+from iris.units import GIB
+
+#: How long the program may take once it runs: it counts, and in the third case sleeps for a second.
+RUN = timedelta(minutes=5)
+#: Problems of one case that are told.
+TOLD = 5
+#: What each task leaves, in its output directory.
+ANSWER = "answer.json"
+
+#: Needs nothing but Python: which host it is on, and a sum over its arguments, the first of which is how long it sleeps.
+PROGRAM = f"""
+import json, os, sys, time
+pause, *numbers = map(int, sys.argv[1:])
+time.sleep(pause)
+task = int(os.environ["{names.ENV_TASK_INDEX}"])
+answer = dict(
+    task=task,
+    host=os.environ["{names.ENV_HOST_ID}"],
+    slice=os.environ["{names.ENV_SLICE_ID}"],
+    worker=os.environ.get("{names.ENV_TPU_WORKER_ID}", ""),
+    kind=os.environ.get("{names.ENV_TPU_TYPE}", ""),
+    result=sum(number * number for number in numbers) + task,
+)
+print(json.dumps(answer))
+with open(os.path.join(os.environ["{names.ENV_OUTPUT_DIR}"], "{ANSWER}"), "w") as file:
+    json.dump(answer, file)
+"""
+
+
+class Case(BaseModel):
+    """What is tried: so many jobs at once, each a task on every host of one slice."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    #: For people.
+    what: str
+    jobs: int = 1
+    #: Seconds.
+    pause: int = 0
+    numbers: tuple[int, ...] = ()
+
+
+class CaseResult(BaseModel):
+    """What became of a case."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    passed: bool
+    #: In seconds.
+    took: float
+    #: What was seen, or everything that was wrong with it.
+    said: str
+    jobs: tuple[str, ...] = ()
+
+
+class Answer(BaseModel):
+    """What one task said."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task: int
+    host: str
+    slice: str
+    #: Its number in the slice, as libtpu is told; empty: it was not.
+    worker: str = ""
+    #: Of TPU; empty: it was not told.
+    kind: str = ""
+    result: int
+
+
+class Ended(BaseModel):
+    """A job of a case, and what its tasks have said."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: JobStatus
+    answers: tuple[Answer, ...]
+
+
+def cases(dice: Callable[[int], int] = secrets.randbelow) -> tuple[Case, ...]:
+    """The cases, in order. The second one's numbers are new each time: what an earlier run has left is not right."""
+    return (
+        Case(name="simple", what="a task on every host of a slice"),
+        Case(name="compute", what="a computation with arguments", numbers=tuple(dice(1000) for _ in range(8))),
+        Case(name="two-jobs", what="two jobs at once, through the scheduler", jobs=2, pause=1),
+    )
+
+
+def job_spec(case: Case, kind: Tpu, name: str, patience: timedelta) -> JobSpec:
+    """The job of a case: a task on every host of one slice of that kind."""
+    asked = parse_tpu(kind.variant)
+    return JobSpec(
+        user=current_user(),
+        name=name,
+        command=("python3", "-c", PROGRAM, str(case.pause), *map(str, case.numbers)),
+        resources=Resources(memory_bytes=GIB, device=asked.device),
+        replicas=asked.hosts,
+        coscheduling=Coscheduling(group_by=TPU_NAME) if asked.hosts > 1 else None,
+        scheduling_timeout=patience,
+        timeout=RUN,
+    )
+
+
+def problems(case: Case, kind: Tpu, ended: Sequence[Ended]) -> list[str]:
+    """Everything that is wrong with what the jobs of a case came to; none: it has passed."""
+    found = [problem for each in ended for problem in _of_job(case, kind, each)]
+    return found + [problem for one, other in combinations(ended, 2) for problem in _overlap(one.status, other.status)]
+
+
+def _of_job(case: Case, kind: Tpu, ended: Ended) -> list[str]:
+    status, answers = ended.status, ended.answers
+    if status.state is not JobState.SUCCEEDED:
+        return [f"{status.id} ended {status.state}" + (f": {status.reason}" if status.reason else "")]
+    found = []
+    silent = sorted(set(range(kind.hosts)) - {answer.task for answer in answers})
+    if silent:
+        found.append(f"{status.id} has no answer of task {', '.join(map(str, silent))}")
+    by_host = Counter(answer.host for answer in answers)
+    found += [f"{host} has run {count} tasks of {status.id} at once" for host, count in by_host.items() if count > 1]
+    if len(slices := sorted({answer.slice for answer in answers})) > 1:
+        found.append(f"the tasks of {status.id} were on several slices: {', '.join(slices)}")
+    for answer in answers:
+        right = sum(number * number for number in case.numbers) + answer.task
+        if answer.result != right:
+            found.append(f"task {answer.task} of {status.id} says {answer.result}, not {right}")
+        if answer.worker != str(answer.task):
+            found.append(f"task {answer.task} of {status.id} was told to be worker {answer.worker or '(nothing)'} of its slice")
+        if answer.kind != kind.variant:
+            found.append(f"task {answer.task} of {status.id} was told to be on {answer.kind or 'no TPU'}, not on {kind.variant}")
+    return found
+
+
+def _overlap(one: JobStatus, other: JobStatus) -> Iterable[str]:
+    """Hosts that have run both at the same time: each wants all chips of its hosts."""
+    for a in one.tasks:
+        for b in other.tasks:
+            if a.host is None or a.host != b.host or not (a.started_at and a.finished_at and b.started_at and b.finished_at):
+                continue
+            if a.started_at < b.finished_at and b.started_at < a.finished_at:
+                yield f"host {a.host} has run {one.id} and {other.id} at the same time"
+
+
+async def validate(client: IrisClient, kind: Tpu, patience: timedelta, tell: Callable[[str], None]) -> AsyncIterator[CaseResult]:
+    """Run the cases one after the other and say what became of each. What is interrupted is cancelled.
+
+    A case without a slice is the last one that is tried: the others would wait as long, for the same.
+
+    Args:
+        patience: how long a job may wait for its slice, the making of it included.
+        tell: is told which jobs are submitted.
+
+    Raises:
+        Unreachable: the cluster does not answer.
+    """
+    run = secrets.token_hex(3)
+    without = ""
+    for case in cases():
+        if without:
+            yield CaseResult(name=case.name, passed=False, took=0, said=f"not tried: {without}")
+            continue
+        began = time.monotonic()
+        job_names = [
+            f"validate-{run}-{case.name}" + (f"-{number}" if case.jobs > 1 else "") for number in range(1, case.jobs + 1)
+        ]
+        specs = [job_spec(case, kind, name, patience) for name in job_names]
+        try:
+            if (never := await scheduling.never(client, specs[0])) is not None:
+                raise Rejected(never.message + (f"; {never.remedy}" if never.remedy else ""))
+            tell(f"{case.name}: {', '.join(spec.id for spec in specs)}")
+            ended = await _run(client, specs, patience + RUN)
+            wrong = problems(case, kind, ended)
+            if any(each.status.state is JobState.UNSCHEDULABLE for each in ended):
+                without = f"{case.name} found no slice"
+        except (Rejected, WaitTimeout) as error:
+            ended, wrong, without = [], [str(error)], f"{case.name} did not run to its end"
+        yield CaseResult(
+            name=case.name,
+            passed=not wrong,
+            took=time.monotonic() - began,
+            said=_some(wrong) if wrong else _seen(case, ended),
+            jobs=tuple(spec.id for spec in specs),
+        )
+
+
+async def _run(client: IrisClient, specs: Sequence[JobSpec], patience: timedelta) -> list[Ended]:
+    """Submit the jobs, and wait until they have ended.
+
+    Raises:
+        WaitTimeout: one has not.
+    """
+    live: set[str] = set()
+
+    async def to_its_end(spec: JobSpec, submitted: Submitted) -> Ended:
+        status = await client.wait(spec.id, submitted.run_id, patience)
+        live.discard(spec.id)
+        return Ended(status=status, answers=await _answers(client, submitted))
+
+    try:
+        waits: list[Awaitable[Ended]] = []
+        for spec in specs:
+            submitted = await client.submit(spec)
+            live.add(spec.id)
+            waits.append(to_its_end(spec, submitted))
+        return await asyncio.gather(*waits)
+    finally:
+        for job in live:
+            with contextlib.suppress(IrisError):  # it has ended, or nobody is there to be told
+                await asyncio.shield(client.cancel(job, "the validation was given up"))
+
+
+async def _answers(client: IrisClient, submitted: Submitted) -> tuple[Answer, ...]:
+    """What the tasks have left in the store. What cannot be read counts as not said."""
+    store = Store(client.cluster.store)
+    found = []
+    for file in await outputs_of(store, submitted.id, submitted.run_id):
+        if str(file.path) == ANSWER and (text := await store.get(file.object)) is not None:
+            with contextlib.suppress(ValidationError):
+                found.append(Answer.model_validate_json(text))
+    return tuple(found)
+
+
+def _seen(case: Case, ended: Sequence[Ended]) -> str:
+    """`4 host(s) of v5e-16-1 answered`, or how several jobs shared the slices there were."""
+    slices = sorted({answer.slice for each in ended for answer in each.answers})
+    words = [f"{len(ended[0].answers)} host(s) of {' and of '.join(slices)} answered"]
+    if case.numbers:
+        words.append("with the right sums")
+    if len(ended) > 1:
+        words.append("to one job after the other" if len(slices) == 1 else "each to a job of its own")
+    return ", ".join(words)
+
+
+def _some(wrong: Sequence[str]) -> str:
+    more = f"; and {len(wrong) - TOLD} more" if len(wrong) > TOLD else ""
+    return "; ".join(wrong[:TOLD]) + more

@@ -1,0 +1,250 @@
+"""`iris debug` before any cluster is reached, what it promises to programs, and its logins, which a stand-in of gcloud plays."""
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris.cli import debug_render
+from iris.cli.main import run
+from iris.client.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, write_record
+from iris.client.debugging import Check, WorkerRow, WorkerState
+from iris.client.machine import container_log, gate_of, look, ssh_command
+from iris.client.subject import Discovery, MachineSeen, subject
+from iris.config import load_config
+from iris.errors import Rejected, Unreachable
+from tests.builders import at
+
+CONFIG = """
+name: euw4
+platform: {gcp: {project_id: my-project, default_zones: [europe-west4-b], label_prefix: iris}}
+controller: {image: controller:1, bundle_prefix: "STORE", gcp: {port: 12000, iap: true}}
+defaults: {bootstrap: {image: agent:1}}
+scale_groups: {v5e: {type: tpu_vm, accelerator_variant: v5litepod-16}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory that nobody has used yet."""
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.delenv("IRIS_CLUSTER", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    """The configuration of a cluster on Google Cloud."""
+    file = home / "cluster.yaml"
+    file.write_text(CONFIG.replace("STORE", (home / "store").as_uri()))
+    return file
+
+
+@pytest.fixture
+def gate(file: Path) -> Gate:
+    """Its control plane's machine."""
+    return gate_of(load_config(file))
+
+
+@pytest.fixture
+def gcloud(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Puts a gcloud on PATH that keeps its arguments in the file that is returned, and then runs this shell text."""
+
+    def put(text: str) -> Path:
+        said, program = home / "arguments", home / "bin" / "gcloud"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {shlex.quote(str(said))}\n{text}\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+        return said
+
+    return put
+
+
+def a_local_cluster(name: str = "here") -> ClusterRecord:
+    """The record of a cluster on this machine that does not run."""
+    record = ClusterRecord(name=name, address="127.0.0.1:1", store="file:///x", supervisor=ProcessRef(pid=2**22 + 1, created=0))
+    write_record(record)
+    return record
+
+
+def test_a_login_names_machine_project_and_zone_and_goes_through_iap_where_there_is_no_other_way(gate: Gate) -> None:
+    """Without a question: nobody is there to answer it."""
+    expected = ["gcloud", "compute", "ssh", "iris-euw4-controller", "--project=my-project", "--zone=europe-west4-b", "--quiet"]
+    assert ssh_command(gate, "true") == [*expected, "--tunnel-through-iap", "--command=true"]
+    assert ssh_command(gate.model_copy(update={"iap": False}), "true") == [*expected, "--command=true"]
+
+
+def test_what_a_login_shows_is_put_into_words(gate: Gate, gcloud: Callable[[str], Path]) -> None:
+    """Lines that make no sense, as of a message of the day, are passed over."""
+    gcloud(
+        r"printf 'hello\nhostname|host-1\nup|up 2 days\ndisk|1G 50G 2%%\n'"
+        r"; printf 'container|iris-controller|controller:1|Up 2 days\n'"
+    )
+    found = look(gate)
+    assert found == {
+        "machine": "iris-euw4-controller",
+        "zone": "europe-west4-b",
+        "hostname": "host-1",
+        "up": "up 2 days",
+        "disk": "1G 50G 2%",
+        "containers": [{"name": "iris-controller", "image": "controller:1", "status": "Up 2 days"}],
+    }
+    assert "iris-controller  controller:1  Up 2 days" in debug_render.machine_text(found)
+
+
+def test_a_login_that_fails_says_what_gcloud_said_last(gate: Gate, gcloud: Callable[[str], Path]) -> None:
+    """The remedy stands there: it is Google's own."""
+    gcloud("echo 'ERROR: (gcloud.compute.ssh) Reauthentication required. Please run: gcloud auth login' >&2; exit 1")
+    with pytest.raises(Unreachable, match=r"ssh to iris-euw4-controller in europe-west4-b ended with 1:\nERROR: .*auth login"):
+        look(gate)
+
+
+def test_without_gcloud_one_is_told_to_install_it(gate: Gate, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """It is the only way in, and no part of Iris."""
+    monkeypatch.setenv("PATH", str(home))
+    with pytest.raises(Rejected, match="gcloud is not installed here; install the Google Cloud CLI"):
+        container_log(gate, 10)
+
+
+def test_logs_of_a_cluster_on_google_cloud_are_those_of_its_container(
+    file: Path, gcloud: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Read by the machine's own engine; nothing has to be known here but the configuration."""
+    said = gcloud("printf 'first\\nsecond\\n'")
+    assert run(["debug", "logs", "--config", str(file), "--tail", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"lines": ["first", "second"]}
+    assert said.read_text().splitlines()[-1] == "--command=sudo docker logs --tail=2 iris-controller 2>&1"
+
+
+@pytest.mark.parametrize("part", ["controller", "temporal"])
+def test_logs_of_a_local_cluster_are_its_files(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also when it does not run: that is when one wants to read them."""
+    record = a_local_cluster()
+    log = cluster_dir(record.name) / "logs" / f"{part}.log"
+    log.parent.mkdir()
+    log.write_text("one\ntwo\nthree\n")
+    assert run(["debug", "logs", "--cluster", "here", "--part", part, "--tail", "2"]) == 0
+    assert capsys.readouterr().out == "two\nthree\n"
+    assert run(["debug", "--cluster", "here", "logs", "--part", "other"]) == 3
+    assert f"has no log of 'other'; there are logs of: {part}" in capsys.readouterr().err
+
+
+def test_a_configuration_means_the_cluster_of_its_name_on_this_machine_only_while_that_runs(file: Path) -> None:
+    """A simulation that was stopped long ago must not stand before the real one."""
+    assert subject(None, file).platform == "gcp"
+    a_local_cluster("euw4")
+    assert subject(None, file).platform == "gcp"
+    assert subject("euw4", None).platform == "local"
+
+
+def test_of_a_cluster_elsewhere_that_was_used_from_here_its_name_says_all(file: Path) -> None:
+    """Its configuration was kept, and its machine is where it was found."""
+    gate = Gate(project="my-project", zone="europe-west4-a", machine="moved", port=12000)
+    write_record(ClusterRecord(name="euw4", address="127.0.0.1:1", store="file:///x", remote=True, gate=gate))
+    (cluster_dir("euw4") / "config.yaml").write_text(file.read_text())
+    known = subject("euw4", None)
+    assert (known.platform, known.gate("")) == ("gcp", gate)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (
+            ["ssh-status", "--cluster", "here"],
+            5,
+            "cluster here runs on this machine: its control plane has no machine of its own",
+        ),
+        (["bootstrap-logs", "--cluster", "here"], 5, "runs on this machine: its control plane has no machine of its own"),
+        (["tunnel", "--cluster", "here"], 5, "cluster here runs on this machine: it needs no tunnel"),
+        (["ssh-status", "--cluster", "10.0.0.1:7233"], 5, "not known to be on Google Cloud"),
+        (["logs", "--cluster", "10.0.0.1:7233"], 5, "keeps its log is not known; name its configuration"),
+        (["discover", "--cluster", "other"], 3, "cluster 'other' is not known here; name its configuration with --config FILE"),
+        (["discover"], 4, "no cluster: no local cluster runs"),
+        (["health"], 4, "no cluster: no local cluster runs"),
+        (["list-workers", "--config", "nowhere.yaml"], 2, "'nowhere.yaml' does not exist"),
+        (["list-workers", "--cluster", "../x"], 5, "is not a name"),
+        (["look"], 2, "No such command 'look'"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_said_in_a_sentence(
+    arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the exit code of its kind."""
+    a_local_cluster()
+    assert run(["debug", *arguments]) == code
+    assert words in capsys.readouterr().err
+
+
+def test_the_health_of_a_cluster_that_is_gone_is_one_check_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be asked without the service is not asked; a program sees it by the exit code."""
+    a_local_cluster()
+    assert run(["debug", "health", "--cluster", "here", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"] is False
+    (check,) = found["checks"]
+    assert (check["name"], check["ok"]) == ("service", False)
+    assert "does not run" in check["said"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (
+            debug_render.check_json(Check(name="hosts", ok=True, took=0.12345, said="4 report")),
+            {"name": "hosts", "ok": True, "took_seconds": 0.123, "said": "4 report"},
+        ),
+        (
+            WorkerRow(host="h1", slice="s1", state=WorkerState.CLOSED, reported_at=at(0), running=("ada/a:0",)).model_dump(
+                mode="json"
+            ),
+            {
+                "host": "h1",
+                "slice": "s1",
+                "state": "CLOSED",
+                "reason": "",
+                "reported_at": "2026-01-01T12:00:00Z",
+                "started_at": None,
+                "running": ["ada/a:0"],
+            },
+        ),
+        (
+            Discovery(
+                cluster="c", platform="gcp", running=True, machine=MachineSeen(name="m", zone="z", project="p", status="RUNNING")
+            ).model_dump(mode="json"),
+            {
+                "cluster": "c",
+                "platform": "gcp",
+                "running": True,
+                "healthy": False,
+                "address": "",
+                "namespace": "",
+                "store": "",
+                "ui": "",
+                "machine": {"name": "m", "zone": "z", "project": "p", "status": "RUNNING", "address": ""},
+            },
+        ),
+    ],
+)
+def test_what_is_found_is_a_promise_to_programs(shown: dict[str, Any], expected: dict[str, Any]) -> None:
+    """A change here breaks somebody's script."""
+    assert shown == expected
+
+
+def test_where_a_cluster_is_reads_as_a_sentence() -> None:
+    """What is not known is left out."""
+    machine = MachineSeen(name="m", zone="z", project="p", status="RUNNING")
+    found = Discovery(
+        cluster="c", platform="gcp", running=True, healthy=True, address="127.0.0.1:5", namespace="n", machine=machine
+    )
+    assert debug_render.discovery_text(found).splitlines() == [
+        "cluster c (gcp) runs, and answers",
+        "  machine   m in z, project p: RUNNING",
+        "  Temporal  127.0.0.1:5, namespace n",
+    ]
+    assert (
+        debug_render.discovery_text(Discovery(cluster="c", platform="local", running=False)) == "cluster c (local) does not run"
+    )

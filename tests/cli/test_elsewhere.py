@@ -1,0 +1,90 @@
+"""`iris cluster …` of clusters that are not on this machine: what is shown beforehand, and what slips are answered with."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from iris.cli.main import cli
+from iris.client.clusters import ClusterRecord, Gate, write_config, write_record
+from iris.errors import InvalidValue, NotFound
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CONFIG = str(EXAMPLES / "eu-west4.yaml")
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("IRIS_CLUSTER", raising=False)
+
+
+def iris(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["cluster", *arguments])
+
+
+def know(name: str) -> None:
+    """A cluster elsewhere that was started from here."""
+    gate = Gate(project="p", zone="z", machine="m", port=10000)
+    write_record(ClusterRecord(name=name, address="127.0.0.1:1", store="gs://bucket", remote=True, gate=gate))
+    write_config(name, Path(CONFIG).read_text().replace("name: eu-west4", f"name: {name}"))
+
+
+def test_a_dry_run_shows_every_request_and_asks_nobody() -> None:
+    """Without credentials, on a laptop in a train."""
+    shown = json.loads(iris("start", "--config", CONFIG, "--dry-run").output)
+    assert shown["controller"]["instanceResource"]["name"] == "iris-euw4-eu-west4-controller"
+    assert shown["slices"]["cpu"]["instanceResource"]["machineType"].endswith("/n2-standard-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["start"], "say --local for a cluster on this machine, or with --config"),
+        (
+            ["start", "--config", CONFIG, "--hosts", "2", "--name", "x"],
+            "--name, --hosts: of a cluster elsewhere that is in",
+        ),
+        (["start", "--config", str(EXAMPLES / "local.yaml")], "is on this machine: say --local"),
+        (["start", "--local", "--dry-run"], "--dry-run shows what would be asked of a cloud"),
+        (["stop", "x", "--config", CONFIG], "NAME and --config FILE: say which cluster by one of them"),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_usage(arguments: list[str], answer: str) -> None:
+    """Said before anything is asked of anybody."""
+    ran = iris(*arguments)
+    assert ran.exit_code == 2
+    assert answer in " ".join(ran.output.split())
+
+
+def test_a_cluster_that_nobody_here_knows_is_meant_by_its_configuration() -> None:
+    """Its name alone does not say where it is."""
+    ran = iris("stop", "far", "--yes")
+    assert isinstance(ran.exception, NotFound)
+    assert "of such a one name the configuration with --config FILE" in str(ran.exception)
+
+
+def test_a_name_is_that_of_one_cluster() -> None:
+    """What is started from here is found by its name: a simulation cannot take that of a cluster that costs money."""
+    know("far")
+    ran = iris("start", "--local", "--name", "far", "-d")
+    assert isinstance(ran.exception, InvalidValue)
+    assert "name: 'far' is that of a cluster elsewhere" in str(ran.exception)
+
+
+def test_a_cluster_gets_no_other_clusters_configuration() -> None:
+    """A slip that would delete half of its machines."""
+    know("far")
+    ran = iris("reload", "far", "--config", CONFIG)
+    assert isinstance(ran.exception, InvalidValue)
+    assert "name: 'eu-west4' is not cluster far" in str(ran.exception)
+
+
+def test_what_a_reload_would_change_is_shown_of_a_cluster_elsewhere_too(tmp_path: Path) -> None:
+    """Compared with what it got last."""
+    know("far")
+    file = tmp_path / "new.yaml"
+    text = Path(CONFIG).read_text().replace("name: eu-west4", "name: far")
+    file.write_text(text.replace("max_slices: 16", "max_slices: 17"))
+    assert iris("reload", "far", "--config", str(file), "--dry-run").output == "~ cpu: max_slices 16 → 17\n"

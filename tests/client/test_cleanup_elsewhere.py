@@ -1,0 +1,140 @@
+"""`iris cluster cleanup` of a cluster on Google Cloud whose control plane is gone, or does not answer: what goes, what stays."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris.cli.main import run
+from iris.client.identity import cluster_uid
+from iris.platforms.gcp import marks
+from iris.store import Store
+from tests.fakes.google.client import FakeGoogle
+
+CONFIG = """
+name: euw4
+platform:
+  gcp:
+    project_id: PROJECT
+    default_zones: [europe-west4-b, europe-west4-a]
+    endpoints: {tpu: "TPU", compute: "COMPUTE"}
+controller: {image: controller:1, bundle_prefix: "STORE", gcp: {}}
+defaults: {bootstrap: {image: agent:1}}
+scale_groups:
+  v5e: {type: tpu_vm, accelerator_variant: v5litepod-16}
+  cpu: {type: gce_vm, machine_type: n2-standard-8}
+"""
+ZONE = "europe-west4-b"
+
+
+@pytest.fixture(scope="module")
+def google() -> Iterator[FakeGoogle]:
+    """One for all tests here; each has a project of its own."""
+    with FakeGoogle() as google:
+        yield google
+
+
+class Left:
+    """A cluster in a project of its own, of which only things in the cloud are left."""
+
+    def __init__(self, google: FakeGoogle, directory: Path) -> None:
+        self.google = google
+        self.project = f"p-{directory.name.replace('_', '-')[-20:]}"
+        store = (directory / "store").as_uri()
+        self.file = directory / "cluster.yaml"
+        text = CONFIG.replace("PROJECT", self.project).replace("STORE", store)
+        self.file.write_text(text.replace("TPU", google.tpu).replace("COMPUTE", google.compute))
+        uid = asyncio.run(cluster_uid(Store(store), "euw4"))
+        self.labels = {marks.UID: uid, marks.CLUSTER: "euw4", marks.ROLE: "host"}
+
+    def there_is(self, name: str, kind: str = "node", *, foreign: bool = False, **labels: str) -> None:
+        """Something with these labels, or with the cluster's."""
+        own = {**self.labels, marks.SLICE: name, marks.GROUP: "v5e"}
+        told = {key.replace("_", "-"): value for key, value in labels.items()}
+        given = told if foreign and marks.MANUAL not in told else own | told
+        self.google.seed_foreign(name, self.project, ZONE, kind, given, foreign=foreign)
+
+    def there_is_a_controller(self) -> None:
+        labels = self.labels | {marks.ROLE: "controller"}
+        self.google.seed_foreign("iris-euw4-controller", self.project, ZONE, "instance", labels, foreign=False, state="RUNNING")
+
+    def names(self) -> list[str]:
+        return sorted(each["path"].rpartition("/")[2] for each in self.google.resources(self.project))
+
+    def cleanup(self, *options: str) -> int:
+        return run(["cluster", "cleanup", "--config", str(self.file), *options])
+
+
+@pytest.fixture
+def left(google: FakeGoogle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
+    """Without gcloud: no tunnel leads anywhere."""
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("IRIS_CLUSTER", raising=False)
+    return Left(google, tmp_path)
+
+
+def test_without_a_control_plane_all_that_is_the_clusters_is_left_over_and_nothing_else(
+    left: Left, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another cluster of the same name, what has no label, and what somebody keeps for themselves stay."""
+    left.there_is("ours-tpu")
+    left.there_is("ours-vm", "instance")
+    left.there_is("others", foreign=True, iris_uid="another", iris_cluster="euw4")
+    left.there_is("unlabelled", foreign=True)
+    left.there_is("kept", foreign=True, iris_manual="true")
+    there_were = left.names()
+
+    assert left.cleanup() == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[:4] for line in said[:-1]] == [
+        ["would", "delete", "slice", "ours-tpu"],
+        ["would", "delete", "slice", "ours-vm"],
+    ]
+    assert said[-1] == "nothing was deleted; to do so say --no-dry-run"
+    assert left.names() == there_were
+
+    assert left.cleanup("--no-dry-run") == 0
+    assert left.names() == ["kept", "others", "unlabelled"]
+    capsys.readouterr()
+    assert left.cleanup() == 0
+    assert capsys.readouterr().out == "nothing is left over\n"
+    left.google.check(left.project)
+
+
+def test_of_a_control_plane_that_does_not_answer_nothing_is_taken_for_left_over(
+    left: Left, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its slices may be looked after all the same: it takes a word of somebody who knows that it is dead."""
+    left.there_is("ours")
+    left.there_is_a_controller()
+    assert left.cleanup("--no-dry-run") == 4
+    assert "if cluster euw4 is dead for good, say --controller" in capsys.readouterr().err
+    assert left.names() == ["iris-euw4-controller", "ours"]
+
+    assert left.cleanup("--controller") == 0
+    said = capsys.readouterr().out
+    assert "would delete machine iris-euw4-controller in europe-west4-b" in said
+    assert "would delete slice ours in europe-west4-b" in said
+    assert left.cleanup("--controller", "--no-dry-run") == 0
+    assert left.names() == []
+    left.google.check(left.project)
+
+
+def test_what_is_in_a_zone_that_cannot_be_listed_is_not_known(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
+    """That is said, with an exit code that a script sees, and what is elsewhere is deleted all the same."""
+    left.there_is("ours")
+    left.google.zone_down("europe-west4-a")
+    try:
+        assert left.cleanup("--no-dry-run") == 1
+    finally:
+        left.google.clear()
+    assert "zone europe-west4-a could not be listed" in capsys.readouterr().err
+    assert left.names() == []
+
+
+def test_the_machine_of_a_control_plane_is_a_matter_of_clusters_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """On this machine there is none."""
+    assert run(["cluster", "cleanup", "--controller"]) == 5
+    assert "--controller is about a cluster on Google Cloud" in capsys.readouterr().err

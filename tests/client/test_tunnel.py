@@ -1,0 +1,143 @@
+"""Tunnels: opened when somebody needs one, there again when they break, and gone when the cluster is not wanted any more."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+from temporalio.testing import WorkflowEnvironment
+
+from iris.client.clusters import ClusterRecord, Gate, ProcessRef, forget, read_record, write_record
+from iris.client.remote import reached
+from iris.client.tunnel import close_tunnel, open_tunnel, tunnel_command, tunnel_log
+from iris.errors import Unreachable
+from iris.worker_agents.process import free_ports
+from iris.worker_agents.temporal_server import temporal_binary
+from tests.e2e.cluster import alive, eventually
+
+BIN = Path(__file__).parents[1] / "fakes" / "google" / "bin"
+SOON = timedelta(seconds=1)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state directory, and the fake `gcloud`, whose files are there too."""
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("FAKE_GCLOUD", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
+    yield tmp_path
+    close_tunnel("far")
+
+
+def know(port: int) -> Gate:
+    """A cluster elsewhere, whose service is at this port of its machine."""
+    gate = Gate(project="p", zone="z", machine="m", port=port)
+    write_record(ClusterRecord(name="far", address="", store="file:///nowhere", remote=True, gate=gate))
+    return gate
+
+
+def tunnel_of(record: ClusterRecord) -> psutil.Process:
+    assert record.tunnel is not None
+    return psutil.Process(record.tunnel.pid)
+
+
+def test_the_command_line_is_what_a_person_would_type() -> None:
+    """Both ports lead to the machine, a way that cannot be opened is an error, and a dead one is noticed."""
+    gate = Gate(project="p", zone="europe-west4-b", machine="iris-c-controller", port=10000)
+    command = tunnel_command(gate, 7233, 8233)
+    ways = "-L 127.0.0.1:7233:localhost:10000 -L 127.0.0.1:8233:localhost:10001"
+    begin = "gcloud compute ssh iris-c-controller --project=p --zone=europe-west4-b --quiet -- -N"
+    assert " ".join(command).startswith(f"{begin} {ways} -o ExitOnForwardFailure=yes -o ServerAliveInterval=15")
+    assert "--tunnel-through-iap" in tunnel_command(gate.model_copy(update={"iap": True}), 7233, 8233)[: command.index("--") + 1]
+
+
+async def test_a_tunnel_serves_all_who_come_and_comes_back_whatever_dies(home: Path) -> None:
+    """One process for a cluster; a connection that breaks and a process that is killed are replaced, at the same address."""
+    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+        know(int(server.client.service_client.config.target_host.rpartition(":")[2]))
+        (_, first), (_, second) = await asyncio.gather(reached("far"), reached("far"))
+        assert first.tunnel == second.tunnel
+        assert first.address.startswith("127.0.0.1:")
+
+        (connection,) = tunnel_of(first).children()
+        connection.kill()
+        _, again = await reached("far")
+        assert (again.address, again.tunnel) == (first.address, first.tunnel)
+
+        dead = tunnel_of(again)
+        dead.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(eventually, lambda: not alive(dead.pid))
+        _, other = await reached("far")
+        assert other.address == first.address
+        assert other.tunnel != first.tunnel
+
+        process = tunnel_of(other)
+        await asyncio.to_thread(close_tunnel, "far")
+        assert not alive(process.pid)
+        assert not alive(connection.pid)
+
+
+async def test_a_port_that_somebody_else_has_meanwhile_is_left_to_him(home: Path) -> None:
+    """The next tunnel begins elsewhere, and the record says where."""
+    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+        gate = know(int(server.client.service_client.config.target_host.rpartition(":")[2]))
+        with closing(socket.socket()) as somebody:
+            somebody.bind(("127.0.0.1", 0))
+            somebody.listen()
+            taken = f"127.0.0.1:{somebody.getsockname()[1]}"
+            record = ClusterRecord(name="far", address=taken, ui="http://127.0.0.1:1", store="file:///nowhere", remote=True)
+            write_record(record.model_copy(update={"gate": gate}))
+            _, found = await reached("far")
+        assert found.address != taken
+
+
+async def test_a_refusal_is_told_in_the_words_of_who_refuses(home: Path) -> None:
+    """An account without rights, a machine that is gone: what `gcloud` says is what helps."""
+    know(free_ports()[0])
+    (home / "refuse").write_text("ERROR: (gcloud.compute.ssh) Could not fetch resource: m was not found\n")
+    await asyncio.to_thread(open_tunnel, "far")
+    await asyncio.to_thread(eventually, lambda: "was not found" in tunnel_log("far").read_text())
+    with pytest.raises(Unreachable, match=r"cluster far does not answer: (.|\n)*Could not fetch resource: m was not found"):
+        await reached("far", SOON)
+
+
+def test_without_gcloud_the_remedy_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has it by birth; and inside the network nobody needs it."""
+    know(7233)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(Unreachable, match=r"no gcloud on PATH; install the Google Cloud CLI .*iris --cluster HOST:7233/far"):
+        open_tunnel("far")
+
+
+def test_a_tunnel_ends_when_its_cluster_is_forgotten(home: Path) -> None:
+    """A stop from another terminal leaves nothing that tries for ever."""
+    know(free_ports()[0])
+    process = tunnel_of(open_tunnel("far"))
+    forget("far")
+    eventually(lambda: not alive(process.pid))
+    assert read_record("far") is None
+
+
+def test_a_cluster_that_nobody_here_knows_is_answered_with_how_to_know_it(home: Path) -> None:
+    """A name alone does not say where it is."""
+    with pytest.raises(Unreachable, match="cluster 'far' is not known here; name its configuration"):
+        open_tunnel("far")
+
+
+def test_what_is_kept_of_a_cluster_elsewhere_goes_and_a_local_ones_state_stays(home: Path) -> None:
+    """One simulates a cluster, stops it, and starts it for real under the same name: the simulation's jobs are still there."""
+    state = home / "clusters" / "far" / "temporal.sqlite"
+    state.parent.mkdir(parents=True)
+    state.touch()
+    know(1)
+    record = read_record("far")
+    assert record is not None
+    write_record(record.model_copy(update={"tunnel": ProcessRef(pid=1, created=0.0)}))
+    forget("far")
+    assert [path.name for path in state.parent.iterdir()] == ["temporal.sqlite"]

@@ -1,0 +1,53 @@
+"""`iris debug` and the scripts over the command line, on a cluster on this machine."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import Cluster, a_home
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def test_a_local_cluster_is_found_and_is_well(cluster: Cluster) -> None:
+    """All that needs no machine of a cloud works here as well."""
+    found = cluster.iris("debug", "discover", "--json").json
+    assert (found["cluster"], found["platform"], found["running"], found["healthy"]) == ("local", "local", True, True)
+    assert found["address"] == cluster.address
+    (worker,) = cluster.iris("debug", "list-workers", "--json").json
+    assert (worker["host"], worker["state"]) == (cluster.only_host(), "TAKES_WORK")
+    checks = cluster.iris("debug", "health", "--json").json["checks"]
+    assert [each["said"] for each in checks if not each["ok"]] == []
+
+
+def test_what_is_closed_is_said_of_a_host_that_reports(cluster: Cluster) -> None:
+    """It is well, and yet takes nothing: whoever wonders sees why."""
+    host = cluster.only_host()
+    cluster.iris("host", "cordon", host, "--reason", "repair")
+    try:
+        (worker,) = cluster.iris("debug", "list-workers", "--json").json
+        assert worker["state"] == "CLOSED"
+        assert "repair" in worker["reason"]
+        hosts = next(each for each in cluster.iris("debug", "health", "--json").json["checks"] if each["name"] == "hosts")
+        assert (hosts["ok"], hosts["said"]) == (True, "1 report, 1 closed")
+    finally:
+        cluster.iris("host", "uncordon", host)
+
+
+@pytest.mark.long
+def test_the_smoke_test_starts_a_cluster_of_a_configuration_validates_it_and_leaves_nothing() -> None:
+    """A configuration is tried so before it costs money; the exit code says whether all went well."""
+    with a_home() as home:
+        config = home / "cluster.yaml"
+        group = "v5e: {type: local_vm, accelerator_variant: v5litepod-8, max_slices: 2}"
+        config.write_text(f"platform: {{local: {{}}}}\nscale_groups: {{{group}}}\n")
+        command = [SCRIPTS / "smoke-test", "--config", config, "--local", "--tpu-type"]
+        # Whoever runs it must not have another cluster in mind.
+        env = {**os.environ, "IRIS_STATE_DIR": str(home), "IRIS_USER": "ada", "IRIS_CLUSTER": "another"}
+        ran = subprocess.run([*command, "v5litepod-8"], env=env, capture_output=True, text=True, timeout=180, check=False)
+        assert (ran.returncode, "3 of 3 passed" in ran.stdout) == (0, True), ran.stdout + ran.stderr
+        ran = subprocess.run([*command, "v5litepod-16"], env=env, capture_output=True, text=True, timeout=180, check=False)
+        assert (ran.returncode, "0 of 3 passed" in ran.stdout) == (1, True), ran.stdout + ran.stderr
+        assert Cluster(home).processes() == []
