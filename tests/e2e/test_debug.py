@@ -8,6 +8,8 @@ import pytest
 
 from tests.e2e.cluster import Cluster, a_home
 
+pytestmark = pytest.mark.long
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 

@@ -173,6 +173,8 @@ import time
 from pathlib import Path
 from tests.fakes.google.client import FakeGoogle
 from tests.fakes.test_google_hosts import create, sleepers, until
+
+pytestmark = pytest.mark.long
 google = FakeGoogle(boot=True, directory=Path({str(tmp_path)!r})).start()
 create(google)
 until(lambda: len(sleepers(google.directory)) == 8)
