@@ -148,9 +148,13 @@ class Cluster:
                     found.append(process)
         return found
 
+    def processes_with(self, *words: str) -> list[psutil.Process]:
+        """Those that have all these words in their command lines; those that end meanwhile are none."""
+        return [process for process in self.processes() if set(words) <= set(_command(process))]
+
     def pid(self, *words: str) -> int | None:
         """The process of this cluster that has all these words in its command line, if there is one."""
-        return next((process.pid for process in self.processes() if set(words) <= set(_command(process))), None)
+        return next((process.pid for process in self.processes_with(*words)), None)
 
     def kill(self, *words: str) -> int:
         """`kill -9` the process with these words in its command line; its number."""
@@ -178,7 +182,7 @@ class Cluster:
 
     def agents(self, slice_id: str) -> list[psutil.Process]:
         """The agents that run for a slice."""
-        return [process for process in self.processes() if {"agent", slice_id} <= set(_command(process))]
+        return self.processes_with("agent", slice_id)
 
     def clear(self) -> None:
         """After a test: end whatever it has left."""

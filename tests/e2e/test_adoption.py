@@ -109,7 +109,7 @@ def test_a_program_whose_agent_stays_away_is_killed_before_its_successor_starts(
     with a_cluster("--cpu", "1", "--ephemeral") as cluster:
         cluster.submit("fenced", "--", "python3", "-c", WORK, "fenced", "600", "0.2", "0")
         eventually(lambda: cluster.lines("fenced.runs") == ["begin 1"])
-        programs = [process for process in cluster.processes() if "fenced" in process.cmdline()]
+        programs = cluster.processes_with("fenced")
         with cluster.no_machine_starts():
             cluster.kill("agent", cluster.only_host())
             gone, left = psutil.wait_procs(programs, timeout=58)

@@ -4,15 +4,28 @@ import random
 import signal
 import time
 from collections import Counter
+from contextlib import suppress
 
-import docker
+import psutil
 import pytest
 
-from tests.e2e.cluster import a_cluster, eventually
+import docker
+from iris import names
+from tests.e2e.cluster import Cluster, a_cluster, eventually
 from tests.e2e.test_adoption import WORK, attempt_dirs
 from tests.images import docker_image
 
 pytestmark = pytest.mark.docker
+
+
+def programs(cluster: Cluster) -> list[str]:
+    """What runs of any attempt."""
+    found = []
+    for process in cluster.processes():
+        with suppress(psutil.NoSuchProcess):
+            if names.ENV_ATTEMPT_KEY in process.environ():
+                found.append(str(process))
+    return found
 
 
 def test_fifty_deaths_of_agents_cost_no_task_anything() -> None:
@@ -34,9 +47,8 @@ def test_fifty_deaths_of_agents_cost_no_task_anything() -> None:
         deaths = 0
         while deaths < 50:
             time.sleep(dice.uniform(0, 3))  # a moment, whichever: that is what is tested
-            agents = [process for process in cluster.processes() if "agent" in process.cmdline()]
-            if agents:
-                dice.choice(agents).kill()
+            with suppress(IndexError, psutil.NoSuchProcess):  # none is there, or it was gone before: another moment, then
+                dice.choice(cluster.processes_with("agent")).kill()
                 deaths += 1
         cluster.iris("wait", *expected, code=None, within=300)
         for name, (lines, code) in expected.items():
@@ -54,8 +66,7 @@ def test_fifty_deaths_of_agents_cost_no_task_anything() -> None:
             assert (fetched / "result").read_text() == name, context
         assert not list(cluster.work.glob("overlap-*")), f"seed {seed}"
         eventually(lambda: attempt_dirs(cluster) == [], within=60)
-        left = [process.cmdline() for process in cluster.processes() if "IRIS_ATTEMPT_KEY" in process.environ()]
-        assert left == [], f"seed {seed}"
+        assert programs(cluster) == [], f"seed {seed}"
         hosts = list(cluster.hosts())
         engine = docker.from_env()
         ours = [each for each in engine.containers.list(all=True) if each.labels.get("iris.host") in hosts]
