@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import Protocol
 
-from benchmarks import behind, book, cold, command, evaluation, gang, host, idle, latency, load, passes
+from benchmarks import behind, book, cold, command, evaluation, gang, gcp, host, idle, latency, load, passes
 from benchmarks.table import Row, show
 
 
@@ -28,6 +28,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "evaluation": evaluation.measure,
     "cold": cold.measure,
     "host": host.measure,
+    "gcp": gcp.measure,
 }
 
 

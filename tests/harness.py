@@ -349,6 +349,12 @@ class Cluster:
                 search_attributes=dict.fromkeys(names.SEARCH_ATTRIBUTES, IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD),
             )
         )
+        await self.serve()
+        await self.start_scheduler(SchedulerStart(cluster=self.name))
+        return self
+
+    async def serve(self) -> None:
+        """What a control plane does for as long as it lives: take work from its queues."""
         await self._work(
             names.control_queue(self.name),
             workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
@@ -362,8 +368,6 @@ class Cluster:
             ],
         )
         await self._work(names.planner_queue(self.name), workflows=[SchedulerWorkflow, AutoscalerWorkflow])
-        await self.start_scheduler(SchedulerStart(cluster=self.name))
-        return self
 
     def on_machines(self) -> list[Callable[..., Any]]:
         """The activities that see hosts and slices: there are no machines here that could be asked for."""

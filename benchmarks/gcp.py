@@ -1,0 +1,194 @@
+"""Google Cloud, as its fake answers: a storm of preemptions, and the list of a large fleet.
+
+The fake is a process on the same machine. What it takes to answer is in the times, and what a network takes is not; the calls are
+those that Google would get. The floor of the list is the same pages, asked for by the official client and not looked at.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+
+from google.cloud import tpu_v2
+
+from benchmarks import paper
+from benchmarks.table import Row
+from iris import accelerators, names, scaling
+from iris.activities.fleet import LIST_PATIENCE
+from iris.constraints import TPU_NAME
+from iris.gangs import request_for
+from iris.jobs import Coscheduling, JobSpec
+from iris.machines import DeleteResult, SliceFault, SliceRequest
+from iris.platforms.gcp.clients import connect
+from iris.platforms.gcp.platform import GcpPlatform
+from iris.platforms.gcp.settings import GcpSettings
+from iris.platforms.gcp.tpu import PAGE
+from iris.resources import Device, DeviceKind, Resources
+from iris.scale_groups import Pace, ScaleGroup, SliceType
+from iris.scale_plan import Demand, Memory, Wanted
+from iris.slices import SliceFacts, SliceState
+from tests.fakes.google.client import FakeGoogle
+
+#: Slices that a storm takes, milliseconds of the decision about them, and calls for each.
+STORM, DECISION, CALLS = 60, 100.0, 8.0
+ZONES = (*(f"{region}-{letter}" for region in ("europe-west4", "us-west1", "us-east4") for letter in "abc"), "us-west4-a")
+#: What a host's startup script has with an ordinary configuration in it, in bytes: lists bring it along.
+SCRIPT = 16_000
+#: Before Google is asked again whether something is gone, in seconds.
+AGAIN = 0.2
+#: At the same time.
+CREATES = 16
+TIMES = 5
+VARIANT = accelerators.tpu("v5litepod-16")
+CHIPS = Device(kind=DeviceKind.TPU, variant=VARIANT.variant, count=VARIANT.chips_per_host)
+GROUP = ScaleGroup(
+    name="v5e-16",
+    type=SliceType.TPU_VM,
+    zones=ZONES,
+    hosts=VARIANT.hosts,
+    resources=Resources(cpu_millis=VARIANT.host_cpu_millis, memory_bytes=VARIANT.host_memory_bytes, device=CHIPS),
+    accelerator_variant=VARIANT.variant,
+    runtime_version=VARIANT.runtime_version,
+    topology=VARIANT.topology,
+    preemptible=True,
+    max_slices=2 * STORM,
+    pace=Pace(scale_ups_per_minute=2 * STORM),
+)
+
+
+def measure(*, quick: bool) -> list[Row]:
+    with paper.as_in_control_plane():
+        rows = [_decision()]
+    with FakeGoogle() as google:
+        google.boot_time(0.0)
+        google.delete_time(0.0)
+        rows.append(asyncio.run(_storm(google)))
+    with FakeGoogle() as google:
+        google.boot_time(0.0)
+        return rows + asyncio.run(_list(google, 200 if quick else 2_000))
+
+
+def _decision() -> Row:
+    """All slices are gone, and those who were on them wait: one evaluation asks for as many again."""
+    now = paper.NOON + timedelta(hours=1)
+    slices = [
+        SliceFacts(
+            id=f"prod-v5e-16-{index:08x}",
+            group=GROUP.name,
+            zone=ZONES[index % len(ZONES)],
+            state=SliceState.DELETING,
+            requested_at=paper.NOON,
+            ready_at=paper.NOON,
+            changed_at=now,
+            reason="the platform has taken its machines back",
+            fault=SliceFault.PREEMPTED,
+        )
+        for index in range(STORM)
+    ]
+    together = Coscheduling(group_by=TPU_NAME, groups=1)
+    spec = JobSpec(
+        user="ada",
+        name="train",
+        command=("true",),
+        resources=Resources(device=CHIPS),
+        replicas=GROUP.hosts,
+        coscheduling=together,
+    )
+    owner = names.job_workflow("prod", spec.id)
+    example = request_for(spec, index=0, attempt=1, run_id="run", owner=owner, submitted_at=paper.NOON)
+    took = []
+    for _ in range(TIMES):
+        wanted = Wanted(demands=(Demand(count=STORM, example=example),), as_of=now)
+        began = time.perf_counter()
+        made = scaling.plan([GROUP], slices, wanted, Memory(), now)
+        took.append(1000 * (time.perf_counter() - began))
+        assert len(made.creates) == STORM
+    return Row(f"{STORM} slices preempted: one evaluation asks for {STORM}, ms", min(took), target=DECISION)
+
+
+async def _storm(google: FakeGoogle) -> Row:
+    """Calls from the preemption of all slices until all of them are gone and as many are there again, lists not counted."""
+    platform = _platform(google)
+    former, later = _requests("former", STORM), _requests("later", STORM)
+    await _create(platform, former)
+    for request in former:
+        google.preempt(request.slice_id, 0)
+    before, began = len(google.calls()), time.perf_counter()
+    await asyncio.gather(*(_deleted(platform, request) for request in former))
+    await _create(platform, later)
+    took, calls = time.perf_counter() - began, google.calls()[before:]
+    google.check()
+    assert len(google.alive()) == STORM
+    kinds = ", ".join(f"{calls.count(method) / STORM:.1f} {method}" for method in sorted(set(calls)))
+    return Row(
+        f"API calls for each of {STORM} deleted and made again", len(calls) / STORM, target=CALLS, note=f"{kinds}; {took:.1f} s"
+    )
+
+
+async def _list(google: FakeGoogle, nodes: int) -> list[Row]:
+    """A look at the whole fleet, which `observe_fleet` gives ten seconds."""
+    platform = _platform(google)
+    await _create(platform, _requests("many", nodes))
+    before = len(google.calls())
+    assert len((await platform.list_slices()).slices) == nodes
+    calls = google.calls()[before:]
+    took, floor = [], []
+    for _ in range(TIMES):  # in turns: a neighbour on the same cores disturbs both
+        began = time.perf_counter()
+        await platform.list_slices()
+        took.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        assert await asyncio.to_thread(_pages, google) == nodes
+        floor.append(time.perf_counter() - began)
+    what = f"{nodes:,} nodes in {len(ZONES)} zones"
+    return [
+        Row(f"listing {what}, s", min(took), target=float(LIST_PATIENCE), format="{:.2f}", note=f"at the most {max(took):.2f} s"),
+        Row("the same against its pages from the official client, s", min(took), min(floor), format="{:.2f}"),
+        Row(f"calls to list {what}", len(calls), note=", ".join(f"{calls.count(each)} {each}" for each in sorted(set(calls)))),
+    ]
+
+
+def _pages(google: FakeGoogle) -> int:
+    """How many nodes the client gets."""
+    request = tpu_v2.ListNodesRequest(parent="projects/bench-1/locations/-", page_size=PAGE)
+    return sum(len(page.nodes) for page in connect(_settings(google)).tpu.list_nodes(request).pages)
+
+
+def _settings(google: FakeGoogle) -> GcpSettings:
+    return GcpSettings(
+        project="bench-1",
+        cluster="prod",
+        uid="uid-of-prod",
+        label_prefix="iris",
+        network="default",
+        requests_per_minute=1_000_000,
+        tpu_endpoint=google.tpu,
+        compute_endpoint=google.compute,
+    )
+
+
+def _platform(google: FakeGoogle) -> GcpPlatform:
+    return GcpPlatform(_settings(google), lambda request: "#" * SCRIPT)
+
+
+def _requests(name: str, number: int) -> list[SliceRequest]:
+    return [
+        SliceRequest(slice_id=f"prod-{name}-{index}", cluster="prod", zone=ZONES[index % len(ZONES)], token="token", group=GROUP)
+        for index in range(number)
+    ]
+
+
+async def _create(platform: GcpPlatform, requests: Iterable[SliceRequest]) -> None:
+    turn = asyncio.Semaphore(CREATES)
+
+    async def create(request: SliceRequest) -> None:
+        async with turn:
+            await platform.create_slice(request)
+
+    await asyncio.gather(*map(create, requests))
+
+
+async def _deleted(platform: GcpPlatform, request: SliceRequest) -> None:
+    """As a slice's workflow does it: Google does not tell."""
+    while await platform.delete_slice(request.slice_id, request.zone) is not DeleteResult.GONE:  # noqa: ASYNC110
+        await asyncio.sleep(AGAIN)
