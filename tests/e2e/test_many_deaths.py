@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from contextlib import suppress
 
+import docker
 import psutil
 import pytest
 
-import docker
 from iris import names
 from tests.e2e.cluster import Cluster, a_cluster, eventually
 from tests.e2e.test_adoption import WORK, attempt_dirs
