@@ -385,8 +385,10 @@ class Attempt:
     async def _clear_away(self) -> None:
         """Remove it, with everything that it has left; but not before its logs and outputs are in the store."""
         await self._runtime.clear(swept=self._exit is not None and self._exit.status is not None)
-        if await self._delivery.done(KEEP_FOR) or not self._lost:
-            await asyncio.to_thread(shutil.rmtree, self._dir, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # of what somebody has deleted nothing can be delivered any more
+            if not await self._delivery.done(KEEP_FOR) and self._lost:
+                return
+        await asyncio.to_thread(shutil.rmtree, self._dir, ignore_errors=True)
 
     async def _free(self) -> None:
         """The job may have been terminated and unable to give its host back. The scheduler finds that out too, but later."""

@@ -16,6 +16,8 @@ import pytest
 from tests.fakes.google.callers import a_node, an_instance, instances_client, location, operations_client, tpu_client
 from tests.fakes.google.client import ROOT, FakeGoogle, end_machines
 
+pytestmark = pytest.mark.long
+
 PROJECT, ZONE = "project-1", "europe-west4-b"
 PLACE: dict[str, Any] = {"project": PROJECT, "zone": ZONE}
 PATIENCE = 30.0
@@ -174,7 +176,6 @@ from pathlib import Path
 from tests.fakes.google.client import FakeGoogle
 from tests.fakes.test_google_hosts import create, sleepers, until
 
-pytestmark = pytest.mark.long
 google = FakeGoogle(boot=True, directory=Path({str(tmp_path)!r})).start()
 create(google)
 until(lambda: len(sleepers(google.directory)) == 8)
