@@ -118,7 +118,8 @@ def delete(cloud: Cloud, instance: Resource) -> Operation:
         cloud.finish(instance.making, {"error_code": "RESOURCE_NOT_READY", "http": 400, "message": words})
     cloud.power.off(instance)
     instance.doomed = not instance.fills()
-    instance.state, instance.due, instance.making = "STOPPING", [], ""
+    begun = [each for each in instance.due if each[1] == "instance gone" and each[2]]  # a delete that is said again goes on
+    instance.state, instance.due, instance.making = "STOPPING", begun, ""
     cloud.schedule(instance, cloud.delay(cloud.knobs.delete_time, instance), "instance gone", operation.name)
     return operation
 
