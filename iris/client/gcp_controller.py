@@ -188,7 +188,7 @@ class GcpController:
                 self._tell(f"it has another configuration; to give it this one: iris cluster reload {self.name} --config FILE")
             await asyncio.to_thread(machine.switch_on, seen)
         self._remember(settings, seen)
-        return await self._until_it_answers(machine)
+        return await self._until_it_answers(machine, seen)
 
     async def _restart(self) -> str:
         settings = await self._settings()
@@ -203,7 +203,7 @@ class GcpController:
         else:
             await asyncio.to_thread(machine.switch_on, seen)
         self._remember(settings, seen)
-        return await self._until_it_answers(machine, before)
+        return await self._until_it_answers(machine, seen, before)
 
     async def _reload(self) -> str:
         settings = await self._settings()
@@ -254,7 +254,7 @@ class GcpController:
         said = await asyncio.to_thread(machine.console, seen)
         return "\n".join(said.splitlines()[-lines:])
 
-    async def _until_it_answers(self, machine: ControllerMachine, told: int = 0) -> str:
+    async def _until_it_answers(self, machine: ControllerMachine, seen: SeenMachine, told: int = 0) -> str:
         """Its address, once its planners answer; what the machine says of its start is told meanwhile.
 
         Args:
@@ -263,20 +263,26 @@ class GcpController:
         give_up, before = time.monotonic() + START.total_seconds(), told
         self._tell("waiting until it answers")
         while True:
-            if await answering(self.name) is not None:
-                record = read_record(self.name)
-                assert record is not None
-                return record.address
-            seen = await asyncio.to_thread(machine.find)
-            if seen is None:
-                raise IrisError(f"the machine of cluster {self.name} is gone; start it again")
+            answers = await answering(self.name) is not None
+            # Also of one that answers already: how it came up is told however quick it was.
             said = ""
             with contextlib.suppress(PlatformError):
                 said = await asyncio.to_thread(machine.console, seen)
             marked = _marked(said)
+            if said and len(marked) < told:
+                # A console that began anew.
+                told = before = 0
             for line in marked[told:]:
                 self._tell(line)
             told = max(told, len(marked))
+            if answers:
+                record = read_record(self.name)
+                assert record is not None
+                return record.address
+            there = await asyncio.to_thread(machine.find)
+            if there is None:
+                raise IrisError(f"the machine of cluster {self.name} is gone; start it again")
+            seen = there
             failed = len(marked) > before and FAILED in marked[-1]
             if failed or time.monotonic() > give_up:
                 why = "its machine could not be set up" if failed else f"not within {START.seconds // 60} minutes"
