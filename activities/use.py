@@ -12,7 +12,8 @@ import psutil
 class Use(NamedTuple):
     """What a tree of processes uses now."""
 
-    #: Of one core, since the look before; 0 at the first look.
+    #: Of one core, since the look before; 0 at the first look, and never more than the machine has: the system counts in ticks
+    #: of 10 ms, which are longer than the time between two looks can be.
     cpu_percent: float = 0.0
     #: What is resident. What several of its processes share counts for each of them.
     memory_bytes: int = 0
@@ -26,6 +27,7 @@ class Meter:
         self._looked_at: float | None = None
         #: Seconds computed so far, by process: its number may be another's at the next look.
         self._computed: dict[tuple[int, float], float] = {}
+        self._most = 100.0 * (psutil.cpu_count() or 1)
 
     def sample(self, programs: Iterable[int] = (), shims: Iterable[int] = ()) -> dict[int, Use]:
         """What each uses, by the number that was given; one that is gone uses nothing.
@@ -54,7 +56,8 @@ class Meter:
                     # One that has begun since the last look has computed all of it since then.
                     before = self._computed.get(key, 0.0 if wall - key[1] < since else computed[key])
                     cpu += computed[key] - before
-            found[root] = Use(round(100 * cpu / since, 1) if since else 0.0, memory, count)
+            percent = min(100 * cpu / since, self._most) if since else 0.0
+            found[root] = Use(round(percent, 1), memory, count)
         self._looked_at, self._computed = now, computed
         return found
 
