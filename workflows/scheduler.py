@@ -84,6 +84,7 @@ class SchedulerWorkflow:
         self._known_demand: dict[Shape, int] = {}
         self._known_broken: set[str] = set()
         self._known_reserve: set[str] = set()
+        self._known_pauses: tuple[bool, frozenset[str]] = (False, frozenset())
         self._demand_changed = False
         self._describe()
 
@@ -280,7 +281,11 @@ class SchedulerWorkflow:
 
     def _watch_demand(self) -> None:
         """Whether the autoscaler should know: more waits for something than when it was last woken, or nobody does any more; a
-        slice cannot do its work; one of a group that keeps a reserve is idle no longer."""
+        slice cannot do its work; one of a group that keeps a reserve is idle no longer; operators let work go on, or no longer."""
+        pauses = (self._ledger.paused is not None, frozenset(self._ledger.paused_groups))
+        if pauses != self._known_pauses:
+            self._known_pauses = pauses
+            self._demand_changed |= workflow.patched("pauses")
         if self._ledger.paused is not None:
             return
         demand, known = self._ledger.demand(), self._known_demand

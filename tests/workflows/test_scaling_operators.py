@@ -37,13 +37,13 @@ async def test_a_paused_autoscaler_neither_asks_nor_gives_back(fleet: FleetClust
     (tenant,) = await tenants_on(fleet, 1)
     await fleet.autoscaler.signal("pause", PauseScaling(reason="the quota is being raised"))
     waits = [await fleet.tenant(wants=WHOLE) for _ in range(2)]
-    await fleet.later(HOUR)
+    await fleet.later(HOUR / 3)
     assert not any(each.placement for each in waits)
     await fleet.leaves(tenant)
     await fleet.comes_true(lambda: waits[0].placement, within=MINUTE)  # what is there is used all the same
     for each in waits:
         await fleet.leaves(each)
-    await fleet.later(HOUR)
+    await fleet.later(HOUR / 3)
     status = await fleet.scaling()
     assert (len(fleet.platform.created), len(fleet.platform.alive)) == (1, 1)
     assert status.paused == "the quota is being raised"
@@ -58,7 +58,7 @@ async def test_what_waited_during_a_pause_is_served_after_it(fleet: FleetCluster
     await fleet.scale(a_cpu_group(pace=EAGER))
     await fleet.autoscaler.signal("pause", PauseScaling())
     tenants = [await fleet.tenant(wants=WHOLE) for _ in range(2)]
-    await fleet.later(HOUR)
+    await fleet.later(HOUR / 3)
     assert fleet.platform.created == []
     await fleet.autoscaler.signal("resume")
     await fleet.comes_true(lambda: all(tenant.placement for tenant in tenants), within=MINUTE)
@@ -72,13 +72,25 @@ async def test_nothing_is_bought_for_a_group_that_takes_no_work(fleet: FleetClus
     await fleet.comes_true(lambda: fleet.has(1))
     await fleet.tells(Pause(reason="new image", group="cpu"))
     tenants = [await fleet.tenant(wants=WHOLE) for _ in range(2)]
-    await fleet.later(HOUR)
+    await fleet.later(HOUR / 3)
     assert len(fleet.platform.created) == 1
     assert not any(tenant.placement for tenant in tenants)
     await fleet.tells(Resume(group="cpu"))
-    await fleet.comes_true(lambda: all(tenant.placement for tenant in tenants))
+    await fleet.comes_true(lambda: all(tenant.placement for tenant in tenants), within=MINUTE)
 
     assert len(fleet.platform.created) == 2
+
+
+async def test_those_who_waited_while_the_cluster_was_paused_get_machines_as_soon_as_it_goes_on(fleet: FleetCluster) -> None:
+    """Nothing else happens in a quiet cluster that would wake the autoscaler."""
+    await fleet.scale(a_cpu_group(pace=EAGER))
+    await fleet.tells(Pause(reason="a new image"))
+    tenant = await fleet.tenant(wants=WHOLE)
+    await fleet.later(HOUR / 3)
+    assert fleet.platform.created == []
+    await fleet.tells(Resume())
+
+    await fleet.comes_true(lambda: tenant.placement, within=MINUTE)
 
 
 async def test_work_goes_to_the_next_group_while_one_takes_none(fleet: FleetCluster) -> None:
@@ -108,7 +120,7 @@ async def test_a_smaller_most_gives_back_the_idle_first_and_lets_the_busy_run(fl
     idle = tenants[2].slices | tenants[3].slices
     await fleet.configure(a_cpu_group(max_slices=1, pace=EAGER))
     await fleet.comes_true(lambda: not idle & set(fleet.platform.alive), within=MINUTE)
-    await fleet.later(HOUR)
+    await fleet.later(HOUR / 3)
     assert len(await fleet.in_state(S.READY)) == 1
     assert len(await fleet.in_state(S.DRAINING)) == 1
     assert not any(tenant.evicted for tenant in tenants)
@@ -137,7 +149,7 @@ async def test_a_group_that_is_no_longer_in_the_configuration_is_given_back(flee
     await fleet.leaves(tenants[0])
     await fleet.configure(a_group())
     await fleet.comes_true(lambda: len(fleet.platform.alive) == 1, within=MINUTE)
-    await fleet.later(HOUR)
+    await fleet.later(HOUR / 3)
     assert tenants[1].slices == set(fleet.platform.alive)
     assert tenants[1].evicted is None
     await fleet.leaves(tenants[1])
@@ -168,7 +180,7 @@ async def test_a_cluster_that_is_closed_down_gives_everything_back_and_makes_no_
     await fleet.comes_true(lambda: not fleet.platform.alive, within=5 * MINUTE)
     made = len(fleet.platform.created)
     await fleet.tenant(wants=WHOLE)
-    await fleet.later(HOUR)
+    await fleet.later(HOUR / 3)
 
     assert len(fleet.platform.created) == made
     assert all(tenant.evicted and "the cluster is stopped" in tenant.evicted for tenant in tenants)
