@@ -13,10 +13,10 @@ demo: env ## an ephemeral local cluster runs a job of two tasks, shows its logs,
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
 
 test: env ## pure, time-skipping and end to end, but for the long ones and those that need a container engine
-	DOCKER_HOST=unix:///no/engine $(BIN)/pytest -m "not long and not docker" -n 3 --dist loadfile
+	DOCKER_HOST=unix:///no/engine $(BIN)/pytest -m "not long and not docker" -n 4 --dist loadfile
 
 test-long: env ## what kills and restarts whole clusters, and the guides: the gate runs it too
-	$(BIN)/pytest -m "long and not docker" --timeout 900 -n 3 --dist loadfile
+	$(BIN)/pytest -m "long and not docker" --timeout 900 -n 4 --dist loadfile
 
 test-docker: env ## what needs a container engine: scripts/start-docker
 	$(BIN)/pytest -m docker --timeout 900 -n 2 --dist loadfile

@@ -4,6 +4,8 @@ import asyncio
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
+
 from iris.hosts import ClosedBy, Closure
 from iris.liveness import Silent
 from iris.platforms.fake_machines import Shortage
@@ -83,6 +85,7 @@ async def test_a_group_whose_slices_do_not_boot_is_asked_less_and_less_often(fle
     assert "the platform has not made its machines within 1m" in verdict.why
 
 
+@pytest.mark.long
 async def test_sixty_slices_that_are_preempted_at_once_are_replaced_together(fleet: FleetCluster) -> None:
     """A storm is when people look at the status: it is answered meanwhile. By one evaluation, if the news of all of them comes
     within a second; on a busy machine it takes a little longer."""
