@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 from iris import names
 from iris.activities import building, judgement
 from iris.activities.delivery import Delivery
-from iris.activities.leftovers import AttemptState
+from iris.activities.leftovers import KILL_WAIT, AttemptState
 from iris.activities.logship import LogShipper
 from iris.activities.pulse import FENCE, RPC_TIMEOUT, Pulse, report
 from iris.activities.runtimes.base import CannotStart, HostUnable, Launch
@@ -43,8 +43,6 @@ READ_EVERY = timedelta(milliseconds=200)
 STORE_PATIENCE = timedelta(seconds=60)
 #: How long logs and outputs of an attempt whose end is known wait for the store after that.
 KEEP_FOR = timedelta(days=1)
-#: What was killed with SIGKILL is gone within moments.
-KILL_WAIT = timedelta(seconds=10)
 
 
 class Running(NamedTuple):
@@ -169,7 +167,7 @@ class Attempt:
     def end(self, state: TaskState, reason: str) -> None:
         """End the program: SIGTERM, the job's grace, SIGKILL. The first reason counts; a program that has ended needs none."""
         if not self._has_ended():
-            self._decide(TaskOutcome(state=state, reason=reason))
+            self._decide(TaskOutcome(state=state, reason=reason, host_leaves=state is TaskState.PREEMPTED))
             self._stop(self.task.grace)
 
     def condemn(self, reason: str) -> None:

@@ -2,15 +2,19 @@
 
 Four things keep the autoscaler away from a group, and they never mix: a quota that is used up, a zone without stock, slices that
 fail on the way, and slices that die young. What ends one of them says nothing of the others.
+
+A quota that counts in a zone or region leaves the group's other zones to ask in (`iris.quotas`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
-from iris.machines import SliceFault
+from iris import quotas
+from iris.machines import ANYWHERE, SliceFault
 from iris.scale_groups import ScaleGroup
-from iris.scale_plan import Action, Availability, GroupMemory, Memory, StockedOut
+from iris.scale_plan import Action, Availability, GroupMemory, Memory, StockedOut, UsedUp
 from iris.slices import SliceFacts, SliceState
 from iris.units import format_duration
 
@@ -32,11 +36,18 @@ CHURN_LEVELS = ((0.8, 0.0), (0.5, 0.1), (0.2, 0.5))
 #: From this share on nothing idle is given back: it would have to be fought for again.
 CHURN_KEEPS = 0.5
 
+#: So many slices in a row whose agents never came: what they start with is wrong. From then on one is tried in so long a time.
+BREAKS_AFTER = 5
+BROKEN_PAUSE = timedelta(hours=1)
+
 #: How slices are lost that were there.
 LOST = frozenset({SliceFault.PREEMPTED, SliceFault.HOST_LOST, SliceFault.VANISHED})
 #: Slices that die within so short a time of one another died of one thing: a storm of preemptions, a power cut.
 ONE_MOMENT = timedelta(minutes=1)
 _LEAVING = frozenset({SliceState.DRAINING, SliceState.DELETING})
+#: What is remembered of failures of a group that is well, and of one that is to be tried once more.
+_WELL = {"failures": 0, "failed_at": None, "backoff_until": None, "backoff_reason": "", "stopped": False}
+_TRY = {"backoff_until": None, "stopped": False}
 
 Stock = Mapping[tuple[str, str], StockedOut]
 
@@ -127,10 +138,12 @@ def standing(
     now: datetime,
     *,
     paused: bool = False,
+    used_up: Mapping[str, UsedUp] = MappingProxyType({}),
 ) -> Standing:
     """The first thing that holds, in the order of `Availability`.
 
     Args:
+        used_up: its zones in which a quota has no room.
         requested: its slices of which the platform has not said anything yet.
         total: its slices, whatever their state.
         paused: an operator lets its hosts take nothing new.
@@ -140,7 +153,13 @@ def standing(
         return Standing(Availability.BACKOFF, "paused: its hosts take nothing new")
     if (until := remembered.quota_until) is not None and until > now:
         return Standing(Availability.QUOTA_EXCEEDED, _because(f"quota used up, asked again {clock(until)}", remembered), until)
+    if len(used_up) == len(group.zones):
+        return Standing(Availability.QUOTA_EXCEEDED, *_nowhere((), used_up))
     if (until := remembered.backoff_until) is not None and until > now:
+        if remembered.stopped:
+            many = f"stopped after {remembered.failures} slices in a row whose agents did not come"
+            why = f"{many}, tried again {clock(until)} or when the configuration is reloaded: {remembered.backoff_reason}"
+            return Standing(Availability.BACKOFF, why, until)
         times = f"failed {remembered.failures} times in a row" if remembered.failures > 1 else "failed"
         return Standing(Availability.BACKOFF, f"{times}, tried again {clock(until)}: {remembered.backoff_reason}", until)
     lives = churn(remembered.lives, now)
@@ -150,9 +169,9 @@ def standing(
         told = f"{short}, tried again {clock(until) if until else 'later'}"
         return Standing(Availability.BACKOFF, told, until, churned=True)
     kind = kind_of(group)
-    empty = [out for zone in group.zones if (out := stock.get((zone, kind))) is not None]
-    if len(empty) == len(group.zones):
-        return Standing(Availability.BACKOFF, "; ".join(map(stocked_out_in_words, empty)), min(out.until for out in empty))
+    empty = [out for zone in group.zones if zone not in used_up and (out := stock.get((zone, kind))) is not None]
+    if len(empty) + len(used_up) == len(group.zones):
+        return Standing(Availability.BACKOFF, *_nowhere(empty, used_up))
     waiting = [each for each in requested if each.requested_at + pace.requesting_timeout > now]
     if waiting:
         last = max(waiting, key=lambda each: (each.requested_at, each.id))
@@ -168,19 +187,30 @@ def standing(
     return Standing(Availability.AVAILABLE)
 
 
-def learn(memory: Memory, group: ScaleGroup | None, facts: SliceFacts, before: SliceFacts | None, now: datetime) -> Memory:
+def learn(
+    memory: Memory,
+    group: ScaleGroup | None,
+    facts: SliceFacts,
+    before: SliceFacts | None,
+    now: datetime,
+    *,
+    breaks: bool = True,
+) -> Memory:
     """What a slice's change of state teaches.
 
     Args:
         group: None when it is no longer in the configuration.
         before: the slice before the change; None when it was not known.
+        breaks: whether a group is stopped whose slices' agents never come; histories of version 0.1 do not have that.
     """
     if before is not None and before.state is facts.state:
         return memory
     if facts.state is SliceState.READY and group is not None:
         return _succeeded(memory, group, facts)
     if facts.state is SliceState.FAILED:
-        return _failed(memory, group, facts, before, now)
+        return _failed(memory, group, facts, before, now, breaks=breaks)
+    if facts.state is SliceState.DELETED and group is not None:
+        return quotas.freed(memory, kind_of(group), facts, now)
     return memory
 
 
@@ -190,11 +220,14 @@ def record(memory: Memory, *actions: Action) -> Memory:
 
 
 def reconfigured(memory: Memory, before: Iterable[ScaleGroup], after: Iterable[ScaleGroup]) -> Memory:
-    """The memory after a change of the configuration: what failed in a group that is another one now may work."""
+    """The memory after a change of the configuration: what failed in a group that is another one now may work. So may what was
+    stopped: an image has no name of its own in a group. It is tried once, and stopped again if that comes to nothing."""
     same = {group.name: group for group in before}
     changed = {group.name for group in after if same.get(group.name) != group}
-    failed = {"failures": 0, "failed_at": None, "backoff_until": None, "backoff_reason": ""}
-    groups = {name: each.model_copy(update=failed) if name in changed else each for name, each in memory.groups.items()}
+    groups = {
+        name: each.model_copy(update=_WELL) if name in changed else each.model_copy(update=_TRY) if each.stopped else each
+        for name, each in memory.groups.items()
+    }
     return memory.model_copy(update={"groups": groups})
 
 
@@ -209,13 +242,15 @@ def named(memory: Memory, slice_ids: Sequence[str]) -> Memory:
 
 def _succeeded(memory: Memory, group: ScaleGroup, facts: SliceFacts) -> Memory:
     remembered = memory.groups.get(group.name, GroupMemory())
-    well = remembered.model_copy(update={"failures": 0, "failed_at": None, "backoff_until": None, "backoff_reason": ""})
+    well = remembered.model_copy(update=_WELL)
     there = (facts.zone, kind_of(group))
     stock = tuple(each for each in memory.stocked_out if (each.zone, each.kind) != there)
     return memory.model_copy(update={"groups": memory.groups | {group.name: well}, "stocked_out": stock})
 
 
-def _failed(memory: Memory, group: ScaleGroup | None, facts: SliceFacts, before: SliceFacts | None, now: datetime) -> Memory:
+def _failed(
+    memory: Memory, group: ScaleGroup | None, facts: SliceFacts, before: SliceFacts | None, now: datetime, *, breaks: bool
+) -> Memory:
     fault = facts.fault or SliceFault.PLATFORM
     what = {SliceFault.QUOTA: "quota_exceeded", SliceFault.STOCK_OUT: "stock_out"}.get(
         fault, "lost" if fault in LOST else "failed"
@@ -228,6 +263,10 @@ def _failed(memory: Memory, group: ScaleGroup | None, facts: SliceFacts, before:
     if facts.ready_at is not None:
         # Whoever stops an agent has not found the machines bad.
         remembered = remembered if fault is SliceFault.HOST_LEFT else _lived(remembered, now - facts.ready_at, now)
+    elif fault is SliceFault.QUOTA and facts.quota_scope:
+        memory = quotas.used_up(memory, kind_of(group), facts, now + group.pace.quota_timeout)
+        # As with a zone without stock: it has not grown after all.
+        remembered = remembered.model_copy(update={"cooldown_until": None})
     elif fault is SliceFault.QUOTA:
         until = now + group.pace.quota_timeout
         remembered = remembered.model_copy(update={"quota_until": until, "quota_reason": facts.reason})
@@ -236,7 +275,7 @@ def _failed(memory: Memory, group: ScaleGroup | None, facts: SliceFacts, before:
         # It has not grown after all: the next zone may be asked at once.
         remembered = remembered.model_copy(update={"cooldown_until": None})
     else:
-        remembered = _backed_off(remembered, group, facts, fault, now)
+        remembered = _backed_off(remembered, group, facts, fault, now, breaks=breaks)
     return memory.model_copy(update={"groups": memory.groups | {group.name: remembered}})
 
 
@@ -265,7 +304,9 @@ def _stock_out(memory: Memory, group: ScaleGroup, facts: SliceFacts, now: dateti
     return memory.model_copy(update={"stocked_out": (*others, out)})
 
 
-def _backed_off(remembered: GroupMemory, group: ScaleGroup, facts: SliceFacts, fault: SliceFault, now: datetime) -> GroupMemory:
+def _backed_off(
+    remembered: GroupMemory, group: ScaleGroup, facts: SliceFacts, fault: SliceFault, now: datetime, *, breaks: bool
+) -> GroupMemory:
     known = remembered.failed_at is not None and facts.requested_at < remembered.failed_at
     if known and fault is not SliceFault.BAD_CONFIG:
         return remembered  # asked for before the last failure was known: the same one
@@ -273,13 +314,20 @@ def _backed_off(remembered: GroupMemory, group: ScaleGroup, facts: SliceFacts, f
     delay, reason = _doubled(group.pace.backoff, failures, group.pace.max_backoff), facts.reason or fault.value
     if fault is SliceFault.BAD_CONFIG:
         delay, reason = group.pace.max_backoff, f"{reason}; correct scale group {group.name} in the configuration and reload it"
-    return remembered.model_copy(
-        update={"failures": failures, "failed_at": now, "backoff_until": now + delay, "backoff_reason": reason}
-    )
+    stopped = breaks and fault is SliceFault.INIT_TIMEOUT and failures >= BREAKS_AFTER
+    until = now + (max(delay, BROKEN_PAUSE) if stopped else delay)
+    update = {"failures": failures, "failed_at": now, "backoff_until": until, "backoff_reason": reason, "stopped": stopped}
+    return remembered.model_copy(update=update)
 
 
 def _doubled(first: timedelta, times: int, most: timedelta) -> timedelta:
     return min(first * (1 << min(times - 1, 20)), most)
+
+
+def _nowhere(empty: Sequence[StockedOut], used_up: Mapping[str, UsedUp]) -> tuple[str, datetime]:
+    """Why no zone is left, and when the first is."""
+    told = dict.fromkeys((*map(stocked_out_in_words, empty), *map(used_up_in_words, used_up.values())))
+    return "; ".join(told), min((*(out.until for out in empty), *(quota.until for quota in used_up.values())))
 
 
 def _because(text: str, remembered: GroupMemory) -> str:
@@ -294,6 +342,12 @@ def clock(when: datetime) -> str:
 def times_in_words(times: int) -> str:
     """`once`, `3 times`."""
     return "once" if times == 1 else f"{times} times"
+
+
+def used_up_in_words(quota: UsedUp) -> str:
+    """Where, until when it is believed, and which quota it is."""
+    where = "" if quota.scope == ANYWHERE else f" in {quota.scope}"
+    return f"quota used up{where}, asked again {clock(quota.until)}: {quota.reason}"
 
 
 def stocked_out_in_words(out: StockedOut) -> str:

@@ -9,6 +9,7 @@ from iris.availability import Stock, kind_of, most_per_minute, next_token, withi
 from iris.catalog import Able
 from iris.holdings import Holding, Shrinking
 from iris.packing import Berth, Pool, Supply
+from iris.quotas import without_room
 from iris.scale_groups import ScaleGroup
 from iris.scale_plan import Create, Drain, GroupMemory, Memory
 
@@ -28,7 +29,10 @@ class Scale:
         self.remembered = memory.groups.get(group.name, GroupMemory())
         kind = kind_of(group)
         self.stocked_out = {zone: out for zone in group.zones if (out := stock.get((zone, kind))) is not None}
-        self.standing = availability.standing(group, self.remembered, stock, holding.requested, holding.total, now, paused=paused)
+        self.used_up = without_room(memory, kind, group.zones, now)
+        self.standing = availability.standing(
+            group, self.remembered, stock, holding.requested, holding.total, now, paused=paused, used_up=self.used_up
+        )
         self.most_per_minute = most_per_minute(group, self.remembered, now)
         self.coming = holding.berths(holding.coming)
         self.idle = holding.berths(holding.idle)
@@ -38,7 +42,7 @@ class Scale:
             idle=_by_zone(self.idle),
             coming={} if paused else _by_zone(self.coming),
             room=0 if self.standing.turns_away else max(0, room),
-            zones=frozenset(zone for zone in group.zones if zone not in self.stocked_out),
+            zones=frozenset(group.zones) - self.stocked_out.keys() - self.used_up.keys(),
         )
         self.creates: list[Create] = []
         self.shrinking = Shrinking()
@@ -109,7 +113,10 @@ class Scale:
         """Why it has no room for those that it could serve."""
         if self.standing.turns_away:
             return self.standing.why
-        out = [self.stocked_out[zone] for zone in able.zones if zone in self.stocked_out]
+        quotas = [self.used_up[zone] for zone in able.zones if zone in self.used_up]
+        out = [self.stocked_out[zone] for zone in able.zones if zone in self.stocked_out and zone not in self.used_up]
+        if quotas and len(out) + len(quotas) == len(able.zones):
+            return availability.used_up_in_words(quotas[0])
         if len(out) == len(able.zones):
             return availability.stocked_out_in_words(max(out, key=lambda each: each.times))
         return f"at max_slices {self.group.max_slices}"
@@ -124,8 +131,9 @@ class Scale:
 
     def waits_until(self) -> Iterable[datetime]:
         """The moments at which what is wanted of it could become possible by itself."""
-        times = (self.standing.until, self.token_at, self.room_at, *(out.until for out in self.stocked_out.values()))
-        return (time for time in times if time is not None)
+        yield from (time for time in (self.standing.until, self.token_at, self.room_at) if time is not None)
+        yield from (out.until for out in self.stocked_out.values())
+        yield from (quota.until for quota in self.used_up.values())
 
     def remember(self) -> GroupMemory:
         """What to remember of it, this decision included."""

@@ -250,6 +250,8 @@ class TaskOutcome(BaseModel):
     fault: str = ""
     #: The host is there and well, but in another life than the attempt was meant for, or about to stop.
     refused: bool = False
+    #: The host has ended the attempt because it is about to stop itself.
+    host_leaves: bool = False
 
 
 class TaskStatus(BaseModel):

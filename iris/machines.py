@@ -28,6 +28,7 @@ class MachineState(StrEnum):
 
     CREATING = "CREATING"  # it makes them, or will when it can
     ACTIVE = "ACTIVE"  # they exist
+    REPAIRING = "REPAIRING"  # they exist, and it is mending one of them: maintenance, or a machine that broke
     PREEMPTED = "PREEMPTED"  # it has taken them back; what is left of them has to be deleted
     FAILED = "FAILED"  # they are broken, stopped or suspended, and will not come back by themselves
     DELETING = "DELETING"  # it is taking them away
@@ -66,9 +67,11 @@ class SliceObservation(BaseModel):
     token: str = ""
     #: Why it is FAILED, when the platform says more than that it is broken: it may have agreed first, and found nothing to give.
     fault: SliceFault | None = None
+    #: With QUOTA: see `CreateOutcome`.
+    quota_scope: str = ""
 
 
-#: In the place of a zone: nothing at all could be listed.
+#: In the place of a zone: all of them. Nothing at all could be listed; a quota counts everywhere.
 ANYWHERE = "*"
 
 
@@ -95,6 +98,8 @@ class CreateOutcome(BaseModel):
     observation: SliceObservation | None = None
     fault: SliceFault | None = None
     reason: str = ""
+    #: With QUOTA: the zone or region in which it counts, or `ANYWHERE`; empty: the platform does not say.
+    quota_scope: str = ""
 
 
 _LOSSES = {

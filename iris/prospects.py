@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from iris.availability import churn, stocked_out_in_words
+from iris.availability import churn, stocked_out_in_words, used_up_in_words
 from iris.catalog import Catalog
 from iris.constraints import TPU_NAME
 from iris.gangs import Request
@@ -122,6 +122,7 @@ def _phrases(scale: Scale, gangs: int) -> Iterable[str]:
         yield scale.standing.why
     if not scale.standing.turns_away:
         yield from map(stocked_out_in_words, scale.stocked_out.values())
+        yield from dict.fromkeys(map(used_up_in_words, scale.used_up.values()))
     lives = churn(scale.remembered.lives, now)
     if 0 < lives.factor < 1:
         yield f"grows at {lives.factor:.0%} of its rate: {lives.short} of {lives.of} slices died young lately"

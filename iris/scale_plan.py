@@ -1,6 +1,6 @@
 """What the autoscaler knows, decides and remembers, as values: the plan itself is made in `iris.scaling`."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -59,6 +59,15 @@ class Drain(BaseModel):
     idle_since: datetime | None = None
     #: What runs on it then is stopped. None: it may run as long as it likes. Without meaning when `idle_since` is given.
     deadline: datetime | None = None
+
+    def is_over(self, due: datetime | None, patience: timedelta = timedelta(0)) -> bool:
+        """Whether what was due at this moment is due at the deadline, or so long after it."""
+        return self.deadline is not None and due is not None and due >= self.deadline + patience
+
+    def beside(self, other: "Drain | None") -> "Drain":
+        """The same, with the deadline of the other if that is sooner."""
+        deadlines = [each.deadline for each in (self, other) if each is not None and each.deadline is not None]
+        return self.model_copy(update={"deadline": min(deadlines, default=None)})
 
 
 class Availability(StrEnum):
@@ -134,11 +143,38 @@ class StockedOut(BaseModel):
     at: datetime
 
 
+class UsedUp(BaseModel):
+    """A quota that had no room for a kind of machine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The zone or region in which it counts, or `ANYWHERE`.
+    scope: str
+    #: As for `StockedOut`.
+    kind: str
+    until: datetime
+    #: In the platform's words, which name it.
+    reason: str
+    #: When the slice was asked for that was refused: what was freed since may have made room.
+    asked_at: datetime
+
+
+class Freed(BaseModel):
+    """When machines of a family were last seen to be gone from a zone: their quota has more room since."""
+
+    model_config = ConfigDict(frozen=True)
+
+    zone: str
+    family: str
+    at: datetime
+
+
 class GroupMemory(BaseModel):
     """What has befallen a group lately."""
 
     model_config = ConfigDict(frozen=True)
 
+    #: Where a platform does not say where its quota counts; what one says that does is in `Memory.used_up`.
     quota_until: datetime | None = None
     quota_reason: str = ""
     #: In a row, and when the last was learned: slices asked for before that fail with it, not once more.
@@ -146,6 +182,8 @@ class GroupMemory(BaseModel):
     failed_at: datetime | None = None
     backoff_until: datetime | None = None
     backoff_reason: str = ""
+    #: So many have failed that hardly any is tried any more, until somebody tells the configuration again.
+    stopped: bool = False
     cooldown_until: datetime | None = None
     #: When slices of it were last asked for and given back, within the last minute: for the rates.
     scale_ups: tuple[datetime, ...] = ()
@@ -161,6 +199,8 @@ class Memory(BaseModel):
 
     groups: dict[str, GroupMemory] = Field(default_factory=dict)
     stocked_out: tuple[StockedOut, ...] = ()
+    used_up: tuple[UsedUp, ...] = ()
+    freed: tuple[Freed, ...] = ()
     actions: tuple[Action, ...] = ()
 
 

@@ -87,7 +87,9 @@ def _remember(
         Action(at=now, group=group_of[each.slice_id], what="scale_down", slice_id=each.slice_id, reason=each.reason)
         for each in drains
     ]
-    remembered = memory.model_copy(update={"groups": groups, "stocked_out": stock})
+    quotas = tuple(each for each in memory.used_up if each.until > now)
+    freed = tuple(each for each in memory.freed if now - each.at < availability.FORGOTTEN)
+    remembered = memory.model_copy(update={"groups": groups, "stocked_out": stock, "used_up": quotas, "freed": freed})
     return availability.record(remembered, *ups, *downs)
 
 

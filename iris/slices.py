@@ -7,7 +7,9 @@ from pydantic import BaseModel, ConfigDict
 
 from iris.hosts import Host
 from iris.machines import SliceFault
+from iris.scale_groups import Pace
 from iris.states import step
+from iris.units import format_duration
 
 
 class SliceState(StrEnum):
@@ -35,6 +37,12 @@ SLICE_MOVES: dict[SliceState, frozenset[SliceState]] = {
 }
 
 
+#: While it is in one of these, news of it counts.
+LIVE = (_S.PROVISIONING, _S.BOOTSTRAPPING, _S.READY, _S.DRAINING)
+#: While it is in one of these, its machines are on their way.
+COMING = (_S.REQUESTED, _S.PROVISIONING, _S.BOOTSTRAPPING)
+
+
 def move_slice(now: SliceState, to: SliceState) -> SliceState:
     """The new state.
 
@@ -42,6 +50,46 @@ def move_slice(now: SliceState, to: SliceState) -> SliceState:
         IllegalMove: the table has no such step.
     """
     return step(SLICE_MOVES, now, to, "a slice")
+
+
+def due(facts: "SliceFacts", pace: Pace, look_at: datetime) -> datetime | None:
+    """When something has to be done with a slice of which nothing is heard; None: one can wait for ever.
+
+    Args:
+        look_at: when it is looked at again, where that is meant to be done: when it is late, or drains.
+    """
+    usual: datetime | None = None
+    match facts.state:
+        case SliceState.PROVISIONING:
+            usual = max(facts.changed_at + pace.boot_timeout, look_at)
+        case SliceState.BOOTSTRAPPING:
+            usual = facts.changed_at + pace.init_timeout
+        case SliceState.DRAINING:
+            usual = look_at
+        case SliceState.READY:
+            pass
+        case _:
+            return None
+    return min((time for time in (usual, facts.repair_until) if time is not None), default=None)
+
+
+def lateness(state: SliceState, pace: Pace, reported: int, size: int) -> tuple[SliceFault, str]:
+    """What it means that a slice is still in this state at its deadline.
+
+    Args:
+        reported: how many of its hosts' agents have.
+    """
+    if state is SliceState.PROVISIONING:
+        told = f"the platform has not made its machines within {format_duration(pace.boot_timeout)}"
+        return SliceFault.BOOT_TIMEOUT, told
+    told = f"{reported} of {size} agents have reported within {format_duration(pace.init_timeout)}"
+    return SliceFault.INIT_TIMEOUT, told
+
+
+def with_last_words(reason: str, said: str) -> str:
+    """A reason of one line, with the last of what a slice's machines have said."""
+    lines = said.strip().splitlines()
+    return f"{reason}; the last that its machines said: {lines[-1]}" if lines else reason
 
 
 class SliceStep(BaseModel):
@@ -71,6 +119,10 @@ class SliceFacts(BaseModel):
     reason: str = ""
     #: Why it could not be made or was lost; None: neither.
     fault: SliceFault | None = None
+    #: With QUOTA: see `CreateOutcome`.
+    quota_scope: str = ""
+    #: Until when its machines are waited for, which the platform repairs; None: it does not.
+    repair_until: datetime | None = None
 
 
 class SliceStatus(BaseModel):
@@ -88,5 +140,7 @@ class SliceStatus(BaseModel):
     facts: SliceFacts | None = None
     #: Hosts whose agents showed another token than the slice's: they are told to stop.
     refused: tuple[str, ...] = ()
+    #: What its machines said last when they or their agents did not come in time, in lines.
+    last_words: str = ""
     #: What became of it so far, the oldest first.
     steps: tuple[SliceStep, ...] = ()

@@ -1,4 +1,4 @@
-"""What a platform is: four verbs on slices, and what they may refuse.
+"""What a platform is: five verbs on slices, and what they may refuse.
 
 `cluster stop`, `cleanup` and diagnostics use the last two (`list_slices`, `delete_slice`) and so cannot start anything.
 """
@@ -7,6 +7,9 @@ from typing import Protocol
 
 from iris.errors import IrisError
 from iris.machines import DeleteResult, FleetListing, SliceFault, SliceObservation, SliceRequest
+
+#: Bytes that the last words of a slice may have: some twenty lines of a console.
+LAST_WORDS = 2_000
 
 
 class PlatformError(IrisError):
@@ -35,9 +38,17 @@ class StockOut(Refused):
 
 
 class QuotaExceeded(Refused):
-    """The project may not have more of them."""
+    """The project may not have more of them.
+
+    Args:
+        scope: the zone or region in which that counts, or `ANYWHERE`; empty: that is not known.
+    """
 
     fault = SliceFault.QUOTA
+
+    def __init__(self, message: str, scope: str = "") -> None:
+        super().__init__(message)
+        self.scope = scope
 
 
 class BadConfig(Refused):
@@ -88,6 +99,15 @@ class Platform(SliceOps, Protocol):
 
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
         """The slice's machines; None when there are none.
+
+        Raises:
+            RateLimited, Unavailable: ask again.
+        """
+        ...
+
+    async def last_words(self, slice_id: str, zone: str) -> str:
+        """What its machines have said of themselves last, on their consoles or however the platform hears of it: for people who
+        want to know why no agent came. At most `LAST_WORDS` bytes; empty: the platform has heard nothing, or there are none.
 
         Raises:
             RateLimited, Unavailable: ask again.

@@ -9,7 +9,7 @@ fake.check()
 """
 
 from iris.machines import DeleteResult, FleetListing, SliceObservation, SliceRequest
-from iris.platforms.base import BadConfig, PlatformError, Unavailable
+from iris.platforms.base import LAST_WORDS, BadConfig, PlatformError, Unavailable
 from iris.platforms.fake_cloud import Clock, FakeCloud, Verb
 from iris.platforms.fake_machines import Machines
 
@@ -38,6 +38,13 @@ class Account:
         machines = self._mine(slice_id, zone)
         self._cloud.reply(Verb.DESCRIBE)
         return machines.observed(now) if machines else None
+
+    async def last_words(self, slice_id: str, zone: str) -> str:
+        """See `Platform`."""
+        await self._cloud.admit(Verb.DESCRIBE, zone)
+        machines = self._mine(slice_id, zone)
+        self._cloud.reply(Verb.DESCRIBE)
+        return self._cloud.said_by(machines.request)[-LAST_WORDS:] if machines else ""
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         """See `Platform`."""

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
 
-from iris.machines import MachineState, SliceRequest
+from iris.machines import ANYWHERE, MachineState, SliceRequest
 from iris.platforms.base import PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
 from iris.platforms.fake_machines import Event, Happening, Machines, Shortage, kind_of
 from iris.scale_groups import region_of
@@ -24,7 +24,7 @@ FOR_EVER = timedelta(days=36_500)
 MINUTE = timedelta(minutes=1)
 
 #: States in which machines run, or are on their way.
-LIVING = frozenset({MachineState.CREATING, MachineState.ACTIVE})
+LIVING = frozenset({MachineState.CREATING, MachineState.ACTIVE, MachineState.REPAIRING})
 
 
 class SettableClock:
@@ -66,6 +66,8 @@ class FakeCloud:
         self.delete_delays: dict[str, timedelta] = {}
         #: By name: only so many of a slice's machines come up.
         self.partial: dict[str, int] = {}
+        #: By name: what a slice's machines have said last.
+        self.said: dict[str, str] = {}
         #: Slices that a zone can hold, by zone and kind (see `kind_of`); what is not in it is without end.
         self.capacity: dict[tuple[str, str], int] = {}
         #: Slices that the project may have, by region or by group. What is preempted or broken counts until it is deleted.
@@ -105,6 +107,11 @@ class FakeCloud:
         """People say that it is theirs."""
         self.machines[slice_id].manual = True
 
+    def repair(self, slice_id: str, *, begins: bool = True) -> None:
+        """Maintenance of its machines begins or is over."""
+        machines = self.machines[slice_id]
+        machines.in_repair, machines.reason = begins, "UNHEALTHY_MAINTENANCE" if begins else ""
+
     async def preempt(self, *slice_ids: str) -> None:
         """Take them back. They are listed, and count against quotas, until they are deleted."""
         await self._end(slice_ids, MachineState.PREEMPTED, Happening.PREEMPTED, "Instance was preempted.")
@@ -141,7 +148,7 @@ class FakeCloud:
         return [
             (machines.request, worker)
             for machines in self.machines.values()
-            if machines.state(now) is MachineState.ACTIVE
+            if machines.state(now) in (MachineState.ACTIVE, MachineState.REPAIRING)
             for worker in range(machines.hosts)
         ]
 
@@ -195,7 +202,8 @@ class FakeCloud:
         for scope in (region_of(zone), group.name):
             held = sum(scope in (region_of(each.request.zone), each.request.group.name) for each in self.machines.values())
             if held >= self.quota.get(scope, held + 1):
-                raise QuotaExceeded(f"Quota '{kind}' exhausted. Limit {self.quota[scope]} in {scope}")
+                words = f"Quota '{kind}' exhausted. Limit {self.quota[scope]} in {scope}"
+                raise QuotaExceeded(words, scope if scope == region_of(zone) else ANYWHERE)
         short = any(each.zone == zone and each.kind in ("", kind) and each.since <= now < each.until for each in self.shortages)
         taken = sum(
             (each.request.zone, kind_of(each.request)) == (zone, kind) and each.end is not MachineState.PREEMPTED
@@ -204,6 +212,10 @@ class FakeCloud:
         if short or taken >= self.capacity.get((zone, kind), taken + 1):
             raise StockOut(f'There is no more capacity in the zone "{zone}"; you can try in another zone')
         return self._put(request, now, Happening.CREATED)
+
+    def said_by(self, request: SliceRequest) -> str:
+        """What its machines have said last."""
+        return _of(request, self.said, "")
 
     def remove(self, machines: Machines, now: datetime) -> bool:
         """Begin to take the machines away, if that has not begun; whether nothing is left of them."""

@@ -58,6 +58,8 @@ class Machines:
     hosts: int
     #: People have marked it as theirs.
     manual: bool = False
+    #: The cloud is mending one of them.
+    in_repair: bool = False
     #: PREEMPTED or FAILED.
     end: MachineState | None = None
     reason: str = ""
@@ -69,7 +71,9 @@ class Machines:
             return MachineState.DELETING
         if self.end is not None:
             return self.end
-        return MachineState.ACTIVE if now >= self.active_at else MachineState.CREATING
+        if now < self.active_at:
+            return MachineState.CREATING
+        return MachineState.REPAIRING if self.in_repair else MachineState.ACTIVE
 
     def observed(self, now: datetime) -> SliceObservation:
         """The same as a platform tells it."""

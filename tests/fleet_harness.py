@@ -127,6 +127,7 @@ class FleetCluster(Cluster):
         return [
             self.slices.create_slice,
             self.slices.describe_slice,
+            self.slices.last_words,
             self.slices.delete_slice,
             self.fleet.observe_fleet,
             self.fleet.ask_wanted,

@@ -94,7 +94,7 @@ def test_quota_and_backoff_are_kept_apart() -> None:
     assert healed.quota_until == at(300)
 
 
-@pytest.mark.parametrize("fault", [F.PLATFORM, F.BOOT_TIMEOUT, F.INIT_TIMEOUT, F.PREEMPTED, F.HOST_LOST, F.VANISHED])
+@pytest.mark.parametrize("fault", [F.PLATFORM, F.BOOT_TIMEOUT, F.PREEMPTED, F.HOST_LOST, F.VANISHED])
 def test_each_failure_on_the_way_doubles_the_time_until_the_next_try_up_to_the_most(fault: SliceFault) -> None:
     """Five seconds, ten, twenty … five minutes."""
     memory, now, waits = Memory(), NOON, []
@@ -106,6 +106,48 @@ def test_each_failure_on_the_way_doubles_the_time_until_the_next_try_up_to_the_m
         now = until
 
     assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+
+
+def silent(times: int, *, breaks: bool = True) -> tuple[Memory, list[float]]:
+    """The memory after so many slices in a row whose agents did not come, and the seconds until the next was tried."""
+    memory, now, waits = Memory(), NOON, []
+    for _ in range(times):
+        failed = a_slice_of(
+            a_group(), state=S.FAILED, fault=F.INIT_TIMEOUT, ready_at=None, requested_at=now, reason="0 of 4 agents have reported"
+        )
+        memory = learn(memory, a_group(), failed, None, now, breaks=breaks)
+        until = memory.groups["tpu"].backoff_until
+        assert until is not None
+        waits.append((until - now).total_seconds())
+        now = until
+    return memory, waits
+
+
+def test_a_group_whose_agents_never_come_is_stopped_after_five_slices() -> None:
+    """A wrong image buys machines all night otherwise: each costs for as long as its agents are waited for."""
+    memory, waits = silent(7)
+
+    assert waits == [5, 10, 20, 40, 3600, 3600, 3600]
+    verdict = decide(a_group(), (), a_gang(), memory=memory, now=at(75 + 2 * 3600 + 1)).verdicts[0]
+    assert verdict.availability is Availability.BACKOFF
+    assert verdict.why.startswith(
+        "stopped after 7 slices in a row whose agents did not come, tried again at 15:01:15 UTC or when"
+    )
+    assert "0 of 4 agents have reported" in verdict.why
+    assert silent(7, breaks=False)[1] == [5, 10, 20, 40, 80, 160, 300]
+
+
+def test_a_group_that_was_stopped_is_tried_once_when_the_configuration_is_told_again() -> None:
+    """Its image may be another one now, or the way to the controller open; and if not, it is stopped again."""
+    memory, _ = silent(5)
+    failing = befalls(a_group("other"), F.PLATFORM, memory, now=at(75))
+    told = reconfigured(failing, (a_group(),), (a_group(),))
+
+    assert asked_groups(decide(a_group(), (), a_gang(), memory=told, now=at(76))) == {"tpu": 1}
+    assert told.groups["other"] == failing.groups["other"]
+    again = befalls(a_group(), F.INIT_TIMEOUT, told, now=at(90))
+    assert again.groups["tpu"].stopped
+    assert befalls(a_group(), None, again, now=at(95)).groups["tpu"].backoff_until is None
 
 
 def test_slices_that_were_asked_for_together_and_fail_together_count_once() -> None:

@@ -13,7 +13,7 @@ def seen(state: MachineState, reason: str = "") -> SliceObservation:
     return SliceObservation(slice_id="s", group="g", zone="z", state=state, reason=reason)
 
 
-@pytest.mark.parametrize("state", [MachineState.CREATING, MachineState.ACTIVE])
+@pytest.mark.parametrize("state", [MachineState.CREATING, MachineState.ACTIVE, MachineState.REPAIRING])
 def test_machines_that_come_or_are_there_are_no_loss(state: MachineState) -> None:
     """Slow is not failed."""
     assert loss_of(seen(state)) is None

@@ -20,7 +20,7 @@ from iris.liveness import LOOK_AGAIN, LOOK_EVERY, Silent, judge
 from iris.machines import MachineState, SliceObservation, SliceRequest
 from iris.scale_groups import ScaleGroup, unknown_group
 from iris.scale_plan import Action, Drain, Outlook, ScalePlan, Verdict, Wanted
-from iris.slices import SliceFacts, SliceState
+from iris.slices import LIVE, SliceFacts, SliceState
 from iris.workflows import policies
 from iris.workflows.fleet_messages import (
     AutoscalerStart,
@@ -35,7 +35,6 @@ from iris.workflows.fleet_messages import (
 )
 from iris.workflows.known_slices import KnownSlices
 from iris.workflows.messages import Batch, ClusterRef, HostLost, Message, Outlooks
-from iris.workflows.slice import LIVE
 
 
 @workflow.defn
@@ -208,7 +207,9 @@ class AutoscalerWorkflow:
         while self._news:
             facts = self._news.popleft()
             before = self._slices.known.get(facts.id)
-            self._memory = availability.learn(self._memory, self._group(facts.group), facts, before, facts.changed_at)
+            breaks = workflow.patched("breaker")
+            group = self._group(facts.group)
+            self._memory = availability.learn(self._memory, group, facts, before, facts.changed_at, breaks=breaks)
             self._slices.heard(facts)
 
     def _group(self, name: str) -> ScaleGroup | None:
@@ -261,9 +262,7 @@ class AutoscalerWorkflow:
         self._learn()
         coming = {facts.id: facts for facts in self._slices.facts if facts.state in (SliceState.REQUESTED, *LIVE)}
         news: dict[str, SliceObservation | None] = {
-            each.slice_id: each
-            for each in report.changed
-            if each.slice_id in coming and _is_news(each, coming[each.slice_id].state)
+            each.slice_id: each for each in report.changed if each.slice_id in coming and _is_news(each, coming[each.slice_id])
         }
         live = {slice_id: facts for slice_id, facts in coming.items() if facts.state in LIVE}
         gone = (each for each in report.absent if each in live and live[each].zone not in report.unreachable)
@@ -332,8 +331,8 @@ class AutoscalerWorkflow:
         workflow.set_current_details(details.autoscaler_details(self._verdicts, self._memory.actions, notes))
 
 
-def _is_news(seen: SliceObservation, state: SliceState) -> bool:
-    """Whether a slice in this state does not know it yet."""
+def _is_news(seen: SliceObservation, known: SliceFacts) -> bool:
+    """Whether a slice of which this is known does not know it yet."""
     if seen.state is MachineState.ACTIVE:
-        return state in (SliceState.REQUESTED, SliceState.PROVISIONING)
+        return known.state in (SliceState.REQUESTED, SliceState.PROVISIONING) or known.repair_until is not None
     return seen.state is not MachineState.CREATING

@@ -1,14 +1,15 @@
-"""The workflows' side of the exchange with the scheduler, and the guard around giving things back."""
+"""The workflows' side of the exchange with the planners, and the guard around giving things back."""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError, is_cancelled_exception
+from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
 from iris import names
 from iris.activities.outbox import Outbox
+from iris.slices import SliceFacts
 from iris.workflows import policies
 from iris.workflows.messages import Answer, Envelope, Message
 
@@ -48,6 +49,15 @@ async def exchange(cluster: str, message: Message) -> Answer:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error
         raise
+
+
+async def tell_autoscaler(cluster: str, facts: SliceFacts) -> None:
+    """Let the autoscaler know where a slice is; one that is not there asks when it comes."""
+    autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(cluster))
+    try:
+        await autoscaler.signal("slice_changed", facts)
+    except ApplicationError:
+        workflow.logger.info("no autoscaler to tell that slice %s is %s", facts.id, facts.state)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:

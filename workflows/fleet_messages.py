@@ -53,6 +53,8 @@ class SliceInput(Wire):
     #: It is to go when what runs on it has ended, or at this deadline.
     drain: Drain | None = None
     steps: tuple[SliceStep, ...] = ()
+    #: See `SliceStatus`.
+    last_words: str = ""
 
 
 class SliceRef(Wire):
@@ -66,6 +68,12 @@ class Machines(Wire):
     """What a platform says of one slice; None: there are none."""
 
     observation: SliceObservation | None
+
+
+class LastWords(Wire):
+    """What a slice's machines have said last; empty: nothing that the platform knows of."""
+
+    text: str = ""
 
 
 # -- to and from the autoscaler ------------------------------------------------------------------------------------------------

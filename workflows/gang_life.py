@@ -319,13 +319,15 @@ class GangLife:
 
 
 def _release(key: str, placement: Placement | None, outcomes: list[TaskOutcome] | None) -> Release:
-    """Give the hosts back, and say which of them spoilt the attempt, and which began another life before it came."""
+    """Give the hosts back, and say which of them spoilt the attempt, and of which this life is over: another had begun before the
+    attempt came, or it was ended because the host leaves. The host's slice says so, too, but perhaps only when the gang has been
+    placed there again."""
     if placement is None or outcomes is None:
         return Release(key=key)
     spoilt: list[str] = []
     over: list[tuple[str, str]] = []
     for seat, outcome in zip(placement.seats, outcomes, strict=True):
-        if outcome.refused:
+        if outcome.refused or outcome.host_leaves:
             over.append((seat.host_id, seat.incarnation))
         elif outcome.fault not in BEYOND_THE_HOST and (outcome.fault or retries.account_of(outcome) is Account.UNDELIVERED):
             spoilt.append(seat.host_id)

@@ -36,6 +36,23 @@ async def look(request: SliceRequest) -> Machines | None:
         return None
 
 
+async def last_words(request: SliceRequest) -> str:
+    """What they have said last; empty when that is not told at once: it is for people, and nothing waits for it."""
+    try:
+        said = await workflow.execute_activity_method(
+            Slices.last_words,
+            SliceRef(slice_id=request.slice_id, zone=request.zone),
+            start_to_close_timeout=policies.OBSERVE,
+            schedule_to_close_timeout=policies.LAST_WORDS,
+            retry_policy=policies.ONCE,
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return ""
+    return said.text
+
+
 async def give_back(request: SliceRequest) -> bool:
     """Whether they are gone; else the platform is at it."""
     result = await workflow.execute_activity_method(

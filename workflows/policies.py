@@ -34,6 +34,11 @@ NO_TIMEOUT = timedelta(days=3650)
 OBSERVE = timedelta(seconds=20)
 #: One call to a platform. Some answer slowly; what was done meanwhile is found by the next call, which has the same name.
 PLATFORM_CALL = timedelta(seconds=60)
+#: For what machines have said last: they are given back thereafter, and cost as long as they are there.
+LAST_WORDS = timedelta(seconds=30)
+#: Machines that the platform repairs for longer than this are given back: another slice is there in less. Most repairs take some
+#: minutes, maintenance of a large slice hours.
+REPAIR_GRACE = timedelta(minutes=15)
 #: Before a platform that did not answer is asked again about machines that are overdue.
 LOOK_AGAIN = timedelta(seconds=30)
 #: Between two questions whether machines are gone: doubled each time, up to the most.

@@ -281,7 +281,7 @@ class SchedulerWorkflow:
 
     def _watch_demand(self) -> None:
         """Whether the autoscaler should know: more waits for something than when it was last woken, or nobody does any more; a
-        slice cannot do its work; one of a group that keeps a reserve is idle no longer; operators let work go on, or no longer."""
+        slice cannot do its work; one of a group that keeps a reserve is idle no longer; a pause began or has ended."""
         pauses = (self._ledger.paused is not None, frozenset(self._ledger.paused_groups))
         if pauses != self._known_pauses:
             self._known_pauses = pauses

@@ -12,26 +12,21 @@ from collections import deque
 from datetime import datetime
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
-from iris import details, names
+from iris import details, slices
 from iris.hosts import ClosedBy, Closure, Host
 from iris.machines import CreateOutcome, MachineState, SliceFault, SliceObservation, SliceRequest, loss_of
 from iris.scale_plan import Drain
-from iris.slices import SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
+from iris.slices import COMING, LIVE, SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
 from iris.units import format_duration
 from iris.workflows import machines, policies
 from iris.workflows.attributes import show_state
-from iris.workflows.exchange import exchange, uninterrupted
+from iris.workflows.exchange import exchange, tell_autoscaler, uninterrupted
 from iris.workflows.fleet_messages import CloudState, HostReady, SliceInput
 from iris.workflows.messages import HostLost, Retire, SliceDown, SliceUp
 
 News = HostReady | HostLost | CloudState | Drain
 
-#: While it is in one of these, news of it counts.
-LIVE = (SliceState.PROVISIONING, SliceState.BOOTSTRAPPING, SliceState.READY, SliceState.DRAINING)
-#: While it is in one of these, its machines are on their way.
-COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
 #: Steps that are kept to be shown.
 MOST_STEPS = 30
 
@@ -44,6 +39,9 @@ class SliceWorkflow:
         self._state = start.state
         self._reason = start.facts.reason if start.facts else ""
         self._fault = start.facts.fault if start.facts else None
+        self._quota_scope = start.facts.quota_scope if start.facts else ""
+        self._repair_until = start.facts.repair_until if start.facts else None
+        self._last_words = start.last_words
         self._hosts: dict[str, Host] = {host.id: host for host in start.hosts}
         self._inbox: deque[News] = deque(start.reports)
         self._requested_at = start.facts.requested_at if start.facts else workflow.now()
@@ -109,6 +107,7 @@ class SliceWorkflow:
             return
         outcome = await asking
         if outcome.fault is not None:
+            self._quota_scope = outcome.quota_scope
             await self._fail(outcome.fault, outcome.reason)
             return
         await self._move_and_tell(SliceState.PROVISIONING, f"the platform makes its machines in {request.zone}")
@@ -118,7 +117,8 @@ class SliceWorkflow:
     async def _wait(self) -> datetime | None:
         """Until there is news, or something is due: what was due then. No decision hangs on the clock: when a query is the first
         to wake a workflow, it shows the time before the timer fired, and in a replay the one after."""
-        due = self._due()
+        facts = self._facts()
+        due = slices.due(facts, self._made.group.pace, self._look_at) if facts is not None else None
 
         def news() -> bool:
             return bool(self._inbox) or self._asked or workflow.info().is_continue_as_new_suggested()
@@ -161,6 +161,7 @@ class SliceWorkflow:
             size=self._start.size,
             facts=self._facts(),
             refused=tuple(sorted(self._refused)),
+            last_words=self._last_words,
             steps=tuple(self._steps),
         )
 
@@ -206,14 +207,25 @@ class SliceWorkflow:
     async def _machines(self, seen: SliceObservation | None) -> None:
         """What the platform says of them."""
         if (loss := loss_of(seen)) is not None:
+            self._quota_scope = seen.quota_scope if seen is not None else ""
             await self._fail(*loss)
-        elif seen is not None and seen.state is MachineState.ACTIVE and self._state is SliceState.PROVISIONING:
-            await self._move_and_tell(SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents")
+        elif seen is not None and seen.state is not MachineState.CREATING:
+            if self._state is SliceState.PROVISIONING:
+                await self._move_and_tell(SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents")
+            if (seen.state is MachineState.REPAIRING) is not (self._repair_until is not None):
+                await self._repaired(seen)
+
+    async def _repaired(self, seen: SliceObservation) -> None:
+        """The platform has begun to repair its machines, or is done. Its agents may live on meanwhile, and what runs there."""
+        begins = seen.state is MachineState.REPAIRING
+        self._repair_until = workflow.now() + policies.REPAIR_GRACE if begins else None
+        told = f"is given back unless it is whole in {format_duration(policies.REPAIR_GRACE)}: {seen.reason}"
+        self._note(told if begins else "its machines are whole again")
+        await self._tell()
 
     async def _look_closer(self) -> bool:
         """Ask the platform about this one slice: its lists may lag behind. Whether it answered."""
-        assert self._start.request is not None
-        if (found := await machines.look(self._start.request)) is not None:
+        if (found := await machines.look(self._made)) is not None:
             await self._machines(found.observation)
         self._look_at = workflow.now() + policies.LOOK_AGAIN
         return found is not None
@@ -227,8 +239,7 @@ class SliceWorkflow:
             if self._state is SliceState.READY:
                 await self._retire_if_idle(drain)
         else:
-            deadlines = [each.deadline for each in (self._drain, drain) if each is not None and each.deadline is not None]
-            self._drain = drain.model_copy(update={"deadline": min(deadlines, default=None)})
+            self._drain = drain.beside(self._drain)
             if self._state is SliceState.READY:
                 self._move(SliceState.DRAINING, drain.reason)
                 await self._tell()
@@ -246,46 +257,46 @@ class SliceWorkflow:
 
     # Time.
 
-    def _due(self) -> datetime | None:
-        """When something has to be done if nothing is heard; None: one can wait for ever."""
-        if self._start.request is None:
-            return None
-        pace = self._start.request.group.pace
-        match self._state:
-            case SliceState.PROVISIONING:
-                return max(self._changed_at + pace.boot_timeout, self._look_at)
-            case SliceState.BOOTSTRAPPING:
-                return self._changed_at + pace.init_timeout
-            case SliceState.DRAINING:
-                return self._look_at
-        return None
+    @property
+    def _made(self) -> SliceRequest:
+        """The request of a slice that was made."""
+        assert self._start.request is not None
+        return self._start.request
 
     async def _in_time(self, due: datetime) -> None:
-        assert self._start.request is not None
-        pace = self._start.request.group.pace
+        if self._repair_until is not None and due >= self._repair_until:
+            # Whoever was to say that it is whole may not have been there.
+            answered = await self._look_closer()
+            if answered and self._repair_until is not None and self._state in LIVE:
+                await self._fail(SliceFault.PREEMPTED, f"in repair for {format_duration(policies.REPAIR_GRACE)}")
+            elif not answered:
+                self._repair_until += policies.LOOK_AGAIN
+            return
         match self._state:
             case SliceState.DRAINING:
                 await self._look(due)
             case SliceState.BOOTSTRAPPING:
-                told = f"{len(self._hosts)} of {self._start.size} agents have reported"
-                await self._fail(SliceFault.INIT_TIMEOUT, f"{told} within {format_duration(pace.init_timeout)}")
+                await self._come_too_late()
             case SliceState.PROVISIONING:
                 # Slow is not failed: the platform may have made them while nobody looked, or it cannot be asked.
-                answered = await self._look_closer()
-                if self._state is SliceState.PROVISIONING and answered:
-                    told = f"the platform has not made its machines within {format_duration(pace.boot_timeout)}"
-                    await self._fail(SliceFault.BOOT_TIMEOUT, told)
+                if await self._look_closer() and self._state is SliceState.PROVISIONING:
+                    await self._come_too_late()
+
+    async def _come_too_late(self) -> None:
+        """Before its machines are given back they are asked what ails them."""
+        fault, told = slices.lateness(self._state, self._made.group.pace, len(self._hosts), self._start.size)
+        if workflow.patched("last words"):
+            self._last_words = await machines.last_words(self._made)
+        await self._fail(fault, slices.with_last_words(told, self._last_words))
 
     async def _look(self, due: datetime | None) -> None:
         """Whether a draining slice is free; the first look, which was due at no time, closes its hosts, and the one that is due
         at its deadline stops what runs there."""
         assert self._drain is not None
-        deadline = self._drain.deadline
-        overdue = deadline is not None and due is not None and due >= deadline
+        deadline, overdue = self._drain.deadline, self._drain.is_over(due)
         closure = Closure(by=ClosedBy.DRAIN, reason=self._drain.reason)
         answer = await exchange(self._start.cluster, Retire(lives=self._lives(), closure=closure, evict=overdue))
-        given_up = overdue and due is not None and deadline is not None and due >= deadline + policies.EVICTION_PATIENCE
-        if not answer.problem or given_up:
+        if not answer.problem or self._drain.is_over(due, policies.EVICTION_PATIENCE):
             told = f"{self._drain.reason}; {answer.problem}" if answer.problem else self._drain.reason
             await self._move_and_tell(SliceState.DELETING, told)
             return
@@ -353,17 +364,14 @@ class SliceWorkflow:
             changed_at=self._changed_at,
             reason=self._reason,
             fault=self._fault,
+            quota_scope=self._quota_scope,
+            repair_until=self._repair_until,
         )
 
     async def _tell(self) -> None:
         """Let the autoscaler know; one that is not there asks when it comes."""
-        if (facts := self._facts()) is None:
-            return
-        autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(self._start.cluster))
-        try:
-            await autoscaler.signal("slice_changed", facts)
-        except ApplicationError:
-            workflow.logger.info("no autoscaler to tell that slice %s is %s", self._start.id, self._state)
+        if (facts := self._facts()) is not None:
+            await tell_autoscaler(self._start.cluster, facts)
 
     async def _move_and_tell(self, state: SliceState, reason: str) -> None:
         self._move(state, reason)
@@ -385,15 +393,6 @@ class SliceWorkflow:
         workflow.set_current_details(details.slice_details(self.status()))
 
     def _continue(self) -> None:
-        workflow.continue_as_new(
-            self._start.model_copy(
-                update={
-                    "state": self._state,
-                    "hosts": tuple(self._hosts.values()),
-                    "reports": tuple(self._inbox),
-                    "facts": self._facts(),
-                    "drain": self._drain,
-                    "steps": tuple(self._steps),
-                }
-            )
-        )
+        carried = {"state": self._state, "facts": self._facts(), "steps": tuple(self._steps), "last_words": self._last_words}
+        pending = {"hosts": tuple(self._hosts.values()), "reports": tuple(self._inbox), "drain": self._drain}
+        workflow.continue_as_new(self._start.model_copy(update=carried | pending))

@@ -227,6 +227,7 @@ def slice_json(status: SliceStatus, hosts: Sequence[HostView]) -> dict[str, Any]
             for host in status.hosts
         ],
         "refused": list(status.refused),
+        "last_words": status.last_words.splitlines(),
         "steps": [step.model_dump(mode="json") for step in status.steps],
     }
 
@@ -255,6 +256,8 @@ def slice_text(status: SliceStatus, hosts: Sequence[HostView], now: datetime) ->
             for step in status.steps
         ]
         lines += ["", table(("WHEN (UTC)", "AFTER", "STATE", "WHY"), steps)]
+    if status.last_words:
+        lines += ["", "its machines said last:", *(f"  {line}" for line in status.last_words.splitlines())]
     return "\n".join(lines)
 
 

@@ -251,6 +251,8 @@ def test_a_slice_tells_its_story_its_hosts_and_every_step() -> None:
         "2026-01-01 12:00:00  +0s    PROVISIONING  asked",
         "2026-01-01 12:01:00  +1m    FAILED        taken back",
     ]
+    said = plain(render_fleet.slice_text(a_slice_status(last_words="[iris-init] pulling\n[iris-init] FAILED"), [], at(90)))
+    assert said[-4:] == ["", "its machines said last:", "  [iris-init] pulling", "  [iris-init] FAILED"]
     joined = plain(render_fleet.slice_text(a_slice_status(facts=None, hosts=(), steps=()), [], at(0)))
     assert joined == ["tpus-1  FAILED  taken back", "joined by itself, 0 of 2 host(s) reported"]
 
@@ -279,6 +281,7 @@ def test_a_slice_for_programs_has_every_key_whether_it_was_made_or_joined() -> N
             }
         ],
         "refused": [],
+        "last_words": [],
         "steps": [
             {"at": NOON, "state": "PROVISIONING", "reason": "asked"},
             {"at": LATER, "state": "FAILED", "reason": "taken back"},

@@ -203,6 +203,9 @@ class Asked:
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
         return await self._platform.describe_slice(slice_id, zone)
 
+    async def last_words(self, slice_id: str, zone: str) -> str:
+        return await self._platform.last_words(slice_id, zone)
+
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         return await self._platform.delete_slice(slice_id, zone)
 

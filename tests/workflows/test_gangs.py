@@ -6,8 +6,10 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from iris.attempts import Account
+from iris.jobs import TaskOutcome
 from iris.states import JobState, TaskState
 from iris.workflows import policies
+from iris.workflows.messages import RunTask
 from tests.builders import some
 from tests.harness import (
     Cluster,
@@ -155,6 +157,21 @@ async def test_tasks_of_a_gang_that_had_succeeded_run_again_with_the_one_that_wa
     assert [len(host.taken) for host in hosts] == [2, 2]
     first, _ = await cluster.attempts(cluster.job(job))
     assert first.ends[0].reason == "ended with task 1: host was stopped (it had succeeded)"
+
+
+async def test_a_gang_is_not_placed_again_on_hosts_that_have_ended_it_because_they_leave(cluster: Cluster) -> None:
+    """Their slice says so, too, but perhaps later than the gang asks; a minute would be lost on hosts that take nothing."""
+    hosts = await cluster.join_slice(program=leaves)
+    job = await cluster.gang()
+    await cluster.waits(job, attempt=1)
+
+    assert [len(host.taken) for host in hosts] == [1, 1]
+    assert (await cluster.snapshot()).hosts == ()
+
+
+async def leaves(task: RunTask) -> TaskOutcome:
+    """As a host that is told that it will be taken away."""
+    return (await is_preempted(task)).model_copy(update={"host_leaves": True})
 
 
 async def test_a_gang_whose_hosts_are_lost_too_often_says_which_task_it_was_and_how_often(cluster: Cluster) -> None:

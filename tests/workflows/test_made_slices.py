@@ -9,6 +9,7 @@ from iris.platforms.base import BadConfig, StockOut
 from iris.platforms.fake_cloud import Verb
 from iris.scale_groups import Pace
 from iris.slices import SliceState, SliceStatus
+from iris.workflows import policies
 from tests.builders import some
 from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster
 from tests.scaling_world import a_cpu_group, a_group
@@ -132,6 +133,17 @@ async def test_half_of_the_agents_are_not_enough_and_the_reason_counts_them(flee
     assert shown.reason == "2 of 4 agents have reported within 10m"
 
 
+async def test_what_machines_said_last_is_in_the_reason_when_their_agents_do_not_come(fleet: FleetCluster) -> None:
+    """They are given back, and nobody can look at them any more. The reason is one line; the others are kept beside it."""
+    fleet.platform.partial["tpu"] = 0
+    fleet.platform.said["tpu"] = "pulling image\nFAILED: no such image\n"
+    await fleet.make(a_group())
+    shown = await ended(fleet, SliceFault.INIT_TIMEOUT)
+
+    assert shown.reason == "0 of 4 agents have reported within 10m; the last that its machines said: FAILED: no such image"
+    assert shown.last_words == "pulling image\nFAILED: no such image\n"
+
+
 # -- agents --------------------------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +216,52 @@ async def test_a_slice_that_the_platform_takes_away_is_given_back_too(
     shown = await ended(fleet, fault)
 
     assert shown.reason == reason
+
+
+@pytest.mark.parametrize("state", [BOOTSTRAPPING, READY, SliceState.DRAINING])
+async def test_machines_that_are_in_repair_for_too_long_are_given_back(fleet: FleetCluster, state: SliceState) -> None:
+    """Maintenance of a large slice may take hours; another slice is there in minutes."""
+    fleet.platform.partial["tpu"] = 3 if state is BOOTSTRAPPING else 4
+    await fleet.make(a_group(pace=Pace(init_timeout=HOUR)))
+    await fleet.becomes("s1", BOOTSTRAPPING if state is BOOTSTRAPPING else READY)
+    if state is SliceState.DRAINING:
+        await fleet.tenant_gang()
+        await fleet.drain(deadline=await fleet.now() + HOUR)
+        await fleet.becomes("s1", state)
+    fleet.platform.repair("s1")
+    await fleet.look()
+    await fleet.later(policies.REPAIR_GRACE - MINUTE)
+    assert (await fleet.shown()).state is state
+    shown = await ended(fleet, SliceFault.PREEMPTED, within=2 * MINUTE)
+
+    assert shown.reason == "in repair for 15m"
+    assert "is given back unless it is whole in 15m: UNHEALTHY_MAINTENANCE" in [step.reason for step in shown.steps]
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_machines_that_are_whole_again_in_time_are_kept(fleet: FleetCluster, heard: bool) -> None:
+    """What runs there may not have noticed. If nobody says so the platform is asked; one that does not answer is asked again."""
+    await fleet.ready(a_group())
+    fleet.platform.repair("s1")
+    await fleet.look()
+    await fleet.later(5 * MINUTE)
+    fleet.platform.repair("s1", begins=False)
+    if heard:
+        await fleet.look()
+    else:
+        fleet.platform.unreachable["europe-west4-a"] = "backend error"
+    await fleet.later(12 * MINUTE)
+    fleet.platform.unreachable.clear()
+    await fleet.later(2 * MINUTE)
+    shown = await fleet.shown()
+
+    assert shown.state is READY
+    assert shown.facts is not None
+    assert (shown.facts.repair_until, shown.steps[-1].reason) == (None, "its machines are whole again")
+    fleet.platform.repair("s1")
+    await fleet.look()
+    await fleet.later(14 * MINUTE)
+    assert (await fleet.shown()).state is READY
 
 
 async def test_a_slice_that_somebody_else_deletes_has_vanished(fleet: FleetCluster) -> None:
