@@ -20,6 +20,7 @@ from iris.activities.caches import DISK_FAULT, Cache, no_room
 from iris.activities.runtimes.base import CannotStart, HostUnable
 from iris.activities.threads import Stopped, in_thread
 from iris.bundles import MAX_BUNDLE, Bundle
+from iris.errors import first_line
 from iris.store import Store
 from iris.units import format_bytes
 
@@ -89,7 +90,7 @@ class Bundles:
                 if isinstance(error, OSError) and no_room(error):
                     raise
                 if pause is None:
-                    told = (str(error).strip() or type(error).__name__).splitlines()[0]
+                    told = first_line(error)
                     raise HostUnable(f"the store {self._store.url} does not answer: {told}", STORE_FAULT) from None
                 await asyncio.sleep(pause)
             else:

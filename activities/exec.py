@@ -24,9 +24,9 @@ from iris.activities.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.runtimes.commands import Command
 from iris.activities.runtimes.exec_container import ContainerCommand
 from iris.activities.runtimes.exec_process import ProcessCommand
-from iris.activities.talk import STORE_ERRORS, Talk
+from iris.activities.talk import Talk
 from iris.execs import CANNOT, NOT_RUNNING, TIMED_OUT, ExecEnd, ExecRequest, Frame, Kind
-from iris.store import Store
+from iris.store import STORE_ERRORS, Store
 from iris.units import format_duration
 
 logger = logging.getLogger(__name__)

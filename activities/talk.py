@@ -10,10 +10,8 @@ import time
 from datetime import timedelta
 from typing import Literal
 
-from obstore.exceptions import BaseError
-
 from iris.execs import Frame, Kind, chunk_path, chunks_prefix, decode, encode
-from iris.store import Store
+from iris.store import STORE_ERRORS, Store
 from iris.units import KIB
 
 Direction = Literal["in", "out"]
@@ -30,7 +28,6 @@ WINDOW, TELL_EVERY = 32, 8
 #: How long a store may stay away.
 PATIENCE = timedelta(seconds=60)
 RETRY_EVERY = timedelta(seconds=1)
-STORE_ERRORS = (OSError, BaseError)
 
 
 class Talk:

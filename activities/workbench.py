@@ -14,6 +14,7 @@ from iris.activities.outputs import AT_ONCE
 from iris.activities.ports import Gpus, Ports
 from iris.activities.runtimes.base import Runtime
 from iris.activities.runtimes.docker import DockerRuntime
+from iris.activities.runtimes.images import Token
 from iris.activities.runtimes.process import ProcessRuntime
 from iris.activities.use import Use
 from iris.faults import FAULTS, Fault
@@ -49,6 +50,8 @@ class Workbench:
     base_env: Mapping[str, str] = field(default_factory=base_env)
     #: What the machine really has, whatever the host offers.
     accelerators: Accelerators = field(default_factory=Accelerators)
+    #: For images in Google's registries, on a machine of Google's.
+    registry_token: Token = lambda: None
     ports: Ports = field(default_factory=Ports)
     gpus: Gpus = field(default_factory=Gpus)
     #: Files of outputs that are on their way.
@@ -72,4 +75,7 @@ class Workbench:
         """Where an attempt's commands run."""
         if (image := task.image or self.image) is None:
             return ProcessRuntime(task.key, directory, task.resources)
-        return DockerRuntime(image, task, self.host.id, self.cluster, directory, (self.cache_dir,), host_env=self.base_env)
+        shared = (self.cache_dir,)
+        return DockerRuntime(
+            image, task, self.host.id, self.cluster, directory, shared, host_env=self.base_env, token=self.registry_token
+        )

@@ -292,7 +292,9 @@ class GroupShape(Section):
         (), description="Where slices may be, best first; unset, in a cloud: the default zones, else one zone without meaning."
     )
     preemptible: Flag = Field(False, description="Whether the platform may take slices back at any time; cheaper.")
-    reservation: str = Field("", description="Of a tpu_vm or gce_vm: the reservation that pays for it; empty: none.")
+    reservation: str = Field(
+        "", description="Of a gce_vm or a queued tpu_vm: its NAME, or projects/OWNER/reservations/NAME, that pays; empty: none."
+    )
     queued: Flag = Field(
         False, description="Of a tpu_vm: asked for as a queued resource, which may wait for hours until there is capacity."
     )

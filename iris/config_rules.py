@@ -18,9 +18,19 @@ from iris.units import format_bytes, format_cpu
 
 #: Of a prefix and a group's name: the rest of a host's id is what makes the slice unique, and the number of the host.
 _MAX_GROUP_ID = names.MAX_NAME - len("-01234567-w-1535")
+#: Of a virtual machine. Source: name in cloud.google.com/compute/docs/reference/rest/v1/instances
+_MAX_MACHINE = 63
 _GCP_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
 _ANY_ZONE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
+#: cloud.google.com/resource-manager/docs/creating-managing-projects; those of some domains have the domain before them.
+_PROJECT = re.compile(r"([a-z0-9][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
+#: A bucket, or a directory of the machine that reads it.
+_STORE = re.compile(r"file:///.|(?!file:)[a-z][a-z0-9+.-]*://[^/]")
+_LAST_PORT = 65535
+#: One of the project, or of another that shares it. Sources: cloud.google.com/tpu/docs/consume-reservation, and
+#: reservationAffinity.values in cloud.google.com/compute/docs/reference/rest/v1/instances
+_RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -59,6 +69,7 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
         yield from _place(path, group, config)
         yield from _accelerator(path, group)
         yield from _machine(path, group)
+        yield from _reservation(path, group)
         yield from _keys(path, group)
         yield from _ceilings(path, group)
 
@@ -75,6 +86,9 @@ def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
     if gcp is None:
         return
     path = "platform.gcp"
+    if _PROJECT.fullmatch(gcp.project_id) is None:
+        remedy = "write its id: 6 to 30 lower case letters, digits and hyphens, the first a letter and the last no hyphen"
+        yield InvalidValue(f"{path}.project_id", gcp.project_id, "is not the id of a project", remedy)
     for zone in gcp.default_zones:
         yield from _zone(f"{path}.default_zones", zone, _GCP_ZONE)
         if "region" in gcp.model_fields_set and _GCP_ZONE.fullmatch(zone) and region_of(zone) != gcp.region:
@@ -93,6 +107,11 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
     if kind == "gcp" and config.platform.gcp is None:
         remedy = f"choose another, or platform.gcp instead of platform.{config.platform.kind}"
         yield InvalidValue("controller.gcp", "gcp", f"is not on the platform {config.platform.kind}", remedy)
+    machine = names.controller_machine(config.slice_prefix, config.name)
+    if kind == "gcp" and len(machine) > _MAX_MACHINE:
+        problem = f"makes the name of the control plane's machine, {machine}, too long"
+        remedy = f"shorten it, or platform.gcp.label_prefix, by {len(machine) - _MAX_MACHINE} characters"
+        yield InvalidValue("name", config.name, problem, remedy)
     own = controller.gcp
     if own is not None and config.platform.gcp is not None and ("zone" in own.model_fields_set or not own.zone):
         yield from _zone("controller.gcp.zone", own.zone, _GCP_ZONE)
@@ -106,9 +125,13 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
             yield InvalidValue(
                 "controller.bundle_prefix", "", f"is needed by controller.{kind}", "name a URL, such as gs://bucket/path"
             )
-    if controller.bundle_prefix and re.match("[a-z][a-z0-9+.-]*://.", controller.bundle_prefix) is None:
+    if controller.bundle_prefix and _STORE.match(controller.bundle_prefix) is None:
         remedy = "write one such as gs://bucket/path or s3://bucket/path"
-        yield InvalidValue("controller.bundle_prefix", controller.bundle_prefix, "is not a URL", remedy)
+        yield InvalidValue("controller.bundle_prefix", controller.bundle_prefix, "is not a URL of a store", remedy)
+    for where, ports in (("gcp", controller.gcp), ("manual", controller.manual)):
+        if ports is not None and ports.port == _LAST_PORT:
+            problem = "leaves no port for the Web UI, which has the next one"
+            yield InvalidValue(f"controller.{where}.port", ports.port, problem, f"write one of 1 to {_LAST_PORT - 1}")
 
 
 def _ceilings(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:
@@ -293,6 +316,21 @@ def _beyond(path: str, group: ScaleGroupConfig, known: MachineType) -> Iterator[
         problem = f"is more than a {known.name} has ({format_bytes(known.memory_bytes)})"
         shown = format_bytes(group.resources.memory)
         yield InvalidValue(f"{path}.resources.memory", shown, problem, "leave it out, or name a larger machine_type")
+
+
+def _reservation(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
+    """The first thing because of which the group would be given something else than what its reservation pays for."""
+    name, field = group.reservation, f"{path}.reservation"
+    if not name or group.type not in IN_CLOUD:
+        return
+    if _RESERVATION.fullmatch(name) is None:
+        remedy = "write its NAME, or projects/OWNER/reservations/NAME for one that is shared with the project"
+        yield InvalidValue(field, name, "is not the name of a reservation", remedy)
+    elif group.preemptible:
+        yield InvalidValue(field, name, "has no preemptible capacity", "leave preemptible out, or the reservation")
+    elif group.type is SliceType.TPU_VM and not group.queued:
+        problem = "can be chosen for queued slices only"
+        yield InvalidValue(field, name, problem, "add queued: true")
 
 
 def _keys(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:

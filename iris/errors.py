@@ -70,3 +70,8 @@ class JobCancelled(IrisError):
     """The job was cancelled."""
 
     exit_code = 126
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the pages that some libraries add; its kind, when it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

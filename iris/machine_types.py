@@ -1,6 +1,8 @@
-"""Google's predefined machine types: what `n2-standard-4` offers, and which is the smallest that offers enough.
+"""Google's predefined machine types: what `n2-standard-4` offers, which is the smallest that offers enough, and on which kind of
+disk a machine of a type can start.
 
-Source: cloud.google.com/compute/docs/general-purpose-machines and .../compute-optimized-machines.
+Sources: cloud.google.com/compute/docs/general-purpose-machines and .../compute-optimized-machines; of disks the tables of
+.../compute/docs/disks/persistent-disks#machine_series_support and .../compute/docs/disks/hyperdisks#machine-type-support.
 """
 
 import re
@@ -21,6 +23,8 @@ _GIB_PER_CPU = {
 }
 #: What is offered when only an amount is asked for: every size of n2 up to 32 comes in all three kinds.
 _SIZES = (2, 4, 8, 16, 32)
+#: Which take no Persistent Disk at all: series, of a3 its newest kind only, and whatever has no hypervisor.
+_HYPERDISK_ONLY = re.compile(r"(?:n4[ad]?|c4[ad]?|m4|x4|h4d|a4x?|g4)-.*|a3-ultragpu-.*|.*-metal")
 _NAME = re.compile(r"([a-z0-9]+)-([a-z]+)-([1-9][0-9]{0,2})")
 
 
@@ -52,3 +56,11 @@ def smallest_machine_type(cpu_millis: int, memory_bytes: int) -> MachineType | N
             if found and found.cpu_millis >= cpu_millis and found.memory_bytes >= memory_bytes:
                 return found
     return None
+
+
+def boot_disk_kind(name: str) -> str:
+    """The kind of disk that a machine of this type starts from.
+
+    One that is not asked for is `pd-standard`, which many types refuse, c3, g2 and a3 among them.
+    """
+    return "hyperdisk-balanced" if _HYPERDISK_ONLY.fullmatch(name) else "pd-balanced"

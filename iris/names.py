@@ -63,6 +63,11 @@ def slice_id(prefix: str, group: str, token: str) -> str:
     return "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in (prefix, group, token) if part)
 
 
+def controller_machine(prefix: str, cluster: str) -> str:
+    """The virtual machine of a cluster's control plane. One cluster has one: two cannot have the same name in a zone."""
+    return slice_id(prefix, cluster, "controller")
+
+
 def host_of_slice(slice_id: str, worker: int, hosts: int) -> str:
     """The host of a slice with this worker id; the only one of a slice has the slice's name."""
     return slice_id if hosts == 1 else f"{slice_id}-w-{worker}"

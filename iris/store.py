@@ -6,9 +6,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.store import from_url
 
-from iris.errors import Unreachable
+from iris.errors import Unreachable, first_line
+
+#: Every failure to reach a store is one of these.
+STORE_ERRORS = (OSError, BaseError)
 
 #: A file travels in blocks of this many bytes.
 _BLOCK = 1024 * 1024
@@ -17,7 +21,11 @@ _PART = 5 * 1024 * 1024
 
 
 class Store:
-    """Objects under one URL. Every failure to reach it is an `OSError` or one of obstore's exceptions."""
+    """Objects under one URL. Every failure to reach it is one of `STORE_ERRORS`.
+
+    Raises:
+        Unreachable: nothing can be kept under such a URL.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -27,7 +35,10 @@ class Store:
             except OSError as error:
                 reason = f"{error.strerror}; it has to be a directory that may be written"
                 raise Unreachable(f"the store {url} cannot be used: {reason}") from None
-        self._store = from_url(url)
+        try:
+            self._store = from_url(url)
+        except (BaseError, ValueError) as error:
+            raise Unreachable(f"the store {url} cannot be used: {first_line(error)}") from None
 
     async def put(self, path: str, data: bytes) -> None:
         """Write the whole object; saying it again writes the same object."""

@@ -13,7 +13,7 @@ from iris.units import GIB
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.yaml"))
 
 GCP = """
-platform: {gcp: {project_id: p, default_zones: [europe-west4-b, europe-west4-a]}}
+platform: {gcp: {project_id: my-project, default_zones: [europe-west4-b, europe-west4-a]}}
 controller: {image: i, bundle_prefix: gs://b}
 """
 #: The sample of the design that this schema goes back to.

@@ -93,21 +93,44 @@ def problems(text: str) -> tuple[str, ...]:
         ("platform: {}", "platform: '' is not one platform; choose one of gcp, manual and local"),
         ("platform: {local: {}, manual: {}}", "platform: 'manual, local' is not one platform"),
         (
-            "platform: {gcp: {project_id: p, region: us-west4, default_zones: [europe-west4-b]}}",
+            "platform: {gcp: {project_id: my-project, region: us-west4, default_zones: [europe-west4-b]}}",
             "platform.gcp.default_zones: 'europe-west4-b' is not in platform.gcp.region (us-west4)",
         ),
-        ("platform: {gcp: {project_id: p, default_zones: [europe-west4]}}", "'europe-west4' is not a zone; write a region and a"),
         (
-            "platform: {gcp: {project_id: p, label_prefix: Iris}}",
+            "platform: {gcp: {project_id: my-project, default_zones: [europe-west4]}}",
+            "'europe-west4' is not a zone; write a region and a",
+        ),
+        (
+            "platform: {gcp: {project_id: my-project, label_prefix: Iris}}",
             "platform.gcp.label_prefix: 'Iris' is not the beginning of a label",
         ),
-        ("platform: {gcp: {project_id: p}}", "controller.gcp.zone: '' is not a zone"),
-        ("platform: {gcp: {project_id: p}}", "controller.image: '' is needed by controller.gcp; name a container image"),
+        ("platform: {gcp: {project_id: my-project}}", "controller.gcp.zone: '' is not a zone"),
+        (
+            "platform: {gcp: {project_id: my-project}}",
+            "controller.image: '' is needed by controller.gcp; name a container image",
+        ),
+        (
+            "platform: {gcp: {project_id: My Project}}",
+            "platform.gcp.project_id: 'My Project' is not the id of a project; write its id: 6 to 30 lower case letters, digits",
+        ),
         (
             "platform: {manual: {}}\ncontroller: {manual: {host: h}}",
             "controller.bundle_prefix: '' is needed by controller.manual",
         ),
-        ("platform: {local: {}}\ncontroller: {bundle_prefix: bucket}", "controller.bundle_prefix: 'bucket' is not a URL"),
+        (
+            "platform: {local: {}}\ncontroller: {bundle_prefix: bucket}",
+            "controller.bundle_prefix: 'bucket' is not a URL of a store",
+        ),
+        ("platform: {local: {}}\ncontroller: {bundle_prefix: 'gs:///b'}", "controller.bundle_prefix: 'gs:///b' is not a URL"),
+        ("platform: {local: {}}\ncontroller: {bundle_prefix: 'file://b'}", "controller.bundle_prefix: 'file://b' is not a URL"),
+        (
+            MANUAL.replace("host: h", "host: h, port: 65535") + "  {}",
+            "controller.manual.port: '65535' leaves no port for the Web UI, which has the next one; write one of 1 to 65534",
+        ),
+        (
+            GCP.replace("bundle_prefix: gs://b", "bundle_prefix: gs://b, gcp: {port: 65535}"),
+            "controller.gcp.port: '65535' leaves no port for the Web UI",
+        ),
         ("platform: {local: {}}\ncontroller: {gcp: {}, local: {}}", "controller: 'gcp, local' is more than one; choose one"),
         ("platform: {local: {}}\ncontroller: {gcp: {}}", "controller.gcp: 'gcp' is not on the platform local"),
         ("platform: {manual: {}}\ncontroller: {local: {}}", "controller.local: 'local' cannot serve the platform manual"),
@@ -156,6 +179,22 @@ def problems(text: str) -> tuple[str, ...]:
         (
             in_cloud("type: tpu_vm", "accelerator_variant: v6e-8", "zones: [local-a]"),
             "scale_groups.g.zones: 'local-a' is not a zone",
+        ),
+        (
+            in_cloud("type: tpu_vm", "accelerator_variant: v6e-8", "reservation: mine"),
+            "scale_groups.g.reservation: 'mine' can be chosen for queued slices only; add queued: true",
+        ),
+        (
+            in_cloud("type: tpu_vm", "accelerator_variant: v6e-8", "reservation: mine", "queued: true", "preemptible: true"),
+            "scale_groups.g.reservation: 'mine' has no preemptible capacity; leave preemptible out, or the reservation",
+        ),
+        (
+            in_cloud("type: gce_vm", "machine_type: n2-standard-8", "reservation: mine", "preemptible: true"),
+            "scale_groups.g.reservation: 'mine' has no preemptible capacity",
+        ),
+        (
+            in_cloud("type: gce_vm", "machine_type: n2-standard-8", "reservation: projects/p/zones/z/reservations/mine"),
+            "is not the name of a reservation; write its NAME, or projects/OWNER/reservations/NAME for one that is shared",
         ),
         (in_cloud("type: local_vm"), "scale_groups.g.type: 'local_vm' is not to be had on the platform gcp"),
         (
@@ -206,6 +245,10 @@ def problems(text: str) -> tuple[str, ...]:
             "scale_groups.TPU-1: 'TPU-1' is spelled like the group 'tpu_1' in the names of machines",
         ),
         (f"platform: {{local: {{}}}}\nscale_groups: {{{'g' * 50}: {{type: local_vm}}}}", "too long; use at most 44 characters"),
+        (
+            f"{GCP}name: {'n' * 50}",
+            "-controller, too long; shorten it, or platform.gcp.label_prefix, by 3 characters",
+        ),
     ],
 )
 def test_a_problem_names_its_place_the_value_the_rule_and_the_remedy(text: str, problem: str) -> None:
@@ -232,6 +275,22 @@ def test_all_problems_are_said_at_once() -> None:
         "scale_groups.a.accelerator_variant",
         "scale_groups.c.type",
     ]
+
+
+@pytest.mark.parametrize("project", ["abcdef", "my-project-1", "a" * 30, "example.com:my-project", "a-1.example.com:my-project"])
+def test_the_id_of_a_project_may_be_whatever_google_gives(project: str) -> None:
+    """Those of an organisation that has had them for long begin with its domain."""
+    assert load_config(GCP.replace("my-project", f'"{project}"')).platform.gcp is not None
+
+
+@pytest.mark.parametrize(
+    "project",
+    ["abcde", "a" * 31, "1-project", "my-project-", "my_project", "My-project", "my.project", "my-project ", ":my-project"],
+)
+def test_what_cannot_be_the_id_of_a_project_is_refused(project: str) -> None:
+    """Its name, its number, a slip: Google would say no more than that it is not found."""
+    (problem,) = problems(GCP.replace("my-project", f'"{project}"'))
+    assert problem.startswith(f"platform.gcp.project_id: {project!r} is not the id of a project; write its id")
 
 
 def test_what_depends_on_a_wrong_platform_is_not_judged() -> None:

@@ -94,7 +94,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
         if each["type"] == "manual_vm":
             each["hosts"] = [f"{name}-{number}" for number in range(2)]
     tree: dict[str, Any] = {
-        "platform": {"gcp": {"project_id": "p", "default_zones": ["europe-west4-b"]}},
+        "platform": {"gcp": {"project_id": "my-project", "default_zones": ["europe-west4-b"]}},
         "controller": {"image": "i", "bundle_prefix": "gs://b"},
         "scale_groups": scale_groups,
     }

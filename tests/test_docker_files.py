@@ -55,6 +55,16 @@ def test_what_the_composed_services_mount_is_there(services: Services) -> None:
     assert [file for file in files if not (DOCKER / file).is_file()] == []
 
 
+def test_the_control_plane_finds_its_credentials_where_its_environment_says(services: Services) -> None:
+    """Without them it can use neither its store nor machines. Where none are named it must not look for a file: the machine's own
+    account is meant."""
+    iris, name = services["iris"], "GOOGLE_APPLICATION_CREDENTIALS"
+    (mount,) = (each for each in iris["volumes"] if name in each)
+
+    assert iris["environment"] == {name: None}  # as it is outside, and not at all where it is not
+    assert mount == f"${{{name}:-/dev/null}}:${{{name}:-/etc/iris/no-credentials}}:ro"
+
+
 def test_temporal_is_set_up_as_iris_own_is() -> None:
     """What was measured with one holds for the other."""
     there = yaml.safe_load((DOCKER / "temporal-dynamic.yaml").read_text())

@@ -48,3 +48,12 @@ def test_a_huge_value_is_not_repeated_in_full() -> None:
 
     assert len(text) < 200
     assert text.endswith("is too long; use a file")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(OSError("no such bucket\n\nDebug source:\n…"), "no such bucket"), (OSError("\n"), "OSError"), (ValueError(), "ValueError")],
+)
+def test_of_what_a_library_says_one_line_is_told(error: Exception, line: str) -> None:
+    """Some add pages about their own insides, and some say nothing at all."""
+    assert errors.first_line(error) == line

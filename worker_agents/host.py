@@ -30,6 +30,7 @@ from iris.activities.exec import Execs
 from iris.activities.profile import Profiles
 from iris.activities.runtimes import cgroups
 from iris.activities.runtimes.engine import clear_strays
+from iris.activities.runtimes.images import Token
 from iris.activities.tasks import Tasks
 from iris.activities.workbench import Workbench
 from iris.client.connection import connect
@@ -125,10 +126,13 @@ async def serve(options: AgentOptions) -> None:
             async with contextlib.AsyncExitStack() as beside:
                 if metadata is not None:
                     await beside.enter_async_context(_beside(watch_for_preemption(metadata, asked.end)))
-                await _live_and_live_again(store, options, accelerators, asked)
+                registry_token: Token = metadata.access_token if metadata is not None else lambda: None
+                await _live_and_live_again(store, options, accelerators, registry_token, asked)
 
 
-async def _live_and_live_again(store: Store, options: AgentOptions, accelerators: Accelerators, asked: "Asked") -> None:
+async def _live_and_live_again(
+    store: Store, options: AgentOptions, accelerators: Accelerators, registry_token: Token, asked: "Asked"
+) -> None:
     lived = False
     while not asked.to_end.is_set():
         begun = life.of(options.directory)
@@ -143,7 +147,7 @@ async def _live_and_live_again(store: Store, options: AgentOptions, accelerators
             await _pause(asked.to_end, RETRY_EVERY)
             continue
         lived = True
-        incarnation = _Incarnation(client, store, options, accelerators, host, asked)
+        incarnation = _Incarnation(client, store, options, accelerators, registry_token, host, asked)
         if begun is not None and await incarnation.is_over():
             life.end(options.directory)
             continue
@@ -200,6 +204,7 @@ class _Incarnation:
         store: Store,
         options: AgentOptions,
         accelerators: Accelerators,
+        registry_token: Token,
         host: Host,
         asked: "Asked",
     ) -> None:
@@ -221,6 +226,7 @@ class _Incarnation:
             env_vars=options.env_vars,
             faults=(*FAULTS, *options.faults),
             accelerators=accelerators,
+            registry_token=registry_token,
         )
         self._tasks = Tasks(bench)
         self._execs = Execs(store, self._tasks)

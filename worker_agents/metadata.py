@@ -7,6 +7,7 @@ cloud.google.com/compute/docs/metadata, and for TPU VMs github.com/jax-ml/jax, c
 import asyncio
 import contextlib
 import functools
+import json
 import math
 import os
 import re
@@ -69,6 +70,15 @@ class Metadata:
                 return (await self.ask(path)).text
         return None
 
+    def access_token(self) -> str | None:
+        """One of the machine's service account, good for some minutes at least; None: it has none, or nobody answers. Blocks."""
+        for _ in range(TRIES):
+            with contextlib.suppress(OSError):
+                connection = HTTPConnection(self._address, timeout=self._patience.total_seconds())
+                said = _exchange(connection, "instance/service-accounts/default/token", self._patience).text
+                return _access_token(said or "")
+        return None
+
     async def ask(self, path: str, changed_from: str | None = None) -> Value:
         """The value; with `changed_from`, an etag, not before it has changed, or after `HOLD`.
 
@@ -108,6 +118,12 @@ def _exchange(connection: HTTPConnection, path: str, patience: timedelta) -> Val
     if answer.status != 200:
         raise OSError(f"the metadata server answers with {answer.status}")
     return Value(text, answer.headers["ETag"] or "0")
+
+
+def _access_token(said: str) -> str | None:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return str(json.loads(said)["access_token"])
+    return None
 
 
 def of_this_machine(environment: Mapping[str, str] = os.environ, product: Path = PRODUCT) -> Metadata | None:

@@ -62,6 +62,7 @@ class DockerRuntime:
         shared: directories that every attempt on this host uses.
         host_env: what every environment has from the host.
         devices: where the host's accelerators are.
+        token: see `iris.activities.runtimes.images`.
     """
 
     def __init__(
@@ -75,10 +76,12 @@ class DockerRuntime:
         *,
         host_env: Mapping[str, str] | None = None,
         devices: Path = Path("/dev"),
+        token: images.Token = lambda: None,
     ) -> None:
         self._image, self._task, self._dir = image, task, directory
         self._shared, self._devices = tuple(shared), devices
         self._host_env = base_env() if host_env is None else host_env
+        self._token = token
         self._labels = {
             engine.LABEL_MANAGED: "true",
             engine.LABEL_CLUSTER: cluster,
@@ -108,7 +111,7 @@ class DockerRuntime:
 
     def _prepare(self, stop: threading.Event) -> None:
         with (self._dir / "build").open("a") as output, engine.engine(images.STALL) as docker:
-            image = images.get(docker, self._image, output, stop)
+            image = images.get(docker, self._image, output, stop, self._token)
             if image is None:
                 return
             self._image_id = str(image.id)
@@ -230,10 +233,12 @@ class DockerRuntime:
                 return {}
             which = {"device_ids": _gpus(env)} if _gpus(env) else {"count": device.count}
             return {"device_requests": [DeviceRequest(capabilities=[["gpu"]], **which)]}
-        found = [*sorted(self._devices.glob("accel[0-9]*")), *self._devices.glob("vfio")]
+        # A file for each chip: older kinds are accel*, newer ones numbers below vfio, opened through the file beside them.
+        found = [path for pattern in ("accel[0-9]*", "vfio/[0-9]*") for path in sorted(self._devices.glob(pattern))]
         if not found:
             return {}
-        return {"devices": [f"{path}:/dev/{path.name}:rwm" for path in found], **TPU_RIGHTS}
+        found += self._devices.glob("vfio/vfio")
+        return {"devices": [f"{path}:/dev/{path.relative_to(self._devices)}:rwm" for path in found], **TPU_RIGHTS}
 
     def _check(self, look: "_Look", program: str, path: str, workdir: Path) -> None:
         """See that what is to be run is there: of a container that has run there is only an exit code.

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from iris.activities.runtimes.base import CannotStart, HostUnable
@@ -9,6 +10,9 @@ from iris.activities.runtimes.base import CannotStart, HostUnable
 if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.images import Image
+
+#: An access token of the machine's own service account with Google, new at every call; None: it has none. Blocks for seconds.
+Token = Callable[[], str | None]
 
 #: The name of the fault when an image could not be fetched, as in `iris.faults`.
 FAULT = "image-pull"
@@ -25,16 +29,23 @@ _ABSENT = re.compile(
     r"|[^:]: not found$",
     re.IGNORECASE,
 )
+#: Google's registries, to which a machine shows its token under this name.
+#: Source: cloud.google.com/artifact-registry/docs/docker/authentication#token
+_GOOGLES = re.compile(r"([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)/")
+_WITH_TOKEN = "oauth2accesstoken"
 #: Of the many lines of a pull these are worth showing.
 _SHOWN = re.compile(r"Pulling from|Pull complete|Already exists|Digest:|Status:|Retrying")
 
 
-def get(engine: "DockerClient", name: str, output: "TextIO", stop: threading.Event) -> "Image | None":
+def get(
+    engine: "DockerClient", name: str, output: "TextIO", stop: threading.Event, token: Token = lambda: None
+) -> "Image | None":
     """The image of that name. What is here is not looked for anew, whatever the registry has under the name by now.
 
     Args:
         output: what a pull says goes here, a line for each step.
         stop: once it is set the pull is left, and None comes back.
+        token: is asked for before a pull from Google's registries. With none, whatever the agent's user is logged in with holds.
 
     Raises:
         CannotStart: it is in no registry, or cannot be.
@@ -51,8 +62,10 @@ def get(engine: "DockerClient", name: str, output: "TextIO", stop: threading.Eve
             raise _refused(name, str(error.explanation or error)) from None
     print(f"fetching the image {name}", file=output, flush=True)
     repository, tag = parse_repository_tag(name)
+    shown = token() if _GOOGLES.match(name) else None
+    login = {"username": _WITH_TOKEN, "password": shown} if shown else None
     try:
-        for said in engine.api.pull(repository, tag=tag or "latest", stream=True, decode=True):
+        for said in engine.api.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=login):
             if stop.is_set():
                 return None
             if "error" in said:

@@ -67,7 +67,7 @@ class Calls:
         self._clients: Clients | None = None
         self._connecting = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, "google")
-        self._pace = Pace(settings.requests_per_minute)
+        self._pace = Pace(settings.requests_per_minute, places=THREADS)
 
     async def make(self, urgency: Urgency, call: Callable[[Clients], T]) -> T:
         """The answer to one call. A create that is under way when nobody wants its answer any more ends first: what it makes must
@@ -78,7 +78,10 @@ class Calls:
             RateLimited: it was not made: too many others wait.
         """
         await self._pace.turn(urgency)
-        doing = asyncio.get_running_loop().run_in_executor(self._threads, self._run, call)
+        done = self._threads.submit(self._run, call)
+        # Its thread is free then, which is not when nobody waits for it any more.
+        done.add_done_callback(lambda _: self._pace.over())
+        doing = asyncio.wrap_future(done)
         try:
             answer = await (asyncio.shield(doing) if urgency is Urgency.CREATE else doing)
         except asyncio.CancelledError:
@@ -88,6 +91,10 @@ class Calls:
             trouble = trouble_of(error)
             if trouble.is_rate_limit:
                 self._pace.complained(trouble.retry_after)
+            elif trouble.is_away:
+                self._pace.absent(trouble.retry_after)
+            elif not trouble.is_no_answer:
+                self._pace.answered()
             raise CallFailed(trouble) from error
         self._pace.answered()
         return answer
@@ -97,6 +104,20 @@ class Calls:
             if self._clients is None:
                 self._clients = self._connect(self._settings)
         return call(self._clients)
+
+
+async def there(calls: Calls, call: Callable[[Clients], T]) -> T | None:
+    """What a GET finds; None: there is nothing of that name.
+
+    Raises:
+        CallFailed: any other answer, or none.
+    """
+    try:
+        return await calls.make(Urgency.LOOK, call)
+    except CallFailed as error:
+        if error.trouble.is_absence:
+            return None
+        raise
 
 
 def _options(endpoint: str, credentials: Credentials | None) -> dict[str, Any]:

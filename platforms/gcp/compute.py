@@ -1,20 +1,24 @@
 """Virtual machines, call by call. Compute's futures ask another address than the client; so calls answer with plain operations,
 and those are asked for by name."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from google.cloud import compute_v1
 
 from iris.platforms.gcp import marks
-from iris.platforms.gcp.clients import DEADLINE, Calls, Clients
-from iris.platforms.gcp.errors import CallFailed, Trouble, trouble_of_operation
+from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, there
+from iris.platforms.gcp.errors import CallFailed, trouble_of_operation
 from iris.platforms.gcp.limits import Urgency
-from iris.platforms.gcp.requests import CreateRequest
-from iris.platforms.gcp.sights import Sight, instance_sight
-from iris.platforms.gcp.tpu import there
+from iris.platforms.gcp.requests import CreateRequest, zone_of
+from iris.platforms.gcp.sights import Making, Sight, instance_sight
 
 #: The most that Compute puts into one answer.
 PAGE = 500
+#: Of operations; a page may be empty though others follow.
+MOST_PAGES = 5
+#: Bytes of a console that are looked at: its system says much between two words of the startup script. Google keeps a million.
+CONSOLE_END = 32 * 1024
 
 
 class Instances:
@@ -40,27 +44,45 @@ class Instances:
         request = compute_v1.DeleteInstanceRequest(project=self._project, zone=zone, instance=slice_id)
         await self._calls.make(Urgency.DELETE, lambda to: to.instances.delete_unary(request, retry=None, timeout=DEADLINE))
 
-    async def failure(self, slice_id: str, zone: str, operation: str) -> Trouble | None:
-        """Why there is nothing although it was asked for; None: nothing is known of any failure.
-
-        Args:
-            operation: the name of the operation; empty: whoever knew it is gone, and it is looked for among those of the zone.
-        """
+    async def making(self, slice_id: str, zone: str, operation: str) -> Making | None:
         if operation:
             request = compute_v1.GetZoneOperationRequest(project=self._project, zone=zone, operation=operation)
             found = await there(self._calls, lambda to: to.operations.get(request, retry=None, timeout=DEADLINE))
         else:
-            found = await there(self._calls, lambda to: self._insert_of(to, slice_id, zone))
-        done = found is not None and found.status == compute_v1.Operation.Status.DONE
-        return trouble_of_operation(found) if found is not None and done else None
+            found = max(await self._inserts_of(slice_id, zone), key=_begun_at, default=None)
+        if found is None:
+            return None
+        done = found.status == compute_v1.Operation.Status.DONE
+        return Making(found.name, done, trouble_of_operation(found) if done else None)
 
-    def _insert_of(self, to: Clients, slice_id: str, zone: str) -> compute_v1.Operation | None:
-        link = f"https://www.googleapis.com/compute/v1/projects/{self._project}/zones/{zone}/instances/{slice_id}"
-        request = compute_v1.ListZoneOperationsRequest(
-            project=self._project, zone=zone, filter=f'(targetLink = "{link}") AND (operationType = "insert")', max_results=1
+    async def last_words(self, slice_id: str, zone: str) -> str:
+        """The end of its serial console."""
+        request = compute_v1.GetSerialPortOutputInstanceRequest(
+            project=self._project, zone=zone, instance=slice_id, start=-CONSOLE_END
         )
-        page = next(iter(to.operations.list(request, retry=None, timeout=DEADLINE).pages))
-        return next(iter(page.items), None)
+        said = await there(self._calls, lambda to: to.instances.get_serial_port_output(request, retry=None, timeout=DEADLINE))
+        return said.contents if said is not None else ""
+
+    async def _inserts_of(self, slice_id: str, zone: str) -> list[compute_v1.Operation]:
+        """The operations that were to make it, of those that Google remembers."""
+        link = f"https://www.googleapis.com/compute/v1/projects/{self._project}/zones/{zone}/instances/{slice_id}"
+        wanted = f'(targetLink = "{link}") AND (operationType = "insert")'
+        found: list[compute_v1.Operation] = []
+        token = ""
+        for _ in range(MOST_PAGES):
+            request = compute_v1.ListZoneOperationsRequest(
+                project=self._project, zone=zone, filter=wanted, max_results=PAGE, page_token=token
+            )
+
+            def call(to: Clients, request: compute_v1.ListZoneOperationsRequest = request) -> compute_v1.OperationList:
+                return next(iter(to.operations.list(request, retry=None, timeout=DEADLINE).pages))
+
+            page = await self._calls.make(Urgency.LOOK, call)
+            found += page.items
+            token = page.next_page_token
+            if not token:
+                break
+        return found
 
 
 async def list_instances(calls: Calls, project: str, uid: str) -> tuple[list[Sight], dict[str, str]]:
@@ -77,14 +99,26 @@ async def list_instances(calls: Calls, project: str, uid: str) -> tuple[list[Sig
             return next(iter(to.instances.aggregated_list(request, retry=None, timeout=DEADLINE).pages))
 
         page = await calls.make(Urgency.LOOK, call)
-        for place, listed in page.items.items():
-            found += map(instance_sight, listed.instances)
-            if listed.warning.code == "UNREACHABLE":
-                unreachable[_zone_of(place)] = listed.warning.message or "Compute Engine cannot reach the zone"
-        unreachable.update({_zone_of(place): "Compute Engine cannot reach the zone" for place in page.unreachables})
+        found += map(instance_sight, instances_on(page))
+        unreachable |= silent_on(page)
         if not page.next_page_token:
             return found, unreachable
         token = page.next_page_token
+
+
+def instances_on(page: compute_v1.InstanceAggregatedList) -> list[compute_v1.Instance]:
+    """What is listed, wherever it is."""
+    return [each for listed in page.items.values() for each in listed.instances]
+
+
+def silent_on(page: compute_v1.InstanceAggregatedList) -> dict[str, str]:
+    """By zone why it did not answer; an iteration over the client's own pager would not tell them."""
+    silent = {zone_of(place): "Compute Engine cannot reach the zone" for place in page.unreachables}
+    for place, listed in page.items.items():
+        warning: Any = listed.warning  # taken for the built-in class of that name by the package's types
+        if warning.code == "UNREACHABLE":
+            silent[zone_of(place)] = warning.message or "Compute Engine cannot reach the zone"
+    return silent
 
 
 def _begun(operation: compute_v1.Operation) -> str:
@@ -98,5 +132,5 @@ def _begun(operation: compute_v1.Operation) -> str:
     return operation.name
 
 
-def _zone_of(place: str) -> str:
-    return place.rpartition("/")[2]
+def _begun_at(operation: compute_v1.Operation) -> datetime:
+    return datetime.fromisoformat(operation.insert_time) if operation.insert_time else datetime.min.replace(tzinfo=UTC)

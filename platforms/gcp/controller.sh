@@ -14,5 +14,6 @@ if [ -n "${GCE_METADATA_HOST:-}" ]; then
 fi
 start iris-controller --ulimit=core=0:0 -v "$root/etc/iris:$root/etc/iris:ro" -v "$state:$state" "${environment[@]}" \
     "$IMAGE" iris controller run --config "$config" --state-dir "$state" --port "$PORT"
-watch iris-controller
+# Somebody waits for it, who can mend the configuration or the image.
+watch iris-controller 20 3 || fail "iris-controller does not stay up; its last words stand above"
 say "done"

@@ -23,7 +23,9 @@ from google.rpc.code_pb2 import Code
 from google.rpc.status_pb2 import Status
 from pydantic import BaseModel, ConfigDict
 
+from iris.machines import ANYWHERE
 from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, Refused, StockOut, Unavailable
+from iris.scale_groups import region_of
 
 #: What a call may raise: Google's own verdicts, credentials, and a connection that breaks (`requests` raises kinds of OSError).
 CALL_ERRORS = (exceptions.GoogleAPIError, GoogleAuthError, OSError)
@@ -51,11 +53,13 @@ _BUSY_REASONS = {
     "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     "resourceInUseByAnotherResource",
 }
-#: Compute's operations say this when the machine was taken back while it was being made.
-_TAKEN_BACK_REASONS = {"UNSUPPORTED_OPERATION"}
+#: Compute's operations say this of a machine that was taken back while it was being made, and of parts that do not go together.
+_UNSUPPORTED = "UNSUPPORTED_OPERATION"
 #: The service is not switched on in the project: there can be nothing in it.
 _DISABLED_REASONS = {"SERVICE_DISABLED", "accessNotConfigured"}
 
+#: "… has not been used in project my-project before or it is disabled."
+_PROJECT_WORDS = re.compile(r"\bin project ([a-z0-9][-a-z0-9.:]*[a-z0-9])")
 _RATE_WORDS = re.compile(r"\brate limit|requests? per (minute|second|day)|too many requests|Requests' and limit", re.IGNORECASE)
 _QUOTA_WORDS = re.compile(r"\bquotas?\b", re.IGNORECASE)
 _STOCK_WORDS = re.compile(
@@ -63,7 +67,15 @@ _STOCK_WORDS = re.compile(
     r"|resource pool exhausted|stockout|out of capacity",
     re.IGNORECASE,
 )
-_TAKEN_BACK_WORDS = re.compile(r"while in state PREEMPTED|preempted (during|while) (creat|start)", re.IGNORECASE)
+#: A quota that counts in every region, and one that counts in a zone; all others count in a region.
+_EVERYWHERE_WORDS = re.compile(r"all[-_ ]?regions|\bglobal(ly)?\b", re.IGNORECASE)
+_PER_ZONE_WORDS = re.compile(r"per[-_ ]?zone|\bin zone\b", re.IGNORECASE)
+_TAKEN_BACK_WORDS = re.compile(
+    r"while in state PREEMPTED|preempted (during|while) (creat|start)|failed to start due to preemption", re.IGNORECASE
+)
+_PREEMPTED_WORDS = re.compile(r"\bpreempt(ed|ion)\b", re.IGNORECASE)
+#: Said of somebody's own credentials, to which no project belongs that pays for calls; with the reason of a disabled service.
+_NO_QUOTA_PROJECT = re.compile(r"requires a quota project", re.IGNORECASE)
 
 #: What is not a sign of any fault of the request, and may be over at the next try.
 _NO_ANSWER = {Code.INTERNAL, Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.UNKNOWN, Code.CANCELLED, Code.DATA_LOSS}
@@ -83,6 +95,16 @@ _OF_HTTP = {
     503: Code.UNAVAILABLE,
     504: Code.DEADLINE_EXCEEDED,
 }
+#: By the code of an error in an operation that has no HTTP status; any other is a fault of the request.
+_OF_OPERATION = {
+    "CONDITION_NOT_MET": Code.FAILED_PRECONDITION,
+    "INTERNAL_ERROR": Code.INTERNAL,
+    "OPERATION_CANCELED_BY_USER": Code.CANCELLED,
+    "PERMISSIONS_ERROR": Code.PERMISSION_DENIED,
+    "RESOURCE_NOT_FOUND": Code.NOT_FOUND,
+    "SERVICE_UNAVAILABLE": Code.UNAVAILABLE,
+    "TIMEOUT": Code.DEADLINE_EXCEEDED,
+}
 
 
 class Trouble(BaseModel):
@@ -99,6 +121,8 @@ class Trouble(BaseModel):
     quota: str = ""
     #: Seconds that the service wants to be left alone; None: it does not say.
     retry_after: float | None = None
+    #: The projects whose call it was, as far as it says: ids, or numbers.
+    consumers: frozenset[str] = frozenset()
 
     @property
     def is_absence(self) -> bool:
@@ -113,7 +137,8 @@ class Trouble(BaseModel):
     @property
     def is_taken_back(self) -> bool:
         """It was preempted before it was whole."""
-        return bool(self.reasons & _TAKEN_BACK_REASONS) or _TAKEN_BACK_WORDS.search(self.words) is not None
+        said = _PREEMPTED_WORDS if _UNSUPPORTED in self.reasons else _TAKEN_BACK_WORDS
+        return said.search(self.words) is not None
 
     @property
     def is_busy(self) -> bool:
@@ -126,9 +151,24 @@ class Trouble(BaseModel):
         return self.is_busy or self.code == Code.CANCELLED or "OPERATION_CANCELED_BY_USER" in self.reasons
 
     @property
+    def is_no_answer(self) -> bool:
+        """It says nothing of what was asked."""
+        return self.code in _NO_ANSWER and not self.is_stock_out
+
+    @property
+    def is_away(self) -> bool:
+        """The service, or the part of it that was asked, is not available."""
+        return self.is_no_answer and bool(self.code == Code.UNAVAILABLE)
+
+    @property
     def is_service_disabled(self) -> bool:
-        """The project does not use the service, and so has nothing there."""
-        return bool(self.reasons & _DISABLED_REASONS)
+        """Some project does not use the service, and so has nothing there: see `is_disabled_in`."""
+        return bool(self.reasons & _DISABLED_REASONS) and _NO_QUOTA_PROJECT.search(self.words) is None
+
+    def is_disabled_in(self, project: str) -> bool:
+        """This project does not use the service. A refusal may be about another, to which somebody's credentials belong; and with
+        a number it does not say about which it is."""
+        return self.is_service_disabled and project in self.consumers
 
     @property
     def is_rate_limit(self) -> bool:
@@ -143,8 +183,16 @@ class Trouble(BaseModel):
     def is_quota(self) -> bool:
         if self.reasons & _QUOTA_REASONS:
             return True
-        limited = self.code in (Code.RESOURCE_EXHAUSTED, Code.PERMISSION_DENIED)
-        return limited and not self.is_stock_out and _QUOTA_WORDS.search(self.words) is not None
+        # A missing right may have to do with quotas, too: of projects that pay for calls, and of asking for more.
+        limited = self.code == Code.RESOURCE_EXHAUSTED and not self.is_stock_out
+        return limited and _QUOTA_WORDS.search(self.words) is not None
+
+    def quota_scope(self, zone: str) -> str:
+        """Where the quota counts of which this zone is one: there, in its region, or anywhere."""
+        said = f"{self.quota} {self.words}"
+        if _EVERYWHERE_WORDS.search(said):
+            return ANYWHERE
+        return zone if _PER_ZONE_WORDS.search(said) else region_of(zone)
 
     @property
     def is_stock_out(self) -> bool:
@@ -170,8 +218,8 @@ def verdict(trouble: Trouble, zone: str, what: str = "") -> PlatformError:
     if trouble.is_rate_limit:
         return RateLimited(f"too many calls to Google Cloud: {said}")
     if trouble.is_quota:
-        named = f" {trouble.quota}" if trouble.quota and trouble.quota not in said else ""
-        return QuotaExceeded(f"quota{named} is used up in {zone}: {said}")
+        named = f" {trouble.quota}" if trouble.quota else ""  # first: whoever is told shortens what follows
+        return QuotaExceeded(f"quota{named} is used up in {zone}: {said}", trouble.quota_scope(zone))
     if trouble.is_stock_out or trouble.is_taken_back:
         return StockOut(f"{zone} is out{of}: {said}")
     if trouble.is_busy:
@@ -223,10 +271,14 @@ def trouble_of_operation(operation: compute_v1.Operation) -> Trouble | None:
     quotas = [each.error_details for each in errors]
     named = [detail.quota_info.metric_name or detail.quota_info.limit_name for details in quotas for detail in details]
     words = "; ".join(each.message for each in errors if each.message) or operation.http_error_message
+    reasons = [each.code for each in errors if each.code]
+    code = _OF_HTTP.get(operation.http_error_status_code, Code.UNKNOWN)
+    if reasons and not operation.http_error_status_code:
+        code = next((_OF_OPERATION[each] for each in reasons if each in _OF_OPERATION), Code.INVALID_ARGUMENT)
     return Trouble(
-        code=_OF_HTTP.get(operation.http_error_status_code, Code.UNKNOWN),
+        code=code,
         words=words,
-        reasons=frozenset(each.code for each in errors if each.code),
+        reasons=frozenset(reasons),
         quota=next((name for name in named if name), ""),
     )
 
@@ -246,9 +298,12 @@ def _of_call(error: exceptions.GoogleAPICallError) -> Trouble:
     if headers is not None and error.code == 429:
         reasons.add("rateLimitExceeded")  # HTTP has no other meaning for it
     asked = (headers or {}).get("Retry-After", "")
+    told = error.metadata or {}
+    consumers = {str(told.get(key, "")).removeprefix("projects/") for key in ("consumer", "containerInfo")}
     return trouble.model_copy(
         update={
             "reasons": frozenset(reasons - {""}),
+            "consumers": frozenset((consumers | set(_PROJECT_WORDS.findall(trouble.words))) - {""}),
             "retry_after": float(asked) if asked.isdecimal() else trouble.retry_after,
         }
     )

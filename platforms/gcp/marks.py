@@ -6,6 +6,7 @@ Labels may have lower-case letters, digits, dashes and underscores only; whateve
 import re
 from collections.abc import Mapping
 
+from iris import names
 from iris.machines import SliceRequest
 from iris.platforms.gcp.settings import GcpSettings
 
@@ -28,6 +29,8 @@ TOKEN_KEY, GROUP_KEY, HOSTS_KEY = "iris-token", "iris-group", "iris-hosts"
 ADDRESS_KEY = "iris-address"
 #: Metadata of the control plane's machine: a hash of what it was made of, so that a restart knows whether it is another.
 BUILD_KEY = "iris-build"
+#: Metadata of the control plane's machine: what it was made with and keeps, as JSON by keys of the configuration.
+MADE_KEY = "iris-made-with"
 #: Metadata of the control plane's machine: the configuration as YAML, as it is now.
 CONFIG_KEY = "iris-config"
 STARTUP_KEY = "startup-script"
@@ -56,5 +59,5 @@ def is_ours(settings: GcpSettings, labels: Mapping[str, str]) -> bool:
 
 
 def controller_name(settings: GcpSettings) -> str:
-    """The name of the control plane's machine. One cluster has one: two cannot have the same name in a zone."""
-    return f"{label(settings.label_prefix)}-{label(settings.cluster).replace('_', '-')}-controller"
+    """The name of the control plane's machine."""
+    return names.controller_machine(settings.label_prefix, settings.cluster)

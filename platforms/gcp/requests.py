@@ -15,6 +15,7 @@ from google.cloud import compute_v1, tpu_v2
 
 from iris.accelerators import tpu
 from iris.errors import InvalidValue
+from iris.machine_types import boot_disk_kind
 from iris.machines import SliceRequest
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp import marks
@@ -95,6 +96,11 @@ def location(project: str, zone: str) -> str:
     return f"projects/{project}/locations/{zone}"
 
 
+def zone_of(place: str) -> str:
+    """The zone that a path or an address of either API ends with."""
+    return place.rpartition("/")[2]
+
+
 # -- TPU -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -143,12 +149,20 @@ def _queued_resource(settings: GcpSettings, request: SliceRequest, script: str) 
         queued.spot = tpu_v2.QueuedResource.Spot()
     elif group.reservation:
         queued.guaranteed = tpu_v2.QueuedResource.Guaranteed()
-        queued.reservation_name = group.reservation if "/" in group.reservation else f"{parent}/reservations/{group.reservation}"
+        queued.reservation_name = _reservation(parent, group.reservation)
     return tpu_v2.CreateQueuedResourceRequest(
         parent=parent,
         queued_resource_id=request.slice_id,
         queued_resource=queued,
     )
+
+
+def _reservation(parent: str, name: str) -> str:
+    """One of the same project goes by its name; that of another, `projects/OWNER/reservations/NAME`, gets the zone, too."""
+    if "/" not in name:
+        return f"{parent}/reservations/{name}"
+    owner, _, own = name.partition("/reservations/")
+    return f"{owner}/locations/{parent.rpartition('/')[2]}/reservations/{own}"
 
 
 # -- Virtual machines ----------------------------------------------------------------------------------------------------------
@@ -163,7 +177,7 @@ def _insert(settings: GcpSettings, request: SliceRequest, script: str) -> comput
     instance = compute_v1.Instance(
         name=request.slice_id,
         machine_type=f"zones/{request.zone}/machineTypes/{group.machine_type}",
-        disks=[boot_disk(group.resources.disk_bytes, GPU_BOOT_IMAGE if gpus else BOOT_IMAGE)],
+        disks=[boot_disk(request.zone, group.machine_type, group.resources.disk_bytes, GPU_BOOT_IMAGE if gpus else BOOT_IMAGE)],
         network_interfaces=[network_interface(settings, request.zone)],
         metadata=compute_v1.Metadata(items=metadata_items(host_metadata(settings, request, script))),
         labels=marks.slice_labels(settings, request),
@@ -204,9 +218,13 @@ def _scheduling(preemptible: bool, gpus: bool) -> compute_v1.Scheduling:
     )
 
 
-def boot_disk(size_bytes: int, image: str = BOOT_IMAGE) -> compute_v1.AttachedDisk:
-    """A disk that goes with its machine."""
-    params = compute_v1.AttachedDiskInitializeParams(source_image=image, disk_size_gb=max(MIN_DISK_GB, -(-size_bytes // GIB)))
+def boot_disk(zone: str, machine_type: str, size_bytes: int, image: str = BOOT_IMAGE) -> compute_v1.AttachedDisk:
+    """A disk that goes with its machine, of a kind that machines of that type take."""
+    params = compute_v1.AttachedDiskInitializeParams(
+        source_image=image,
+        disk_size_gb=max(MIN_DISK_GB, -(-size_bytes // GIB)),
+        disk_type=f"zones/{zone}/diskTypes/{boot_disk_kind(machine_type)}",
+    )
     return compute_v1.AttachedDisk(boot=True, auto_delete=True, initialize_params=params)
 
 
@@ -235,18 +253,29 @@ def host_metadata(settings: GcpSettings, request: SliceRequest, script: str) -> 
     Raises:
         BadConfig: it is more than metadata can hold.
     """
-    metadata = {
-        marks.TOKEN_KEY: request.token,
-        marks.GROUP_KEY: request.group.name,
-        marks.HOSTS_KEY: str(request.group.hosts),
-        marks.ADDRESS_KEY: settings.address,
-        marks.STARTUP_KEY: script,
-    }
+    return checked_metadata(
+        {
+            marks.TOKEN_KEY: request.token,
+            marks.GROUP_KEY: request.group.name,
+            marks.HOSTS_KEY: str(request.group.hosts),
+            marks.ADDRESS_KEY: settings.address,
+            marks.STARTUP_KEY: script,
+        }
+    )
+
+
+def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
+    """A machine's metadata itself.
+
+    Raises:
+        BadConfig: it is more than metadata can hold: the startup script, in which the configuration is, is nearly all of it.
+    """
     sizes = {key: len(value.encode()) for key, value in metadata.items()}
-    if max(sizes.values()) > MAX_METADATA_VALUE or sum(sizes.values()) > MAX_METADATA:
+    total = sum(len(key) + size for key, size in sizes.items())
+    if max(sizes.values()) > MAX_METADATA_VALUE or total > MAX_METADATA:
         raise BadConfig(
-            f"the hosts' startup script, with the configuration in it, has {sizes[marks.STARTUP_KEY]} bytes, and metadata holds"
-            f" {MAX_METADATA_VALUE}; shorten the configuration"
+            f"the startup script, with the configuration in it, has {sizes.get(marks.STARTUP_KEY, 0)} bytes, and all metadata"
+            f" together {total}; Google holds {MAX_METADATA_VALUE} and {MAX_METADATA}: shorten the configuration"
         )
     return metadata
 

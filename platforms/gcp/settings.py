@@ -4,6 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 from iris.config_models import ClusterConfig
 from iris.errors import InvalidValue
+from iris.scale_groups import SliceType
 
 
 class GcpSettings(BaseModel):
@@ -31,8 +32,8 @@ class GcpSettings(BaseModel):
     cache_dir: str = "/var/cache/iris"
     #: The whole configuration, as YAML.
     config: str = ""
-    #: Zones that are listed, beside those where something is found: every zone that a group names.
-    zones: tuple[str, ...] = ()
+    #: Where groups have TPUs. That the TPU API does not know one of these zones does not mean that there are none.
+    tpu_zones: tuple[str, ...] = ()
     #: Empty: Google's.
     tpu_endpoint: str = ""
     compute_endpoint: str = ""
@@ -70,7 +71,12 @@ def gcp_settings(
         image=config.bootstrap.image,
         cache_dir=config.bootstrap.cache_dir,
         config=text,
-        zones=tuple(sorted({zone for group in config.scale_groups.values() for zone in group.zones} | set(gcp.default_zones))),
+        tpu_zones=_tpu_zones(config),
         tpu_endpoint=gcp.endpoints.tpu,
         compute_endpoint=gcp.endpoints.compute,
     )
+
+
+def _tpu_zones(config: ClusterConfig) -> tuple[str, ...]:
+    groups = [group for group in config.scale_groups.values() if group.type is SliceType.TPU_VM]
+    return tuple(sorted({zone for group in groups for zone in group.zones}))

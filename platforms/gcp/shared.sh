@@ -133,8 +133,10 @@ start() {
         docker image inspect --format='{{.Id}}' "$IMAGE" 2> /dev/null || true
     } | sha256sum | cut -c1-16)
     there=$(docker inspect --format='{{index .Config.Labels "iris.build"}}' "$name" 2> /dev/null) || there=
+    before=0
     if [ "$there" = "$build" ]; then
         docker start "$name" > /dev/null || fail "could not start $name"
+        before=$(restarts_of "$name")
         say "$name was there already"
         return
     fi
@@ -144,17 +146,28 @@ start() {
     say "started $name"
 }
 
-# watch NAME: whether it stays; what it says if it does not.
+# restarts_of NAME: how often docker has started it again.
+restarts_of() {
+    local count
+    count=$(docker inspect --format='{{.RestartCount}}' "$1" 2> /dev/null) || count=
+    if [[ $count =~ ^[0-9]+$ ]]; then echo "$count"; else echo 0; fi
+}
+
+# watch NAME LOOKS MANY: until it has stayed for so many looks, or was started again MANY times, which is 1; what it says if it was
+# started again at all.
 watch() {
-    local name=$1 restarts try
-    for ((try = 0; try < 5; try++)); do
+    local name=$1 looks=$2 many=$3 restarts=0 stayed=0 now
+    while [ "$stayed" -lt "$looks" ] && [ "$restarts" -lt "$many" ]; do
         sleep "$look"
-        restarts=$(docker inspect --format='{{.RestartCount}}' "$name" 2> /dev/null) || restarts=
-        if [[ $restarts =~ ^[1-9][0-9]*$ ]]; then
-            say "$name ends and is started again; its last words:"
-            docker logs --tail=20 "$name" 2>&1 | sed 's/^/[iris-init] | /' || true
-            return
-        fi
+        now=$(($(restarts_of "$name") - before))
+        if [ "$now" -gt "$restarts" ]; then stayed=0; else stayed=$((stayed + 1)); fi
+        restarts=$now
     done
-    say "$name is up"
+    if [ "$restarts" -le 0 ]; then
+        say "$name is up"
+        return
+    fi
+    say "$name ends and is started again; its last words:"
+    docker logs --tail=15 "$name" 2>&1 | sed 's/^/[iris-init] | /' || true
+    [ "$restarts" -lt "$many" ]
 }

@@ -16,6 +16,7 @@ from iris.machines import MachineState, SliceFault, SliceObservation
 from iris.platforms.base import Refused
 from iris.platforms.gcp import marks
 from iris.platforms.gcp.errors import Trouble, trouble_of_status, verdict
+from iris.platforms.gcp.requests import zone_of
 
 _N = tpu_v2.Node.State
 #: Source: the enumeration's descriptions in cloud.google.com/tpu/docs/reference/rest/v2/projects.locations.nodes
@@ -25,8 +26,8 @@ _NODE_STATES = {
     _N.RESTARTING: MachineState.CREATING,
     _N.REIMAGING: MachineState.CREATING,
     _N.READY: MachineState.ACTIVE,
-    # It may come back by itself; when it does not, its agents are silent.
-    _N.REPAIRING: MachineState.ACTIVE,
+    # It may come back by itself: in maintenance, for one.
+    _N.REPAIRING: MachineState.REPAIRING,
     _N.PREEMPTED: MachineState.PREEMPTED,
     # By maintenance, or at the end of a preemptible life.
     _N.TERMINATED: MachineState.PREEMPTED,
@@ -57,7 +58,7 @@ _INSTANCE_STATES = {
     "PROVISIONING": MachineState.CREATING,
     "STAGING": MachineState.CREATING,
     "RUNNING": MachineState.ACTIVE,
-    "REPAIRING": MachineState.ACTIVE,
+    "REPAIRING": MachineState.REPAIRING,
     "PENDING_STOP": MachineState.DELETING,
     "STOPPING": MachineState.DELETING,
     "DEPROVISIONING": MachineState.DELETING,
@@ -91,6 +92,16 @@ class Sight(NamedTuple):
     labels: Mapping[str, str]
 
 
+class Making(NamedTuple):
+    """An operation that makes a slice, or was to."""
+
+    #: Its name.
+    operation: str
+    done: bool = False
+    #: Why nothing came of it; None: it went well, or is still under way.
+    trouble: Trouble | None = None
+
+
 def node_sight(node: tpu_v2.Node) -> Sight:
     """A TPU node."""
     number = tpu_v2.Node.pb(node).state  # as a number: the enumeration does not hold those of later versions
@@ -108,7 +119,8 @@ def node_sight(node: tpu_v2.Node) -> Sight:
 
 
 def queued_sight(queued: tpu_v2.QueuedResource, node: Sight | None = None, *, looked: bool = True) -> Sight:
-    """A queued resource, and the node that it has made.
+    """A queued resource, and the node that it has made. What it was made with is written on both, as far as it is told; people
+    can write on the node only.
 
     Args:
         node: what was seen of it, after the queued resource had been seen.
@@ -119,9 +131,12 @@ def queued_sight(queued: tpu_v2.QueuedResource, node: Sight | None = None, *, lo
     name = _Q(number).name if state else str(number)
     spec = queued.tpu.node_spec[0] if queued.tpu.node_spec else tpu_v2.QueuedResource.Tpu.NodeSpec()
     reason = _reason("queued resource", name, state)
-    fault = None
+    fault, scope = None, ""
     if state is MachineState.FAILED:
-        fault, reason = failure(trouble_of_status(queued.state.failed_data.error), queued.name.split("/")[3], reason)
+        why = trouble_of_status(queued.state.failed_data.error)
+        zone = queued.name.split("/")[3]
+        fault, reason = failure(why, zone, reason)
+        scope = why.quota_scope(zone) if fault is SliceFault.QUOTA else ""
     observation = _observation(
         queued.name,
         spec.node.metadata,
@@ -130,6 +145,7 @@ def queued_sight(queued: tpu_v2.QueuedResource, node: Sight | None = None, *, lo
         reason,
         _created(tpu_v2.QueuedResource.pb(queued).create_time),
         fault=fault,
+        quota_scope=scope,
     )
     if observation.state is MachineState.ACTIVE and node is not None:
         seen = node.observation
@@ -137,7 +153,10 @@ def queued_sight(queued: tpu_v2.QueuedResource, node: Sight | None = None, *, lo
     elif state is MachineState.ACTIVE and looked:
         told = {"state": MachineState.FAILED, "reason": "the queued resource is ACTIVE, and its node is gone"}
         observation = observation.model_copy(update=told)
-    return Sight(Kind.QUEUED, observation, dict(spec.node.labels))
+    if node is not None and not observation.token:
+        seen = node.observation
+        observation = observation.model_copy(update={"group": seen.group, "token": seen.token, "hosts": seen.hosts})
+    return Sight(Kind.QUEUED, observation, {**spec.node.labels, **(node.labels if node is not None else {})})
 
 
 def instance_sight(instance: compute_v1.Instance) -> Sight:
@@ -147,7 +166,7 @@ def instance_sight(instance: compute_v1.Instance) -> Sight:
     if instance.scheduling.provisioning_model == "SPOT" and instance.status in _TAKEN_BACK:
         state = MachineState.PREEMPTED
     observation = _observation(
-        f"zones/{instance.zone.rpartition('/')[2]}/instances/{instance.name}",
+        f"zones/{zone_of(instance.zone)}/instances/{instance.name}",
         metadata,
         instance.labels,
         state or MachineState.ACTIVE,
@@ -172,7 +191,16 @@ def failed_create(slice_id: str, zone: str, trouble: Trouble) -> SliceObservatio
         words = f"taken back before it was whole: {trouble.words}"
         return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.PREEMPTED, reason=words)
     fault, reason = failure(trouble, zone, "")
-    return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.FAILED, reason=reason, fault=fault)
+    scope = trouble.quota_scope(zone) if fault is SliceFault.QUOTA else ""
+    return SliceObservation(
+        slice_id=slice_id, group="", zone=zone, state=MachineState.FAILED, reason=reason, fault=fault, quota_scope=scope
+    )
+
+
+def unseen(slice_id: str, zone: str) -> SliceObservation:
+    """A slice that was asked for, and of which nothing is to be seen yet."""
+    words = "it was asked for, and nothing is to be seen of it yet"
+    return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.CREATING, reason=words)
 
 
 def _reason(what: str, name: str, state: MachineState | None, more: str = "") -> str:
@@ -193,6 +221,7 @@ def _observation(
     created_at: datetime | None,
     hosts: int = 0,
     fault: SliceFault | None = None,
+    quota_scope: str = "",
 ) -> SliceObservation:
     *_, zone, _kind, slice_id = name.split("/")
     written = metadata.get(marks.HOSTS_KEY, "")
@@ -206,6 +235,7 @@ def _observation(
         hosts=int(written) if written.isdecimal() else max(1, hosts),
         token=metadata.get(marks.TOKEN_KEY, ""),
         fault=fault,
+        quota_scope=quota_scope,
     )
 
 

@@ -44,6 +44,7 @@ def host_script(settings: GcpSettings, request: SliceRequest) -> str:
             "NAMESPACE": settings.namespace,
             "CACHE": settings.cache_dir,
             "DEVICE": "" if device is None else device.kind,
+            "CHIPS": str(0 if device is None else device.count),
             "HOST_IDS": [names.host_of_slice(request.slice_id, worker, group.hosts) for worker in range(group.hosts)],
             "OPTIONS": options,
         },

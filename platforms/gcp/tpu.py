@@ -12,16 +12,19 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from iris.machines import MachineState
-from iris.platforms.gcp.clients import DEADLINE, Calls, Clients
-from iris.platforms.gcp.errors import CallFailed, Trouble, trouble_of_status
+from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, there
+from iris.platforms.gcp.errors import CallFailed, trouble_of_status
 from iris.platforms.gcp.limits import Urgency
-from iris.platforms.gcp.requests import CreateRequest, location
-from iris.platforms.gcp.sights import Sight, node_sight, queued_sight
+from iris.platforms.gcp.requests import CreateRequest, location, zone_of
+from iris.platforms.gcp.sights import Making, Sight, node_sight, queued_sight
+from iris.platforms.gcp.words import ailments, queued_words
 
 T = TypeVar("T")
 
 #: In one answer. Each node brings its startup script along.
 PAGE = 500
+#: Of the operations of a zone; those that are about to be looked for are young.
+MOST_PAGES = 5
 #: In the place of a zone: all of them.
 EVERYWHERE = "-"
 
@@ -49,9 +52,14 @@ class Nodes:
         request = tpu_v2.DeleteNodeRequest(name=f"{location(self._project, zone)}/nodes/{slice_id}")
         await self._calls.make(Urgency.DELETE, lambda to: to.tpu.delete_node(request, retry=None, timeout=DEADLINE))
 
-    async def failure(self, slice_id: str, zone: str, operation: str) -> Trouble | None:
-        """See `create_failure`."""
-        return await create_failure(self._calls, self._project, zone, f"nodes/{slice_id}", operation)
+    async def making(self, slice_id: str, zone: str, operation: str) -> Making | None:
+        return await _making(self._calls, self._project, zone, re.escape(f"nodes/{slice_id}"), operation)
+
+    async def last_words(self, slice_id: str, zone: str) -> str:
+        """What ails it."""
+        request = tpu_v2.GetNodeRequest(name=f"{location(self._project, zone)}/nodes/{slice_id}")
+        found = await there(self._calls, lambda to: to.tpu.get_node(request, retry=None, timeout=DEADLINE))
+        return ailments(found) if found is not None else ""
 
 
 class QueuedResources:
@@ -88,9 +96,17 @@ class QueuedResources:
                 raise
             await self._nodes.delete(slice_id, zone)
 
-    async def failure(self, slice_id: str, zone: str, operation: str) -> Trouble | None:
-        """See `create_failure`."""
-        return await create_failure(self._calls, self._project, zone, f"queuedResources/{slice_id}", operation)
+    async def making(self, slice_id: str, zone: str, operation: str) -> Making | None:
+        """Of the queued resource, or of its node where it was asked for by itself: whoever has forgotten which does not know."""
+        target = f"(queuedResources|nodes)/{re.escape(slice_id)}"
+        return await _making(self._calls, self._project, zone, target, operation)
+
+    async def last_words(self, slice_id: str, zone: str) -> str:
+        """What ails its node; while it has none, what it waits for."""
+        request = tpu_v2.GetQueuedResourceRequest(name=self._name(slice_id, zone))
+        found = await there(self._calls, lambda to: to.tpu.get_queued_resource(request, retry=None, timeout=DEADLINE))
+        waits = queued_words(found) if found is not None else ""
+        return waits or await self._nodes.last_words(slice_id, zone)
 
     def _name(self, slice_id: str, zone: str) -> str:
         return f"{location(self._project, zone)}/queuedResources/{slice_id}"
@@ -117,7 +133,7 @@ async def list_tpus(calls: Calls, project: str) -> tuple[list[Sight], set[str]]:
         ),
         lambda page: page.nodes,
     )
-    unreachable = {_zone_of(place) for place in silent | mute}
+    unreachable = {zone_of(place) for place in silent | mute}
     made = {_where(sight): sight for sight in map(node_sight, nodes)}
     seen = {}
     for each in queued:
@@ -127,42 +143,52 @@ async def list_tpus(calls: Calls, project: str) -> tuple[list[Sight], set[str]]:
     return list({**made, **seen}.values()), unreachable
 
 
-async def there(calls: Calls, call: Callable[[Clients], T]) -> T | None:
-    """What a GET finds; None: there is nothing of that name.
-
-    Raises:
-        CallFailed: any other answer, or none.
-    """
-    try:
-        return await calls.make(Urgency.LOOK, call)
-    except CallFailed as error:
-        if error.trouble.is_absence:
-            return None
-        raise
-
-
-async def create_failure(calls: Calls, project: str, zone: str, target: str, operation: str) -> Trouble | None:
-    """Why there is nothing although it was asked for; None: nothing is known of any failure.
+async def _making(calls: Calls, project: str, zone: str, target: str, operation: str) -> Making | None:
+    """The operation that makes it; None: there is none, or it is lost.
 
     Args:
-        operation: the name of the operation; empty: whoever knew it is gone, and it is looked for among those of the zone.
+        target: a pattern of the thing's name, without its zone.
+        operation: the name of the operation; empty: it is looked for among those of the zone.
     """
     if operation:
         request = operations_pb2.GetOperationRequest(name=operation)
         found = await there(calls, lambda to: to.tpu.get_operation(request, retry=None, timeout=DEADLINE))
-        candidates = [found] if found is not None else []
-    else:
-        listing = operations_pb2.ListOperationsRequest(name=location(project, zone), page_size=PAGE)
-        page = await there(calls, lambda to: to.tpu.list_operations(listing, retry=None, timeout=DEADLINE))
-        candidates = [each for each in page.operations if _is_about(each, target)] if page is not None else []
-    failed = [each for each in candidates if each.done and each.error.code]
-    return trouble_of_status(failed[0].error) if failed else None
+        return _made(found) if found is not None else None
+    found, token = None, ""
+    for _ in range(MOST_PAGES):
+        listing = operations_pb2.ListOperationsRequest(name=location(project, zone), page_size=PAGE, page_token=token)
+
+        def call(to: Clients, listing: operations_pb2.ListOperationsRequest = listing) -> operations_pb2.ListOperationsResponse:
+            return to.tpu.list_operations(listing, retry=None, timeout=DEADLINE)
+
+        page = await calls.make(Urgency.LOOK, call)
+        creates = [each for each in page.operations if _creates(each, target)]
+        found = max((*([found] if found else []), *creates), key=_begun_at, default=None)
+        token = page.next_page_token
+        if not token:
+            break
+    return _made(found) if found is not None else None
 
 
-def _is_about(operation: operations_pb2.Operation, target: str) -> bool:
-    """Whether the operation's metadata, which no class here can read, names the thing."""
-    name = re.escape(f"/{target}".encode())
-    return re.search(name + rb"(?![-a-zA-Z0-9_.])", operation.metadata.value) is not None
+def _made(operation: operations_pb2.Operation) -> Making:
+    trouble = trouble_of_status(operation.error) if operation.done and operation.error.code else None
+    return Making(operation.name, operation.done, trouble)
+
+
+def _creates(operation: operations_pb2.Operation, target: str) -> bool:
+    """Whether the operation makes the thing. No class here can read its metadata: it is looked at as it is on the wire.
+
+    Source: google/cloud/common/operation_metadata.proto, where the verb is field 4
+    """
+    wire = operation.metadata.value
+    named = re.search(f"/{target}(?![-a-zA-Z0-9_.])".encode(), wire)
+    return named is not None and b'"\x06create' in wire  # the field, its length, its text
+
+
+def _begun_at(operation: operations_pb2.Operation) -> int:
+    """When it began, in milliseconds, as its name says."""
+    found = re.search(r"/operation-([0-9]+)-", operation.name)
+    return int(found[1]) if found else 0
 
 
 def _begun(operation: Any) -> str:
@@ -203,10 +229,6 @@ async def _pages(
         if not page.next_page_token:
             return found, unreachable
         token = page.next_page_token
-
-
-def _zone_of(place: str) -> str:
-    return place.rpartition("/")[2]
 
 
 def _where(sight: Sight) -> tuple[str, str]:

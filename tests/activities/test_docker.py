@@ -6,7 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -304,27 +304,31 @@ async def test_a_step_of_no_known_command_is_refused(bench: Bench) -> None:
         await bench.runtime.step(["uvx-of-nowhere"], bench.env(), bench.work, bench.directory / "build")
 
 
-def tpu_bench(tmp_path: Path, image: str) -> Bench:
-    """On a host with two chips, or what looks like them: both are /dev/null."""
+def tpu_bench(tmp_path: Path, image: str, names: Sequence[str] = ("accel0", "accel1")) -> Bench:
+    """On a host with two chips, or what looks like them: all of it is /dev/null."""
     devices = tmp_path / "dev"
-    devices.mkdir()
-    for number in (0, 1):
-        os.mknod(devices / f"accel{number}", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    for name in names:
+        (devices / name).parent.mkdir(parents=True, exist_ok=True)
+        os.mknod(devices / name, stat.S_IFCHR | 0o600, os.makedev(1, 3))
     tpu = Resources(cpu_millis=1000, device=Device(kind=DeviceKind.TPU, variant="v5litepod-4", count=2))
     return Bench(tmp_path / "attempt", image, tpu, devices)
 
 
-async def test_a_tpu_task_gets_the_chips_and_room_to_share(tmp_path: Path, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chips", [("accel0", "accel1"), ("vfio/0", "vfio/11", "vfio/vfio")])
+async def test_a_tpu_task_gets_the_chips_and_room_to_share(
+    tmp_path: Path, image: str, monkeypatch: pytest.MonkeyPatch, chips: Sequence[str]
+) -> None:
     """Without these libtpu fails with words that nobody understands."""
     # Not every machine that runs the tests may give them away.
     monkeypatch.setattr(docker, "TPU_RIGHTS", {})
-    bench = tpu_bench(tmp_path, image)
+    bench = tpu_bench(tmp_path, image, chips)
+    paths = [f"/dev/{name}" for name in chips]
     room = "import os; s = os.statvfs('/dev/shm'); print(s.f_frsize * s.f_blocks)"
-    ended = await bench.run("sh", "-c", f'ls /dev/accel0 /dev/accel1; echo x > /dev/accel1 && python3 -c "{room}"')
+    ended = await bench.run("sh", "-c", f'ls {" ".join(paths)}; echo x > {paths[-1]} && python3 -c "{room}"')
     await bench.runtime.clear()
 
     assert ended.status == 0, ended.error or bench.err
-    assert bench.out == f"/dev/accel0\n/dev/accel1\n{100 * 1024**3}\n"
+    assert bench.out.splitlines() == [*paths, str(100 * 1024**3)]
 
 
 async def test_a_tpu_task_may_pin_its_memory(tmp_path: Path, image: str) -> None:

@@ -27,10 +27,8 @@ class FakeMetadata:
 
     def set(self, **values: str) -> None:
         """Give values below `instance/`; a name is a path with `__` for each slash, `_` for each dash."""
-        with self._changed:
-            for name, value in values.items():
-                self._values[f"instance/{name.replace('__', '/').replace('_', '-')}"] = value
-            self._changed.notify_all()
+        for name, value in values.items():
+            self.put(f"instance/{name.replace('__', '/').replace('_', '-')}", value)
 
     def put(self, path: str, value: str) -> None:
         """Give the value at a whole path, such as `instance/attributes/a-Name`."""

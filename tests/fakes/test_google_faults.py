@@ -16,12 +16,6 @@ _numbers = itertools.count()
 State = tpu_v2.Node.State
 
 
-@pytest.fixture(scope="module")
-def google() -> Iterator[FakeGoogle]:
-    with FakeGoogle() as fake:
-        yield fake
-
-
 @pytest.fixture
 def project(google: FakeGoogle) -> Iterator[str]:
     yield f"project-{next(_numbers)}"

@@ -344,6 +344,15 @@ def test_labels_filter_lists_and_change_only_with_the_latest_fingerprint(
         vms.set_labels_unary(instance="vm1", instances_set_labels_request_resource=change, **place)
 
 
+@pytest.mark.parametrize("kind", ["c3-standard-8", "n4-standard-8"])
+def test_a_disk_of_the_kind_that_is_chosen_unasked_goes_with_old_machines_only(
+    vms: compute_v1.InstancesClient, project: str, kind: str
+) -> None:
+    """Seen of the real service: [pd-standard, …, n4-standard-16] features are not compatible for creating instance."""
+    with pytest.raises(exceptions.BadRequest, match=rf"\[pd-standard, {kind}\] features are not compatible"):
+        vms.insert_unary(project=project, zone=ZONE, instance_resource=an_instance("vm1", kind=kind))
+
+
 def test_an_instance_with_a_word_that_google_does_not_know_is_refused(
     google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
 ) -> None:

@@ -4,6 +4,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +12,14 @@ from iris.platforms.gcp.settings import GcpSettings
 
 #: What the script may count on. Whatever else it called would be missing.
 TOOLS = ("apt-get", "base64", "bash", "cat", "chown", "curl", "cut", "id", "mkdir", "mv", "sed", "sha256sum", "sleep", "timeout")
+#: The devices of a host of four TPU chips.
+CHIPS = ("dev/vfio/0", "dev/vfio/1", "dev/vfio/2", "dev/vfio/3", "dev/vfio/vfio")
 #: Programs of its own, beside or instead of these.
 _OWN = {
     "apt-get": 'echo "$*" >> "$SHIM/installed"; countdown apt-fails || exit 100; case " $* " in *" docker.io "*)'
     ' ln -s "$SHIM/docker" "$SHIM/bin/docker";; esac',
     "nvidia-smi": "countdown driver-missing",
+    "sleep": 'later=$(sed 1q "$SHIM/later" 2> /dev/null) && [ -n "$later" ] && sed -i 1d "$SHIM/later" && echo > "$later"; true',
     "chown": 'echo "$*" >> "$SHIM/chowned"',
 }
 _COUNTDOWN = """#!/bin/bash
@@ -29,6 +33,12 @@ countdown() {
 _DOCKER = (
     _COUNTDOWN
     + r"""
+restarts() {
+    local looks
+    looks=$(cat "$SHIM/crash-loop" 2> /dev/null) || exec cat "$SHIM/restarts"
+    echo $((looks + 1)) > "$SHIM/crash-loop"
+    echo $(((looks + 1) / $(cat "$SHIM/looks-to-crash")))
+}
 number=$(cat "$SHIM/number" 2> /dev/null || echo 100)
 echo $((number + 1)) > "$SHIM/number"
 printf '%s\0' "$@" > "$SHIM/calls/$number"
@@ -37,7 +47,7 @@ case "$1" in
     login) cat > "$SHIM/password" ;;
     pull) if countdown pull-fails; then echo "$2" > "$SHIM/image"; else echo "no such manifest" >&2; exit 1; fi ;;
     image) cat "$SHIM/image" 2> /dev/null ;;
-    inspect) case "$2" in *RestartCount*) cat "$SHIM/restarts" ;; *) cat "$SHIM/containers/${!#}" ;; esac ;;
+    inspect) case "$2" in *RestartCount*) restarts ;; *) cat "$SHIM/containers/${!#}" ;; esac ;;
     logs) echo "cannot reach the cluster" ;;
     rm) rm -f "$SHIM/containers/$3" ;;
     run)
@@ -63,9 +73,10 @@ class Machine:
         home: a new directory.
         metadata: `host:port` of its metadata server.
         docker: whether it comes with docker.
+        chips: its devices, by their paths.
     """
 
-    def __init__(self, home: Path, metadata: str, *, docker: bool = True) -> None:
+    def __init__(self, home: Path, metadata: str, *, docker: bool = True, chips: Sequence[str] = CHIPS) -> None:
         self._shim, self._metadata = home / "shim", metadata
         self.root = home / "root"
         for directory in (self.root, self._shim / "bin", self._shim / "calls", self._shim / "containers"):
@@ -83,14 +94,26 @@ class Machine:
         self._program(self._shim / "docker", _DOCKER)
         if docker:
             (self._shim / "bin" / "docker").symlink_to(self._shim / "docker")
+        self.has(*chips)
 
     @staticmethod
     def _program(path: Path, text: str) -> None:
         path.write_text(text)
         path.chmod(0o755)
 
+    def has(self, *paths: str) -> None:
+        """Files below its root."""
+        for path in paths:
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).touch()
+
+    def comes_later(self, *paths: str) -> None:
+        """The same, one at a time, whenever the script waits."""
+        (self._shim / "later").write_text("".join(f"{self.root / path}\n" for path in paths))
+
     def knob(self, name: str, value: object) -> None:
-        """`engine-down`, `pull-fails`, `apt-fails`, `driver-missing`: so many times; `restarts`: of the container."""
+        """`engine-down`, `pull-fails`, `apt-fails`, `driver-missing`: so many times; `restarts`: of the container;
+        `crash-loop` (0): it has one more after every `looks-to-crash`."""
         (self._shim / name).write_text(f"{value}\n")
 
     def boot(self, script: str, tries: int = 20) -> Console:

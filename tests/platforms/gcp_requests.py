@@ -20,7 +20,6 @@ def gcp(**changes: Any) -> GcpSettings:
         "network": "default",
         "address": "10.0.0.2:10000",
         "image": "registry/agent:1",
-        "zones": (ZONE, "europe-west4-a"),
     }
     return GcpSettings(**settings | changes)
 

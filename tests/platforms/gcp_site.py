@@ -3,11 +3,13 @@
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from iris.machines import DeleteResult, MachineState, SliceObservation, SliceRequest
 from iris.platforms.base import Platform, PlatformError, RateLimited, Unavailable
 from iris.platforms.gcp.platform import GcpPlatform
+from iris.platforms.gcp.settings import GcpSettings
 from iris.scale_groups import ScaleGroup
 from tests.fakes.google.client import FakeGoogle
 from tests.platforms.gcp_requests import ZONE, asked, gcp, tpu_group, vm_group
@@ -28,11 +30,14 @@ class Site:
         self.project = f"p-{uuid.uuid4().hex[:12]}"
         self.name = f"s-{uuid.uuid4().hex[:8]}"
 
-    def platform(self, **settings: Any) -> GcpPlatform:
+    def platform(self, now: Callable[[], float] = time.monotonic, **settings: Any) -> GcpPlatform:
         """A control plane that has just started."""
+        return GcpPlatform(self.settings(**settings), lambda request: "#!/bin/sh\n", now=now)
+
+    def settings(self, **changes: Any) -> GcpSettings:
         endpoints = {"tpu_endpoint": self.google.tpu, "compute_endpoint": self.google.compute}
         base = {"project": self.project, "requests_per_minute": 60_000}
-        return GcpPlatform(gcp(**base | endpoints | settings), lambda request: "#!/bin/sh\n")
+        return gcp(**base | endpoints | changes)
 
     def wanted(self, group: ScaleGroup | None = None, suffix: str = "", **changes: Any) -> SliceRequest:
         return asked(group, f"{self.name}{suffix}", **changes)

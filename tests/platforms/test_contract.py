@@ -1,22 +1,14 @@
 """What every platform promises, whatever is behind it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from iris.machines import DeleteResult, MachineState, SliceObservation
-from iris.platforms.base import BadConfig, Platform, Unavailable
-from tests.fakes.google.client import FakeGoogle
+from iris.platforms.base import LAST_WORDS, BadConfig, Platform, Unavailable
 from tests.platforms.worlds import GCP_KINDS, FakeWorld, GcpWorld, LocalWorld, World, a_group, wanted
-
-
-@pytest.fixture(scope="module")
-def google() -> Iterator[FakeGoogle]:
-    """One for all: each test has a project of its own."""
-    with FakeGoogle() as google:
-        yield google
 
 
 @pytest.fixture(params=["fake", "local", *GCP_KINDS])
@@ -127,6 +119,15 @@ async def test_what_is_unknown_is_none_and_as_good_as_deleted(world: World, plat
     assert await platform.describe_slice("nowhere", "west4-a") is None
     assert await platform.delete_slice("nowhere", "west4-a") is DeleteResult.GONE
     assert (await platform.list_slices()).slices == ()
+
+
+async def test_last_words_are_text_that_is_short_and_of_machines_that_are_there(world: World, platform: Platform) -> None:
+    """They stand in a slice's history; and to ask for them is never wrong."""
+    request = wanted()
+    await platform.create_slice(request)
+
+    assert len((await platform.last_words(request.slice_id, request.zone)).encode()) <= LAST_WORDS
+    assert await platform.last_words("nowhere", "west4-a") == ""
 
 
 @pytest.mark.parametrize("up", [False, True])

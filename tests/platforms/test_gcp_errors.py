@@ -25,6 +25,13 @@ NO_CAPACITY = (
 )
 TPU_QUOTA = "Quota 'TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI' exhausted. Limit 10000 in region us-west4"
 QUOTA_FAILURE = error_details_pb2.QuotaFailure(violations=[{"subject": "project:1", "description": TPU_QUOTA}])
+#: A disk and a machine.
+INCOMPATIBLE = "[pd-balanced, c4-standard-16] features are not compatible for creating instance."
+NO_QUOTA_PROJECT = (
+    "Your application is authenticating by using local Application Default Credentials. The tpu.googleapis.com API requires a"
+    " quota project, which is not set by default."
+)
+DISABLED_INFO = error_details_pb2.ErrorInfo(reason="SERVICE_DISABLED", domain="googleapis.com")
 RATE_INFO = error_details_pb2.ErrorInfo(reason="RATE_LIMIT_EXCEEDED", domain="googleapis.com")
 
 
@@ -97,11 +104,23 @@ REFUSALS: list[tuple[str, Trouble, type[PlatformError]]] = [
     ("compute, details", by_operation("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", 503, "The zone is out"), StockOut),
     ("compute, bulk", by_http(503, "insufficientCapacity", "Not enough machines"), StockOut),
     ("compute, taken back", by_operation("UNSUPPORTED_OPERATION", 400, "Instance is preempted"), StockOut),
+    ("compute, not started", by_operation("", 400, "Instance failed to start due to preemption."), StockOut),
+    ("compute, parts", by_operation("UNSUPPORTED_OPERATION", 400, INCOMPATIBLE), BadConfig),
+    ("compute, spot", by_operation("UNSUPPORTED_OPERATION", 400, "Not supported for preemptible instances"), BadConfig),
+    ("compute, without status", by_operation("INVALID_FIELD_VALUE", 0, "Invalid value for field 'x'"), BadConfig),
+    ("compute, parts, without status", by_operation("UNSUPPORTED_OPERATION", 0, INCOMPATIBLE), BadConfig),
+    ("compute, stock, without status", by_operation("ZONE_RESOURCE_POOL_EXHAUSTED", 0, ""), StockOut),
+    ("compute, quota, without status", by_operation("QUOTA_EXCEEDED", 0, "Quota exceeded."), QuotaExceeded),
+    ("compute, internal, without status", by_operation("INTERNAL_ERROR", 0, "Internal error. Please try again."), Unavailable),
+    ("compute, no words at all", by_operation("", 0, ""), Unavailable),
     ("compute, quota, later", by_operation("QUOTA_EXCEEDED", 403, "Quota exceeded.", "compute/gpus"), QuotaExceeded),
     ("compute, quota", by_http(403, "quotaExceeded", "Quota 'GPUS_ALL_REGIONS' exceeded. Limit: 0.0 globally."), QuotaExceeded),
     ("compute, rate as 403", by_http(403, "rateLimitExceeded", "Rate Limit Exceeded"), RateLimited),
     ("compute, rate as 429", by_http(429, "", "Slow down"), RateLimited),
     ("compute, operations", by_operation("RESOURCE_OPERATION_RATE_EXCEEDED", 429, "too often"), RateLimited),
+    ("tpu, quota project", by_grpc(E.PermissionDenied, NO_QUOTA_PROJECT, DISABLED_INFO), BadConfig),
+    ("compute, quota project", by_http(403, "forbidden", NO_QUOTA_PROJECT), BadConfig),
+    ("compute, rights on quotas", by_http(403, "forbidden", "Permission 'compute.quotas.get' denied; see quotas"), BadConfig),
     ("compute, rights", by_http(403, "forbidden", "Required 'compute.instances.create' permission"), BadConfig),
     ("compute, field", by_http(400, "invalid", "Invalid value for field 'resource.name'"), BadConfig),
     ("compute, network", by_http(404, "notFound", "The resource 'projects/p/global/networks/x' was not found"), BadConfig),
@@ -158,6 +177,27 @@ def test_what_has_the_name_already_and_what_is_not_there_are_no_refusals() -> No
     assert not by_grpc(E.Aborted, "unable to queue the operation").is_taken
     assert by_grpc(E.NotFound, "Resource 'x' was not found").is_absence
     assert by_http(404, "notFound", "The resource was not found").is_absence
+
+
+def test_credentials_without_a_project_of_their_own_do_not_make_a_project_empty() -> None:
+    """Whoever clears away would be told that nothing is left, and pay for what is."""
+    assert by_grpc(E.PermissionDenied, "The service is disabled in project 1", DISABLED_INFO).is_service_disabled
+    assert not by_grpc(E.PermissionDenied, NO_QUOTA_PROJECT, DISABLED_INFO).is_service_disabled
+
+
+def test_a_service_is_switched_off_in_the_project_that_the_refusal_names() -> None:
+    """In words, or in the details; a number may be any project's."""
+    words = "Cloud TPU API has not been used in project {} before or it is disabled. Enable it by visiting …?project={}"
+    info = error_details_pb2.ErrorInfo(
+        reason="SERVICE_DISABLED", metadata={"consumer": "projects/7", "containerInfo": "my-project"}
+    )
+    by_words, by_number = (by_grpc(E.PermissionDenied, words.format(each, each), DISABLED_INFO) for each in ("my-project", "7"))
+    by_details = by_grpc(E.PermissionDenied, words.format(7, 7), info)
+    by_reason = by_http(403, "accessNotConfigured", "Compute Engine API has not been used in project my-project before")
+
+    assert [each.is_disabled_in("my-project") for each in (by_words, by_details, by_reason, by_number)] == [True] * 3 + [False]
+    assert not by_words.is_disabled_in("my-project-2")
+    assert not by_words.is_disabled_in("my")
 
 
 def test_an_operation_that_went_well_says_nothing() -> None:

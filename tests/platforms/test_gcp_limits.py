@@ -1,11 +1,34 @@
 """Whose turn it is to call Google, and when."""
 
 import asyncio
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from iris.platforms.base import RateLimited
-from iris.platforms.gcp.limits import FIRST_PAUSE, JITTER, Pace, Urgency
+from iris.platforms.gcp import clients, limits
+from iris.platforms.gcp.clients import DEADLINE, Calls, Clients
+from iris.platforms.gcp.errors import CallFailed
+from iris.platforms.gcp.limits import FIRST_ABSENCE, FIRST_PAUSE, JITTER, MOST_ABSENCE, MOST_PAUSE, QUIET, Pace, Urgency
+from tests.fakes.google.client import FakeGoogle
+from tests.platforms.gcp_requests import ZONE, gcp
+from tests.platforms.gcp_site import Site, insists
+from tests.platforms.worlds import until
+
+
+@pytest.fixture(scope="module")
+def google() -> Iterator[FakeGoogle]:
+    """One for all: each test has a project of its own."""
+    with FakeGoogle() as google:
+        yield google
+
+
+@pytest.fixture
+def site(google: FakeGoogle) -> Iterator[Site]:
+    yield Site(google)
+    google.clear()
+    google.run(1)
 
 
 async def served(pace: Pace, *urgencies: Urgency) -> list[Urgency]:
@@ -58,33 +81,141 @@ async def test_whoever_gives_up_takes_nobodys_turn() -> None:
     assert await served(pace, Urgency.CREATE) == [Urgency.CREATE]
 
 
-async def test_a_service_that_complains_is_left_alone_for_longer_each_time() -> None:
-    """Whoever hammers at it is refused for longer. It says for how long, or it is doubled; one answer ends it."""
-    now = 0.0
-    pace = Pace(60_000, patience=0.0, now=lambda: now)
+class LeftAlone:
+    """A pace whose clock goes on in steps of a tenth of a second while it lets nobody call."""
 
-    async def left_alone() -> float:
-        """For how long, in steps of a tenth of a second."""
-        nonlocal now
-        begun = now
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pace = Pace(60_000, patience=0.0, now=lambda: self.now)
+
+    async def passes(self) -> float:
+        """Until somebody may call again: so long."""
+        begun = self.now
         while True:
             try:
-                await pace.turn(Urgency.DELETE)
+                await self.pace.turn(Urgency.DELETE)
             except RateLimited:
-                now += 0.1
+                self.now += 0.1
             else:
-                return now - begun
+                return self.now - begun
 
+
+def lasts(pause: float, least: float) -> bool:
+    """Whether a pause is of that length, with what is added by chance and by steps."""
+    return least <= pause <= least * (1 + JITTER) + 0.2
+
+
+async def test_a_service_that_complains_is_left_alone_for_longer_each_time() -> None:
+    """Whoever hammers at it is refused for longer. It says for how long, or it is doubled; a quiet while ends it, and not one
+    answer: every other call may be refused."""
+    left = LeftAlone()
     pauses = []
     for retry_after in (None, None, None, 30.0):
-        pace.complained(retry_after)
-        pauses.append(await left_alone())
-    pace.answered()
-    pace.complained()
-    pauses.append(await left_alone())
+        left.pace.complained(retry_after)
+        pauses.append(await left.passes())
+        left.pace.answered()
+    left.now += QUIET
+    left.pace.complained()
+    pauses.append(await left.passes())
 
     for pause, least in zip(pauses, (FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE, 30.0, FIRST_PAUSE), strict=True):
-        assert least <= pause <= least * (1 + JITTER) + 0.2
+        assert lasts(pause, least)
+
+
+async def test_complaints_about_calls_that_were_made_together_are_one() -> None:
+    """Thirty of them would mean a pause of a minute, after the first second in which there were too many."""
+    left = LeftAlone()
+    for _ in range(30):
+        left.pace.complained()
+
+    assert lasts(await left.passes(), FIRST_PAUSE)
+    left.pace.complained()
+    assert lasts(await left.passes(), 2 * FIRST_PAUSE)
+
+
+async def test_a_service_that_is_away_is_left_alone_and_one_zone_that_is_away_holds_nobody_up_for_long() -> None:
+    """Without any answer the pauses grow; an answer from elsewhere shows that it is there."""
+    left = LeftAlone()
+    pauses = []
+    for answered in (False, False, True, False):
+        if answered:
+            left.pace.answered()
+        left.pace.absent()
+        pauses.append(await left.passes())
+    left.pace.absent(7.0)
+    pauses.append(await left.passes())
+    left.pace.absent(86_400.0)
+    pauses.append(await left.passes())
+
+    first = FIRST_ABSENCE
+    for pause, least in zip(pauses, (first, 2 * first, first, 2 * first, 7.0, MOST_PAUSE), strict=True):
+        assert lasts(pause, least)
+    for _ in range(10):
+        left.pace.absent()
+        longest = await left.passes()
+    assert lasts(longest, MOST_ABSENCE)
+
+
+async def test_no_more_calls_are_under_way_than_there_are_places_and_deletes_get_the_next() -> None:
+    """In an outage each look lasts until its deadline, and they would all be made before the first delete."""
+    pace, order = Pace(60_000, places=1), []
+
+    async def come(urgency: Urgency) -> None:
+        await pace.turn(urgency)
+        order.append(urgency)
+
+    await pace.turn(Urgency.LOOK)
+    coming = [asyncio.create_task(come(each)) for each in (Urgency.CREATE, Urgency.LOOK, Urgency.LOOK, Urgency.DELETE)]
+    await asyncio.sleep(0)
+    coming[1].cancel()  # who gives up takes no place along
+    served = []
+    for _ in range(3):
+        await asyncio.sleep(0)
+        served.append(len(order))
+        pace.over()
+        await until(lambda: len(order) > served[-1])
+    await asyncio.gather(*coming, return_exceptions=True)
+
+    assert (served, order) == ([0, 1, 2], [Urgency.DELETE, Urgency.LOOK, Urgency.CREATE])
+
+
+async def test_a_place_that_comes_too_late_is_given_back() -> None:
+    """Whoever it was for has given up at that very moment."""
+    pace = Pace(60_000, places=1, patience=5.0)
+    await pace.turn(Urgency.LOOK)
+    late = asyncio.create_task(pace.turn(Urgency.LOOK))
+    await asyncio.sleep(0)
+    pace.over()
+    await asyncio.sleep(0)  # it has the place now, and does not know yet
+    late.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+
+    await pace.turn(Urgency.DELETE)
+
+
+async def test_deletes_do_not_wait_for_looks_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place is free when its thread is, and then it is the delete's, whoever came first."""
+    monkeypatch.setattr(clients, "THREADS", 2)
+    nowhere = {"tpu_endpoint": "grpc://127.0.0.1:1", "compute_endpoint": "http://127.0.0.1:1"}
+    calls, go, made = Calls(gcp(**nowhere)), threading.Event(), list[str]()
+
+    def call(what: str) -> Callable[[Clients], None]:
+        def hangs(to: Clients) -> None:
+            go.wait(10)
+            made.append(what)
+
+        return hangs
+
+    looks = [asyncio.create_task(calls.make(Urgency.LOOK, call(f"look {number}"))) for number in range(8)]
+    await asyncio.sleep(0)
+    looks[0].cancel()  # its thread is busy all the same
+    delete = asyncio.create_task(calls.make(Urgency.DELETE, call("delete")))
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(*looks, delete, return_exceptions=True)
+
+    assert made.index("delete") in (2, 3)  # two were under way, and of the next two it is one
 
 
 def test_a_pace_goes_on_in_another_loop() -> None:
@@ -92,3 +223,47 @@ def test_a_pace_goes_on_in_another_loop() -> None:
     pace = Pace(6000, burst=0.01)
 
     assert [asyncio.run(served(pace, Urgency.LOOK, Urgency.LOOK)) for _ in range(2)] == [[Urgency.LOOK] * 2] * 2
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_refusals_of_google_slow_every_call_down(site: Site, status: int) -> None:
+    """With or without a word of when to come again."""
+    for retry_after in (0, 2):
+        site.google.fail("GetNode", status, details="rate" if status == 429 else "", retry_after=retry_after)
+    calls, loop = Calls(site.settings()), asyncio.get_running_loop()
+    name = f"projects/{site.project}/locations/{ZONE}/nodes/{site.name}"
+    ended = []
+    for _ in range(3):
+        with pytest.raises(CallFailed):
+            await calls.make(Urgency.LOOK, lambda to: to.tpu.get_node(name=name, retry=None, timeout=DEADLINE))
+        ended.append(loop.time())
+
+    assert ended[1] - ended[0] >= FIRST_ABSENCE
+    assert ended[2] - ended[1] >= 2
+
+
+async def test_when_google_limits_calls_deletes_get_through_before_creates(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is created needs the room that is deleted, however many ask for slices, and however often they ask."""
+    monkeypatch.setattr(limits, "FIRST_PAUSE", 0.5)
+    monkeypatch.setattr(limits, "MOST_PAUSE", 1.0)  # the service's minute is a second here
+    google = site.google
+    eager, slow = site.platform(), site.platform(requests_per_minute=240)
+    going, coming = ([site.wanted(suffix=f"-{what}-{number}") for number in range(3)] for what in ("old", "new"))
+    await asyncio.gather(*(eager.create_slice(each) for each in going))
+
+    await slow.list_slices()  # from which it knows what is what
+    google.fail("*", 429, details="rate")
+    with pytest.raises(RateLimited):  # and there is nothing left that could be used at once
+        await slow.describe_slice(site.name, ZONE)
+    begun = len(google.calls())
+    # Of the four calls in a second that are made, Google takes three; what is refused comes again.
+    google.run(60)
+    google.rate_limit("*", per_minute=3)
+    creates = [asyncio.create_task(insists(slow.create_slice, each)) for each in coming]
+    await asyncio.sleep(0)
+    await asyncio.gather(*(insists(slow.delete_slice, each.slice_id, ZONE) for each in going), *creates)
+
+    calls = [(each["method"], each["status"]) for each in google.audit() if each["what"] == "call"][begun:]
+    assert "RESOURCE_EXHAUSTED" in {status for _, status in calls}
+    done = [method for method, status in calls if status == "OK" and method in ("CreateNode", "DeleteNode")]
+    assert done == ["DeleteNode"] * 3 + ["CreateNode"] * 3

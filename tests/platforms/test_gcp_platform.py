@@ -1,9 +1,10 @@
-"""How the platform for Google Cloud comes about, and how its calls are made."""
+"""How the platform for Google Cloud comes about, how its calls are made, and what it makes of slices that are not to be seen."""
 
 import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,21 @@ from google.api_core import exceptions
 
 from iris.config import load_config
 from iris.errors import InvalidValue
+from iris.machines import ANYWHERE, DeleteResult, MachineState, SliceFault
+from iris.platforms.base import QuotaExceeded, Unavailable
 from iris.platforms.factory import create_platform
+from iris.platforms.gcp import clients, tpu
+from iris.platforms.gcp import platform as gcp_platform
 from iris.platforms.gcp.clients import Calls, Clients, connect
 from iris.platforms.gcp.errors import CallFailed
 from iris.platforms.gcp.limits import Urgency
-from iris.platforms.gcp.platform import GcpPlatform
-from iris.platforms.gcp.settings import gcp_settings
-from tests.platforms.gcp_requests import gcp
+from iris.platforms.gcp.platform import UNDER_WAY, UNSEEN, GcpPlatform
+from iris.platforms.gcp.settings import GcpSettings, gcp_settings
+from iris.workflows import policies
+from tests.fakes.google.client import FakeGoogle
+from tests.platforms.gcp_requests import ZONE, gcp
+from tests.platforms.gcp_site import CREATES, GROUPS, Site, comes_up, goes
+from tests.platforms.worlds import until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "eu-west4.yaml"
 PLAIN = gcp(tpu_endpoint="grpc://127.0.0.1:1", compute_endpoint="http://127.0.0.1:1")
@@ -93,3 +102,298 @@ async def test_an_environment_without_credentials_is_asked_again(monkeypatch: py
     for _ in range(2):
         with pytest.raises(CallFailed, match="/nowhere/key"):
             await calls.make(Urgency.LOOK, lambda to: to.tpu.transport.kind)
+
+
+# -- what is not to be seen ----------------------------------------------------------------------------------------------------
+
+KINDS = sorted(GROUPS)
+
+
+class Clock:
+    """A clock that is put forward."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def google() -> Iterator[FakeGoogle]:
+    """One for all: each test has a project of its own."""
+    with FakeGoogle() as google:
+        yield google
+
+
+@pytest.fixture
+def site(google: FakeGoogle) -> Iterator[Site]:
+    site = Site(google)
+    google.boot_time(0.2)
+    google.delete_time(0.1)
+    google.page_size(500)
+    yield site
+    google.clear()
+    google.check(site.project)
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_is_deleted_before_google_shows_it_is_not_gone(site: Site, kind: str, forgotten: bool) -> None:
+    """Else it would come up after its delete, and nobody would ever delete it."""
+    site.google.boot_time(None)
+    site.google.slow_to_show(0.5)
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    assert (await platform.create_slice(request)).state is MachineState.CREATING
+    if forgotten and kind != "queued":  # whose operation ends before there is anything to be waited for
+        platform = site.platform()
+    found = await platform.describe_slice(request.slice_id, ZONE)
+
+    assert found is not None
+    assert found.state is MachineState.CREATING
+    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GOING
+    await goes(platform, request.slice_id)
+    assert site.alive() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_nobody_has_answered_for_is_not_gone_while_it_may_come(site: Site, kind: str) -> None:
+    """The connection broke after the deed, and what was made is shown a little later."""
+    site.google.boot_time(None)
+    site.google.slow_to_show(0.5)
+    site.google.commit_then_drop(CREATES[kind])
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    with pytest.raises(Unavailable):
+        await platform.create_slice(request)
+
+    await goes(platform, request.slice_id)
+    assert site.alive() == []
+
+
+async def test_a_create_that_was_called_off_is_waited_for_by_the_delete(site: Site) -> None:
+    """Nobody has heard the name of its operation, and it is not listed."""
+    site.google.operation("lost")
+    begun, settings, request = threading.Event(), site.settings(), site.wanted()
+
+    def connecting(to: GcpSettings) -> Clients:
+        begun.set()
+        return connect(to)
+
+    platform = GcpPlatform(settings, lambda request: "#!/bin/sh", Calls(settings, connecting))
+    site.google.slow_to_show(0.5)
+    creating = asyncio.create_task(platform.create_slice(request))
+    await asyncio.to_thread(begun.wait, 10)
+    creating.cancel()
+    await asyncio.wait([creating])
+
+    await goes(platform, request.slice_id)
+    assert (len(site.created()), site.alive()) == (1, [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_was_not_answered_for_is_gone_when_it_has_not_come_in_time(site: Site, kind: str) -> None:
+    """Most of what is not answered was never done."""
+    clock = Clock()
+    platform, request = site.platform(clock), site.wanted(GROUPS[kind])
+    site.google.fail(CREATES[kind], 503)
+    with pytest.raises(Unavailable):
+        await platform.create_slice(request)
+
+    clock.now += UNSEEN - 1
+    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GOING
+    clock.now += 2
+    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
+
+
+async def test_an_operation_that_never_ends_is_not_believed_for_ever(site: Site) -> None:
+    """Nothing is to be seen of what it makes, and nobody would ever be done with it."""
+    clock = Clock()
+    platform, request = site.platform(clock), site.wanted()
+    site.google.operation("stuck")
+    await platform.create_slice(request)
+    site.google.slow_to_show(1e6)
+    other = site.wanted(suffix="-b")
+    site.google.operation("stuck")
+    await platform.create_slice(other)
+
+    clock.now += UNDER_WAY - 1
+    assert await platform.delete_slice(other.slice_id, ZONE) is DeleteResult.GOING
+    clock.now += 2
+    assert await platform.delete_slice(other.slice_id, ZONE) is DeleteResult.GONE
+    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE  # it was there once
+
+
+async def test_what_was_refused_is_gone_after_one_look(site: Site) -> None:
+    """Nothing was made; hundreds are refused while a zone is full."""
+    site.google.quota("v5litepod", "spot", "europe-west4", 0, project=site.project)
+    platform, request = site.platform(), site.wanted()
+    with pytest.raises(QuotaExceeded):
+        await platform.create_slice(request)
+
+    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
+    assert len(site.google.calls(match=site.project)) == 2
+
+
+async def test_a_failed_create_is_told_though_its_node_is_shown_as_being_made(site: Site) -> None:
+    """Whoever waits for it would wait for as long as a boot may take."""
+    site.google.boot_time(None)
+    site.google.operation("lingers")
+    platform, request = site.platform(), site.wanted()
+    await platform.create_slice(request)
+
+    async def failed() -> bool:
+        found = await platform.describe_slice(request.slice_id, ZONE)
+        return found is not None and (found.state, found.fault) == (MachineState.FAILED, SliceFault.STOCK_OUT)
+
+    await until(failed)
+    await goes(platform, request.slice_id)
+    assert site.alive() == []
+
+
+# -- what becomes of creates ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_delete_that_failed_is_not_taken_for_the_create(site: Site) -> None:
+    """Its operation is on the same node, and may be the only one that has an error."""
+    platform, request = site.platform(), site.wanted()
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    site.google.operation("error", verb="delete", code=13)
+    await platform.delete_slice(request.slice_id, ZONE)
+    site.google.node(request.slice_id, vanish=True)
+
+    assert await site.platform().describe_slice(request.slice_id, ZONE) is None
+
+
+@pytest.mark.parametrize("kind", ["node", "instance"])
+async def test_of_several_creates_of_a_name_the_last_counts(site: Site, kind: str) -> None:
+    """What failed first was asked for again, and came."""
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    site.google.operation("error", code=8 if kind == "node" else 503, message="" if kind == "node" else "STOCKOUT")
+    await platform.create_slice(request)
+
+    async def failed() -> bool:
+        found = await platform.describe_slice(request.slice_id, ZONE)
+        return found is not None and found.fault is SliceFault.STOCK_OUT
+
+    await until(failed)
+    await goes(platform, request.slice_id)
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    site.google.node(request.slice_id, vanish=True)
+
+    assert await site.platform().describe_slice(request.slice_id, ZONE) is None
+
+
+@pytest.mark.parametrize("kind", ["node", "instance"])
+async def test_why_a_create_failed_is_found_on_later_pages(site: Site, kind: str) -> None:
+    """A zone has many operations, and some pages are empty."""
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    for number in range(3):
+        await platform.create_slice(site.wanted(GROUPS[kind], f"-{number}"))
+    site.google.operation("error", code=8 if kind == "node" else 503, message="" if kind == "node" else "STOCKOUT")
+    await platform.create_slice(request)
+    site.google.page_size(2, empty_pages=1)
+
+    async def failed() -> bool:
+        found = await site.platform().describe_slice(request.slice_id, ZONE)
+        return found is not None and found.fault is SliceFault.STOCK_OUT
+
+    await until(failed)
+
+
+# -- time ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_verb_ends_before_temporal_gives_it_up() -> None:
+    """An activity that is timed out runs on, and the next one beside it. A create that is under way ends first."""
+    assert policies.PLATFORM_CALL.total_seconds() > gcp_platform.VERB + clients.DEADLINE
+
+
+async def test_a_verb_has_one_deadline_for_all_of_its_calls(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of it may be slow, and there are several."""
+    monkeypatch.setattr(gcp_platform, "VERB", 0.5)
+    monkeypatch.setattr(tpu, "DEADLINE", 2.0)
+    site.google.latency("GetQueuedResource", 1.0)
+    platform = site.platform()
+    begun = asyncio.get_running_loop().time()
+    with pytest.raises(Unavailable, match=r"within 0\.5 s"):
+        await platform.describe_slice(site.name, ZONE)
+
+    assert asyncio.get_running_loop().time() - begun < 0.9
+
+
+async def test_what_was_found_is_known_from_then_on(site: Site) -> None:
+    """A control plane that has just started asks for all that a slice may be once, and not at each look."""
+    request = site.wanted()
+    await site.platform().create_slice(request)
+    platform = site.platform()
+    await platform.describe_slice(request.slice_id, ZONE)
+    before = len(site.google.calls(match=request.slice_id))
+    await platform.describe_slice(request.slice_id, ZONE)
+
+    assert len(site.google.calls(match=request.slice_id)) == before + 1
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["node", "queued"])
+async def test_a_zone_to_which_somebody_has_taken_the_right_away_is_not_empty(site: Site, kind: str) -> None:
+    """The API says the same of zones that it does not have. A TPU costs money until somebody looks again."""
+    request = site.wanted(GROUPS[kind])
+    await site.platform().create_slice(request)
+    words = f"Location {ZONE} is not found or access is unauthorized."
+    for method in ("GetNode", "GetQueuedResource", "ListOperations"):
+        site.google.fail(method, "PERMISSION_DENIED", times=None, message=words)
+    platform = site.platform(tpu_zones=(ZONE,))
+
+    for call in (platform.describe_slice, platform.delete_slice):
+        with pytest.raises(Unavailable, match="access is unauthorized"):
+            await call(request.slice_id, ZONE)
+
+
+def test_zones_with_tpus_are_those_that_the_groups_with_tpus_name() -> None:
+    """Of all others it is plain that there are none."""
+    config = load_config(EXAMPLE)
+    named = {zone for group in config.scale_groups.values() if group.accelerator_variant for zone in group.zones}
+
+    assert set(gcp_settings(config, "u-1").tpu_zones) == named
+
+
+DISABLED = "Cloud TPU API has not been used in project {} before or it is disabled. Enable it by visiting https://example.org"
+
+
+def switched_off(site: Site, project: str) -> None:
+    """The TPU API refuses every call, for the sake of this project."""
+    words = DISABLED.format(project)
+    for method in ("Get*", "List*"):
+        site.google.fail(method, "PERMISSION_DENIED", times=None, details="SERVICE_DISABLED", message=words)
+
+
+async def test_a_service_that_the_project_does_not_use_has_nothing_of_it(site: Site) -> None:
+    """A cluster of virtual machines needs no TPU API. It may be told of the project by its number."""
+    request = site.wanted(GROUPS["instance"])
+    await site.platform().create_slice(request)
+    for project, zones in ((site.project, (ZONE,)), ("84271728655", ())):
+        switched_off(site, project)
+        platform = site.platform(tpu_zones=zones)
+        listing = await platform.list_slices()
+
+        assert [each.slice_id for each in listing.slices] == [request.slice_id]
+        assert listing.unreachable == {}
+        assert await site.platform(tpu_zones=zones).delete_slice(f"{site.name}-b", ZONE) is DeleteResult.GONE
+        site.google.clear()
+    await goes(site.platform(), request.slice_id)
+
+
+async def test_a_service_that_another_project_does_not_use_has_told_nothing(site: Site) -> None:
+    """People's credentials belong to projects, too, and the call is refused for the sake of that one."""
+    request = site.wanted()
+    await site.platform().create_slice(request)
+    switched_off(site, "84271728655")
+    platform = site.platform(tpu_zones=(ZONE,))
+
+    assert set((await platform.list_slices()).unreachable) == {ANYWHERE}
+    with pytest.raises(Unavailable, match="84271728655"):
+        await platform.delete_slice(request.slice_id, ZONE)

@@ -1,5 +1,7 @@
 """What Google is asked for: the whole message, so that a reader sees what is paid for."""
 
+from pathlib import Path
+
 import pytest
 from google.cloud import compute_v1, tpu_v2
 from hypothesis import given
@@ -7,9 +9,11 @@ from hypothesis import strategies as st
 
 from iris.machines import SliceRequest
 from iris.platforms.base import BadConfig
-from iris.platforms.gcp.requests import MAX_METADATA_VALUE, create_request, printed
+from iris.platforms.gcp.requests import MAX_METADATA_VALUE, checked_metadata, create_request, printed
 from iris.scale_groups import SliceType
 from tests.builders import some
+from tests.fakes.google.cloud import Cloud
+from tests.fakes.google.compute_rules import new_instance
 from tests.platforms.gcp_requests import asked, gcp, tpu_group, vm_group
 from tests.strategies import CHEAP
 
@@ -89,6 +93,10 @@ def test_only_an_unusual_topology_is_spelled_out() -> None:
             {"preemptible": False, "reservation": "mine"},
             {"guaranteed": {}, "reservationName": "projects/my-project/locations/europe-west4-b/reservations/mine"},
         ),
+        (
+            {"preemptible": False, "reservation": "projects/theirs/reservations/ours"},
+            {"guaranteed": {}, "reservationName": "projects/theirs/locations/europe-west4-b/reservations/ours"},
+        ),
     ],
 )
 def test_a_queued_slice_is_a_queued_resource_that_makes_the_same_node(
@@ -135,6 +143,7 @@ def test_a_machine_without_accelerators_is_an_instance() -> None:
                 "initializeParams": {
                     "sourceImage": "projects/debian-cloud/global/images/family/debian-12",
                     "diskSizeGb": "100",
+                    "diskType": "zones/europe-west4-b/diskTypes/pd-balanced",
                 },
             }
         ],
@@ -165,6 +174,32 @@ def test_machines_with_gpus_cannot_move_and_start_with_a_driver(machine_type: st
     assert cards == attached
 
 
+@pytest.mark.parametrize(
+    ("machine_type", "kind"),
+    [
+        ("e2-small", "pd-balanced"),
+        ("n2-standard-8", "pd-balanced"),
+        ("c3-standard-8", "pd-balanced"),
+        ("g2-standard-8", "pd-balanced"),
+        ("a3-highgpu-8g", "pd-balanced"),
+        ("n4-standard-8", "hyperdisk-balanced"),
+        ("c4-standard-16", "hyperdisk-balanced"),
+        ("a3-ultragpu-8g", "hyperdisk-balanced"),
+        ("a4-highgpu-8g", "hyperdisk-balanced"),
+    ],
+)
+def test_a_machine_starts_from_a_disk_that_its_type_takes(tmp_path: Path, machine_type: str, kind: str) -> None:
+    """Of the one that Google chooses unasked, newer types say that it is not compatible, and a group would never grow."""
+    device = "gpu:H100:8" if machine_type[0] in "ag" else None
+    group = vm_group(machine_type=machine_type, resources=some(cpu=8, memory=32, disk=100, device=device))
+
+    instance = create_request(gcp(), asked(group), "#!/bin/bash").instance_resource
+
+    assert instance.disks[0].initialize_params.disk_type == f"zones/{group.zones[0]}/diskTypes/{kind}"
+    body = compute_v1.Instance.to_json(instance).encode()
+    assert new_instance(Cloud(tmp_path), "my-project", group.zones[0], body).type == machine_type
+
+
 def test_a_spot_machine_that_is_taken_back_leaves_nothing() -> None:
     """A stopped one would keep its disk, its quota and its name."""
     scheduling = create_request(gcp(), asked(vm_group(preemptible=True)), "").instance_resource.scheduling
@@ -189,6 +224,15 @@ def test_what_google_would_not_take_is_refused_before_it_is_asked(wanted: SliceR
     """Its own words for these come late, and name no key of the configuration."""
     with pytest.raises(BadConfig, match=why):
         create_request(gcp(), wanted, script)
+
+
+def test_metadata_that_is_too_much_together_is_refused() -> None:
+    """Google counts the keys, too."""
+    half = {"a" * 24: "#" * (MAX_METADATA_VALUE - 24)}
+
+    assert checked_metadata(half | {"b": "#" * (MAX_METADATA_VALUE - 1)})
+    with pytest.raises(BadConfig, match="shorten the configuration"):
+        checked_metadata(half | {"b": "#" * MAX_METADATA_VALUE})
 
 
 @CHEAP

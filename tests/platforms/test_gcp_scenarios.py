@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from google.cloud import compute_v1, tpu_v2
 
 from iris.machines import ANYWHERE, DeleteResult, MachineState, SliceFault, SliceRequest
-from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, Unavailable
+from iris.platforms.base import LAST_WORDS, BadConfig, PlatformError, QuotaExceeded, RateLimited, Unavailable
 from iris.platforms.gcp import marks, tpu
+from iris.platforms.gcp.requests import create_request
 from tests.fakes.google.client import FakeGoogle
 from tests.platforms.gcp_requests import ZONE, gcp, tpu_group, vm_group
 from tests.platforms.gcp_site import CREATES, DELETES, GROUPS, OTHER, Site, comes_up, goes, insists, seen
@@ -118,8 +120,8 @@ async def test_scenario_06_a_stock_out_that_comes_after_the_yes_is_told_as_one(s
     await until(failed)
     found = await seen(platform, request.slice_id)
     assert (found.fault, found.reason.startswith(f"{ZONE} is out: ")) == (SliceFault.STOCK_OUT, True)
-    assert (await platform.list_slices()).slices == ()
     await goes(platform, request.slice_id)
+    assert (await platform.list_slices()).slices == ()
     elsewhere = site.wanted(GROUPS["node"], "-again", zone=OTHER)
     await platform.create_slice(elsewhere)
     await comes_up(platform, elsewhere.slice_id, OTHER)
@@ -138,6 +140,48 @@ async def test_scenario_07_a_used_up_quota_is_named_and_freed_by_deleting_what_i
         await platform.create_slice(second)
     await goes(platform, request.slice_id)
     await platform.create_slice(second)
+
+
+@pytest.mark.parametrize("kind", ["node", "instance"])
+async def test_scenario_07_a_quota_says_where_it_counts(site: Site, kind: str) -> None:
+    """A zone's leaves the next zone to ask in, a region's does not. Of a virtual machine it is told after the yes."""
+    family, tier = ("v5litepod", "spot") if kind == "node" else ("n2", "on-demand")
+    site.google.quota(family, tier, "europe-west4" if kind == "instance" else ZONE, 0, project=site.project)
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    if kind == "node":
+        with pytest.raises(
+            QuotaExceeded, match=r"^quota TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI is used up"
+        ) as refused:
+            await platform.create_slice(request)
+        assert refused.value.scope == ZONE
+        await platform.create_slice(site.wanted(GROUPS[kind], "-b", zone=OTHER))
+        return
+    await platform.create_slice(request)
+
+    async def failed() -> bool:
+        return (await seen(platform, request.slice_id)).state is S.FAILED
+
+    await until(failed)
+    found = await seen(platform, request.slice_id)
+    assert (found.fault, found.quota_scope, "n2_cpus" in found.reason) == (SliceFault.QUOTA, "europe-west4", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "scope"),
+    [
+        ("Quota 'GPUS_ALL_REGIONS' exceeded. Limit: 0.0 globally.", ANYWHERE),
+        ("Quota 'NVIDIA_L4_GPUS' exceeded. Limit: 1.0 in region europe-west4.", "europe-west4"),
+        ("Quota 'TPUV5pPerProjectPerZoneForTPUAPI' exhausted. Limit 8 in zone europe-west4-b", ZONE),
+        ("Quota limit reached", "europe-west4"),
+    ],
+)
+async def test_scenario_07_where_a_quota_counts_is_in_google_s_words(site: Site, words: str, scope: str) -> None:
+    """Where they do not say it, a region is taken: most quotas are of one."""
+    site.google.fail("CreateNode", "RESOURCE_EXHAUSTED", details="quota", message=words)
+    with pytest.raises(QuotaExceeded) as refused:
+        await site.platform().create_slice(site.wanted())
+
+    assert refused.value.scope == scope
 
 
 async def test_scenario_09_taken_back_while_it_is_made_is_a_preemption(site: Site) -> None:
@@ -218,6 +262,8 @@ async def test_scenario_14_what_does_not_go_away_is_asked_for_once_and_its_name_
 @pytest.mark.parametrize("kind", KINDS)
 async def test_scenario_15_deleting_what_somebody_else_has_deleted_is_success(site: Site, kind: str) -> None:
     """Before we look, or between our look and our call."""
+    if kind == "queued":  # which has no node then that would be deleted without it
+        site.google.capacity(ZONE, "v5litepod-16", 0, project=site.project)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     await platform.create_slice(request)
     site.google.fail(DELETES[kind], "NOT_FOUND")
@@ -228,8 +274,64 @@ async def test_scenario_15_deleting_what_somebody_else_has_deleted_is_success(si
         assert await each.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
 
 
-@pytest.mark.parametrize("state", ["REPAIRING", 99])
-async def test_scenario_19_maintenance_is_no_reason_to_give_up(site: Site, state: str | int) -> None:
+async def test_scenario_16_and_17_the_end_of_a_machine_s_console_is_told(site: Site) -> None:
+    """Without a way in to a host it is the only thing that says why no agent came. Of all that a system says it is the script's
+    own lines, the last of them, and not more than fits into a reason."""
+    platform, request = site.platform(), site.wanted(GROUPS["instance"])
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    assert await platform.last_words(request.slice_id, ZONE) == ""
+    site.google.say(request.slice_id, "[    0.000000] Linux version 6.1\n" * 4_000)
+    assert "Linux version" in await platform.last_words(request.slice_id, ZONE)
+    for number in range(100):
+        line = f"google_metadata_script_runner[7]: startup-script: [iris-init] pulling, try {number}: {'x' * 30}\n"
+        site.google.say(request.slice_id, line)
+    site.google.say(request.slice_id, "startup-script: [iris-init] FAILED: could not pull registry/agent:1\n[   61.2] noise \n")
+    said = await platform.last_words(request.slice_id, ZONE)
+
+    assert said.splitlines()[-1] == "[iris-init] FAILED: could not pull registry/agent:1"
+    assert len(said.encode()) <= LAST_WORDS
+    assert "pulling, try 99" in said
+    assert "pulling, try 3:" not in said
+
+
+async def test_scenario_16_and_17_what_ails_a_tpu_is_told_for_want_of_a_console(site: Site) -> None:
+    """The TPU API shows no console of a host; a node that is well has nothing to say."""
+    platform, request = site.platform(), site.wanted()
+    await platform.create_slice(request)
+    await comes_up(platform, request.slice_id)
+    assert await platform.last_words(request.slice_id, ZONE) == ""
+    site.google.node(request.slice_id, health=3, note="worker 2 does not answer", endpoints=["10.1.1.1", "", "10.1.1.3"])
+    said = await platform.last_words(request.slice_id, ZONE)
+
+    assert said.splitlines() == ["TPU node's health is TIMEOUT", "worker 2 does not answer", "worker 1 has no address"]
+
+
+async def test_scenario_16_and_17_a_queued_resource_says_what_it_waits_for(site: Site) -> None:
+    """It has no hosts that could say anything."""
+    site.google.capacity(ZONE, "v5litepod-16", 0, project=site.project)
+    platform, request = site.platform(), site.wanted(GROUPS["queued"])
+    await platform.create_slice(request)
+
+    async def waits() -> bool:
+        return await platform.last_words(request.slice_id, ZONE) == "queued resource is WAITING_FOR_RESOURCES"
+
+    await until(waits)
+
+
+async def test_scenario_16_and_17_nothing_is_told_of_what_is_not_ours_or_not_there(site: Site) -> None:
+    """Another cluster's console is none of our business."""
+    theirs = site.wanted(GROUPS["instance"])
+    await site.platform(uid="u-2").create_slice(theirs)
+    site.google.say(theirs.slice_id, "a secret\n")
+
+    assert await site.platform().last_words(theirs.slice_id, ZONE) == ""
+    assert await site.platform().last_words(f"{site.name}-none", ZONE) == ""
+    assert site.calls("instances.getSerialPortOutput") == 0
+
+
+@pytest.mark.parametrize(("state", "told"), [("REPAIRING", S.REPAIRING), (99, S.ACTIVE)])
+async def test_scenario_19_maintenance_is_no_loss_and_is_told_as_what_it_is(site: Site, state: str | int, told: S) -> None:
     """Its agents tell whether it lives; the state of Google's that nobody knows yet is told in words."""
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
@@ -237,7 +339,7 @@ async def test_scenario_19_maintenance_is_no_reason_to_give_up(site: Site, state
     site.google.node(request.slice_id, state=state, health=5, endpoints=["10.1.1.1", "", "10.1.1.3"])
     found = await seen(platform, request.slice_id)
 
-    assert (found.state, str(state) in found.reason, found.hosts) == (S.ACTIVE, True, 4)
+    assert (found.state, str(state) in found.reason, found.hosts) == (told, True, 4)
     assert (await platform.list_slices()).slices == (found,)
 
 
@@ -358,6 +460,17 @@ async def test_scenario_22_a_queued_resource_that_waits_for_nobody_is_listed(sit
     assert site.alive() == [theirs.slice_id]
 
 
+async def test_scenario_22_no_disk_is_left_of_a_machine(site: Site) -> None:
+    """A disk without a machine costs, and nothing of ours looks for it: so every disk of ours goes with its machine."""
+    for group in (vm_group(), vm_group(preemptible=True), vm_group(machine_type="g2-standard-8")):
+        request = create_request(gcp(project=site.project), site.wanted(group), "")
+        assert isinstance(request, compute_v1.InsertInstanceRequest)
+        assert [each.auto_delete for each in request.instance_resource.disks] == [True]
+    node = create_request(gcp(project=site.project), site.wanted(), "")
+    assert isinstance(node, tpu_v2.CreateNodeRequest)
+    assert not node.node.data_disks
+
+
 async def test_scenario_23_clusters_of_one_name_in_one_project_are_told_apart_by_their_uid(site: Site) -> None:
     """Two people who both call theirs `dev` do not delete each other's."""
     mine, theirs = site.platform(), site.platform(uid="u-2")
@@ -434,6 +547,22 @@ async def test_scenario_25_a_list_that_is_behind_is_only_a_hint(site: Site) -> N
     assert (await seen(platform, new.slice_id)).token == new.token
 
 
+@pytest.mark.parametrize("kind", ["node", "instance"])
+async def test_scenario_25_machines_that_come_up_after_their_delete_are_deleted_again(site: Site, kind: str) -> None:
+    """The delete and the create were under way at the same time, and the create came last: it is gone only when it is gone."""
+    site.google.boot_time(None)
+    site.google.delete_time(None)
+    platform, request = site.platform(), site.wanted(GROUPS[kind])
+    await platform.create_slice(request)
+    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GOING
+    site.google.node(request.slice_id, state="READY" if kind == "node" else "RUNNING")
+    site.google.delete_time(0.1)
+
+    assert (await seen(platform, request.slice_id)).state is S.ACTIVE
+    await goes(platform, request.slice_id)
+    assert site.calls(DELETES[kind]) == 2
+
+
 # -- more of the kind ----------------------------------------------------------------------------------------------------------
 
 
@@ -486,6 +615,46 @@ async def test_a_spot_machine_that_stays_stopped_is_preempted_and_can_be_deleted
 
     assert (await seen(platform, request.slice_id)).state is S.PREEMPTED
     await goes(platform, request.slice_id)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [(SliceFault.STOCK_OUT, "ZONE_RESOURCE_POOL_EXHAUSTED"), (SliceFault.QUOTA, "QUOTA_EXCEEDED")]
+)
+@pytest.mark.parametrize("preemptible", [False, True])
+async def test_a_machine_that_could_not_be_made_is_not_taken_for_one_that_somebody_deletes(
+    site: Site, preemptible: bool, fault: SliceFault, error: str
+) -> None:
+    """For a moment it is still to be seen on its way out, as if it had been preempted or deleted by hand: then the same zone
+    would be asked again at once."""
+    site.google.run(0)
+    try:
+        site.google.operation("error", verb="insert", code=503 if fault is SliceFault.STOCK_OUT else 403, message=error)
+        platform, request = site.platform(), site.wanted(vm_group(preemptible=preemptible))
+        await platform.create_slice(request)
+        site.google.advance(0.11)
+        (there,) = site.google.resources(site.project)
+        found = await seen(platform, request.slice_id)
+        (listed,) = (await platform.list_slices()).slices
+    finally:
+        site.google.run(1)
+
+    assert there["state"] == "STOPPING"
+    assert (found.state, found.fault) == (S.FAILED, fault)
+    assert listed == found
+    await goes(platform, request.slice_id)
+
+
+async def test_a_refusal_without_details_is_taken_for_what_its_code_says(site: Site) -> None:
+    """No reason, no word that anybody knows: no machines, then, and the next zone is asked."""
+    site.google.operation("error", code=8, message="internal: 0x1f")
+    platform, request = site.platform(), site.wanted()
+    await platform.create_slice(request)
+
+    async def failed() -> bool:
+        found = await platform.describe_slice(request.slice_id, ZONE)
+        return found is not None and found.fault is SliceFault.STOCK_OUT
+
+    await until(failed)
 
 
 async def test_a_group_that_google_does_not_take_is_refused_with_its_words(site: Site) -> None:

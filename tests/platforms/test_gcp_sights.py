@@ -8,8 +8,10 @@ from google.rpc.status_pb2 import Status
 
 from iris.machines import MachineState, SliceFault, loss_of
 from iris.platforms.gcp.errors import trouble_of_status
+from iris.platforms.gcp.marks import is_ours
 from iris.platforms.gcp.requests import create_request
 from iris.platforms.gcp.sights import Kind, failed_create, instance_sight, node_sight, queued_sight
+from iris.platforms.gcp.words import ailments
 from iris.scale_groups import ScaleGroup
 from tests.platforms.gcp_requests import ZONE, asked, gcp, tpu_group, vm_group
 
@@ -67,7 +69,7 @@ def test_a_slice_is_told_as_it_was_asked_for() -> None:
         (NODE.CREATING, S.CREATING),
         (NODE.RESTARTING, S.CREATING),
         (NODE.READY, S.ACTIVE),
-        (NODE.REPAIRING, S.ACTIVE),
+        (NODE.REPAIRING, S.REPAIRING),
         (NODE.PREEMPTED, S.PREEMPTED),
         (NODE.TERMINATED, S.PREEMPTED),
         (NODE.STOPPED, S.FAILED),
@@ -121,6 +123,26 @@ def test_an_active_queued_resource_is_as_its_node_is() -> None:
     assert queued_sight(queued, None, looked=False).observation.state is S.ACTIVE
 
 
+def test_a_queued_resource_that_does_not_tell_what_it_was_made_with_is_its_nodes() -> None:
+    """Else nobody would own it, and nobody delete it."""
+    bare, node = a_queued(QUEUED.ACTIVE), node_sight(a_node())
+    raw = tpu_v2.QueuedResource.pb(bare)
+    raw.tpu.node_spec[0].node.labels.clear()
+    raw.tpu.node_spec[0].node.metadata.clear()
+    seen = queued_sight(bare, node)
+
+    assert seen.labels == node.labels
+    assert seen.observation == node.observation.model_copy(update={"created_at": None})
+
+
+def test_a_queued_resource_whose_node_somebody_keeps_is_theirs() -> None:
+    """It has no labels of its own on which people could write."""
+    kept = a_node()
+    kept.labels["iris-manual"] = "true"
+
+    assert not is_ours(gcp(), queued_sight(a_queued(QUEUED.ACTIVE), node_sight(kept)).labels)
+
+
 def test_a_failed_queued_resource_says_why() -> None:
     """The autoscaler keeps away from the zone as if the create had been refused."""
     queued = a_queued(QUEUED.FAILED)
@@ -140,7 +162,7 @@ def test_a_failed_queued_resource_says_why() -> None:
         ("PENDING", S.CREATING, S.CREATING),
         ("STAGING", S.CREATING, S.CREATING),
         ("RUNNING", S.ACTIVE, S.ACTIVE),
-        ("REPAIRING", S.ACTIVE, S.ACTIVE),
+        ("REPAIRING", S.REPAIRING, S.REPAIRING),
         ("STOPPING", S.DELETING, S.PREEMPTED),
         ("STOPPED", S.FAILED, S.PREEMPTED),
         ("TERMINATED", S.FAILED, S.PREEMPTED),
@@ -161,3 +183,19 @@ def test_a_create_that_failed_later_is_told_as_what_it_failed_of() -> None:
 
     assert (stock.state, stock.fault) == (S.FAILED, SliceFault.STOCK_OUT)
     assert (loss_of(early) or ("",))[0] is SliceFault.PREEMPTED
+
+
+def test_what_ails_a_tpu_node_is_told_in_lines_whatever_google_calls_it() -> None:
+    """Its symptoms name the worker; numbers that this version does not know are told as numbers."""
+    symptoms = [tpu_v2.Symptom(symptom_type="OUT_OF_MEMORY", worker_id="2", details="of its host"), tpu_v2.Symptom(worker_id="3")]
+    node = tpu_v2.Node(state=NODE.REPAIRING, health_description="mesh is down", symptoms=symptoms)
+    tpu_v2.Node.pb(node).health = 99
+
+    assert ailments(node).splitlines() == [
+        "TPU node is REPAIRING",
+        "TPU node's health is 99",
+        "mesh is down",
+        "worker 2: OUT_OF_MEMORY of its host",
+        "worker 3: SYMPTOM_TYPE_UNSPECIFIED",
+    ]
+    assert ailments(tpu_v2.Node(state=NODE.READY, health=1)) == ""

@@ -96,6 +96,14 @@ def test_the_control_planes_machine_is_what_the_configuration_says() -> None:
     assert metadata(request)[marks.STARTUP_KEY] == controller_script(settings, image="example.com/iris-controller:1", port=10000)
 
 
+@pytest.mark.parametrize(("machine_type", "kind"), [("n2-standard-4", "pd-balanced"), ("c4-standard-4", "hyperdisk-balanced")])
+def test_the_control_planes_disk_is_of_a_kind_that_its_machine_takes(machine_type: str, kind: str) -> None:
+    """As for hosts."""
+    (disk,) = insert_request(some_settings(), a_controller(machine_type=machine_type), "an id").instance_resource.disks
+
+    assert disk.initialize_params.disk_type == f"zones/europe-west4-b/diskTypes/{kind}"
+
+
 def test_another_configuration_is_another_build() -> None:
     """By it a restart knows whether the machine has to be told something new."""
 

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,7 +32,7 @@ def metadata() -> Iterator[FakeMetadata]:
 def machine(tmp_path: Path, metadata: FakeMetadata) -> Machines:
     numbers = itertools.count()
 
-    def make(**more: bool) -> Machine:
+    def make(**more: Any) -> Machine:
         return Machine(tmp_path / f"machine-{next(numbers)}", metadata.url.removeprefix("http://"), **more)
 
     return make
@@ -264,17 +265,58 @@ def test_googles_registry_is_shown_the_machines_own_token(machine: Machines, met
 
 def test_a_tpu_host_gives_its_chips_to_the_agent(machine: Machines) -> None:
     """libtpu wants the devices, and to pin memory."""
-    host = machine()
-    (host.root / "dev/vfio").mkdir(parents=True)
-    for number in range(2):
-        (host.root / f"dev/accel{number}").touch()
+    host = machine(chips=())
+    host.has("dev/vfio/0", "dev/vfio/1", "dev/vfio/2", "dev/vfio/10", "dev/vfio/vfio", "dev/accel_of_another_kind")
 
     host.boot(SCRIPT)
 
     words = host.container
-    assert option(words, "--device") == [f"{host.root}/dev/{name}:/dev/{name}" for name in ("vfio", "accel0", "accel1")]
+    names = ("vfio/0", "vfio/1", "vfio/10", "vfio/2", "vfio/vfio")
+    assert option(words, "--device") == [f"{host.root}/dev/{name}:/dev/{name}" for name in names]
     assert "memlock=68719476736:68719476736" in option(words, "--ulimit")
     assert "SYS_RESOURCE" in option(words, "--cap-add")
+
+
+def test_chips_of_older_kinds_have_other_names(machine: Machines) -> None:
+    """v4 has them."""
+    host = machine(chips=("dev/accel0", "dev/accel1", "dev/accel2", "dev/accel3"))
+
+    host.boot(SCRIPT)
+
+    assert option(host.container, "--device") == [f"{host.root}/dev/accel{number}:/dev/accel{number}" for number in range(4)]
+
+
+def test_a_tpu_host_waits_until_all_of_its_chips_are_there(machine: Machines) -> None:
+    """The driver may come after the script, and a container has the devices that were there when it was made."""
+    host = machine(chips=("dev/vfio/0", "dev/vfio/vfio"))
+    host.comes_later("dev/vfio/1", "dev/vfio/2", "dev/vfio/3")
+
+    console = host.boot(SCRIPT)
+
+    assert console.code == 0, console.text
+    assert "waiting for 4 TPU chips: try 3 of 20 failed" in console.text
+    assert len(option(host.container, "--device")) == 5
+
+
+def test_a_tpu_host_without_chips_says_so_and_starts_nothing(machine: Machines) -> None:
+    """With a runtime version of another kind of TPU the driver finds none; an agent would take work that can only fail."""
+    host = machine(chips=("dev/vfio/vfio",))
+
+    console = host.boot(SCRIPT, tries=2)
+
+    assert (console.code, host.calls("run")) == (1, [])
+    assert "FAILED: there are no TPU chips" in console.text
+
+
+def test_a_tpu_host_with_fewer_chips_says_so_and_goes_on(machine: Machines) -> None:
+    """How many files a chip has is for libtpu to know."""
+    host = machine(chips=("dev/accel0",))
+
+    console = host.boot(SCRIPT, tries=2)
+
+    assert console.code == 0
+    assert "there are no more than 1 TPU chips" in console.text
+    assert len(option(host.container, "--device")) == 1
 
 
 def test_a_gpu_host_waits_for_its_driver(machine: Machines) -> None:
@@ -285,10 +327,11 @@ def test_a_gpu_host_waits_for_its_driver(machine: Machines) -> None:
     host.knob("driver-missing", 4)
     broken.knob("driver-missing", 1000)
 
-    assert host.boot(script).code == 0
+    assert host.boot(script, tries=2).code == 0
     assert "--gpus=all" in host.container
     console = broken.boot(script, tries=2)
     assert (console.code, "FAILED: there is no GPU driver" in console.text) == (1, True)
+    assert "waiting for the GPU driver: try 6 of 6 failed" in console.text
 
 
 def test_a_host_without_accelerators_gets_no_devices(machine: Machines) -> None:
@@ -321,3 +364,43 @@ def test_the_control_planes_machine_runs_the_control_plane(machine: Machines) ->
         *("--state-dir", f"{host.root}/var/lib/iris"),
         *("--port", "10000"),
     ]
+
+
+CONTROLLER = controller_script(some_settings(), image="example.com/iris-controller:1", port=10000)
+
+
+@pytest.mark.parametrize("looks", [1, 15])
+def test_a_control_plane_that_does_not_stay_has_failed_with_its_last_words(machine: Machines, looks: int) -> None:
+    """Whoever has started the cluster waits at this very console, and would wait for a quarter of an hour."""
+    host = machine()
+    host.knob("crash-loop", 0)
+    host.knob("looks-to-crash", looks)
+
+    console = host.boot(CONTROLLER)
+
+    assert console.code == 1
+    assert "[iris-init] | cannot reach the cluster" in console.text
+    assert console.text.splitlines()[-1].startswith("[iris-init] FAILED: iris-controller does not stay up")
+
+
+def test_a_control_plane_that_comes_up_at_the_second_start_has_not_failed(machine: Machines) -> None:
+    """Its store may answer a little later than the machine; but what it said then is told."""
+    host = machine()
+    host.knob("restarts", 2)
+
+    console = host.boot(CONTROLLER)
+
+    assert console.code == 0, console.text
+    assert "[iris-init] | cannot reach the cluster" in console.text
+
+
+def test_what_went_wrong_before_a_script_runs_again_is_not_held_against_what_runs(machine: Machines) -> None:
+    """Docker counts all starts of a container, however long ago they were."""
+    host = machine()
+    host.boot(CONTROLLER)
+    host.knob("restarts", 7)
+
+    console = host.boot(CONTROLLER)
+
+    assert console.code == 0
+    assert "iris-controller is up" in console.text

@@ -44,7 +44,10 @@ IMAGES = re.compile(
 _STANDARD = r"(?:2|4|8|16|32|48|64|80|96|128)"
 #: Machine types, and which group of their name is the number of vCPUs; with GPUs the number of GPUs, and vCPUs per GPU.
 _MACHINES = (
-    (re.compile(rf"(n1|n2|n2d|e2|c2|c2d|c3|c3d|t2d|n4)-(?:standard|highmem|highcpu)-({_STANDARD}|1|22|44|88|176|224|360)"), 1),
+    (
+        re.compile(rf"(n1|n2d?|e2|c2d?|c3d?|t2d|n4|c4[ad]?)-(?:standard|highmem|highcpu)-({_STANDARD}|1|22|44|88|176|224|360)"),
+        1,
+    ),
     (re.compile(r"(e2)-(?:micro|small|medium)(.{0})"), 0),
     (re.compile(r"(a2)-(?:high|ultra)gpu-(1|2|4|8)g"), 12),
     (re.compile(r"(a2)-megagpu-(16)g"), 6),
@@ -52,6 +55,15 @@ _MACHINES = (
     (re.compile(r"(a4)-highgpu-(8)g"), 28),
     (re.compile(r"(g2)-standard-(4|8|12|16|24|32|48|96)"), 1),
 )
+#: Kinds of disks, each with the machine types that do not take it.
+#: cloud.google.com/compute/docs/disks/persistent-disks#machine_series_support, .../hyperdisks#machine-type-support
+_NO_PD = r"n4-.*|c4[ad]?-.*|a3-ultragpu-.*|a4-.*"
+DISKS = {
+    "pd-standard": re.compile(rf"{_NO_PD}|c3d?-.*|g2-.*|a3-.*"),
+    "pd-balanced": re.compile(_NO_PD),
+    "pd-ssd": re.compile(_NO_PD),
+    "hyperdisk-balanced": re.compile(r"(?:n1|n2d?|e2|c2d?|t2d|a2|g2)-.*"),
+}
 GPU_FAMILIES = frozenset({"a2", "a3", "a4", "g2"})
 
 
@@ -61,6 +73,11 @@ def machine(name: str) -> tuple[str, int] | None:
         if match := pattern.fullmatch(name):
             return match[1], max(2, int(match[2] or 0) * cores)
     return None
+
+
+def takes_disk(machine_type: str, disk: str) -> bool:
+    """Whether machines of the type can start from such a disk."""
+    return DISKS[disk].fullmatch(machine_type) is None
 
 
 def tpu_family(variant: str) -> str:

@@ -173,12 +173,13 @@ class FakeGoogle:
     def operation(
         self, what: str, times: int | None = 1, verb: str = "create", code: int = 8, message: str = "", match: str = ""
     ) -> None:
-        """What becomes of the next operations: `stuck`, `lost`, `error`, `done_before_return`, `mistyped` (delete of a queued
-        resource). For Compute the verb is `insert`, the code one of HTTP and the message Google's name of the error."""
+        """What becomes of the next operations: `stuck`, `lost`, `error`, `lingers` (an error, and the node stays as it is),
+        `done_before_return`, `mistyped` (delete of a queued resource). For Compute the verb is `insert`, the code one of HTTP and
+        the message Google's name of the error."""
         self.ask("operation", what=what, times=times, verb=verb, code=code, message=message, match=match)
 
     def clear(self) -> None:
-        """No such faults any more, and no zone down."""
+        """No such faults any more, no zone down, and whatever there is is shown."""
         self.ask("clear")
 
     # -- how the cloud is
@@ -219,6 +220,10 @@ class FakeGoogle:
     def stale_lists(self, ghosts: float = 0.0, lag: float = 0.0) -> None:
         """What is gone is listed for so many seconds more; what is new is not listed for so many."""
         self.ask("knobs", ghosts=ghosts, lag=lag)
+
+    def slow_to_show(self, seconds: float) -> None:
+        """For so many seconds calls do not find what was just created; its name is taken all the same."""
+        self.ask("knobs", unseen=seconds)
 
     def stockout_time(self, seconds: float) -> None:
         """From a create to the word that there is no capacity."""
@@ -266,6 +271,10 @@ class FakeGoogle:
     def reboot(self, name: str, readdress: bool = False) -> None:
         """Hosts boot anew, perhaps with other addresses."""
         self.ask("reboot", name=name, readdress=readdress)
+
+    def say(self, name: str, text: str) -> None:
+        """An instance of this name, or all of this type, say this on their serial consoles, where none really boots."""
+        self.ask("say", name=name, text=text)
 
     def refuse_boot(self, host: str) -> None:
         """`NAME-w-N` (or `NAME`, where there is one host) never boots."""

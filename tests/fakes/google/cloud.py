@@ -76,6 +76,11 @@ class Cloud:
     def of_kind(self, kind: str, project: str) -> Iterator[Resource]:
         return (each for each in self.resources.values() if each.kind == kind and each.project == project)
 
+    def shown(self, key: str) -> Resource | None:
+        """What calls about it find."""
+        resource = self.resources.get(key)
+        return resource if resource is not None and self.clock.now() - resource.created >= self.knobs.unseen else None
+
     def quota_words(self, wanted: Resource) -> str:
         """See `limits.quota_exceeded`."""
         return limits.quota_exceeded(self.knobs, self.resources.values(), wanted)
@@ -203,7 +208,7 @@ class Cloud:
         """What lists show, by name: not quite what there is."""
         now = self.clock.now()
         self.ghosts = [each for each in self.ghosts if each[0] > now and self.knobs.ghosts]
-        found = [each for each in self.of_kind(kind, project) if not self.knobs.lag or now - each.created >= self.knobs.lag]
+        found = [each for each in self.of_kind(kind, project) if now - each.created >= max(self.knobs.lag, self.knobs.unseen)]
         shown = {each.key for each in found}
         found += [each for _, each in self.ghosts if each.kind == kind and each.project == project and each.key not in shown]
         if zones is not None:

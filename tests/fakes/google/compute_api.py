@@ -103,7 +103,7 @@ class ComputeApi:
         again = self._asked_before(asked) if changes else None
         if again is not None:
             return again
-        resource = self._cloud.get(key(INSTANCE, names["project"], names["zone"], names["name"]))
+        resource = self._cloud.shown(key(INSTANCE, names["project"], names["zone"], names["name"]))
         if resource is None:
             raise not_found(f"projects/{names['project']}/zones/{names['zone']}/instances/{names['name']}")
         if not changes:
@@ -184,11 +184,13 @@ class ComputeApi:
         return page(self._cloud.knobs, messages, most, asked.query.get("pageToken", ""))
 
     def _serial(self, asked: Asked, names: dict[str, str]) -> Any:
-        resource = self._cloud.get(key(INSTANCE, names["project"], names["zone"], names["name"]))
+        resource = self._cloud.shown(key(INSTANCE, names["project"], names["zone"], names["name"]))
         if resource is None:
             raise not_found(f"projects/{names['project']}/zones/{names['zone']}/instances/{names['name']}")
         path, start = self._console(resource, 0), int(asked.query.get("start", "0"))
         text = path.read_bytes() if path.exists() else b""
+        for name in (resource.name, resource.type):
+            text += self._cloud.knobs.consoles.get(name, "").encode()
         contents = text[start:].decode(errors="replace")
         return {"kind": "compute#serialPortOutput", "contents": contents, "start": str(start), "next": str(len(text))}
 

@@ -27,7 +27,7 @@ def new_instance(cloud: Cloud, project: str, zone: str, body: bytes) -> Resource
         if field in asked:
             raise invalid(f"Invalid value for field 'resource.{field}': it is output only")
     kind, family, cores = _machine_type(cloud, asked.get("machineType", ""), zone)
-    _check_disks(asked.get("disks", []))
+    _check_disks(asked.get("disks", []), zone, kind)
     if not asked.get("networkInterfaces"):
         raise invalid("Invalid value for field 'resource.networkInterfaces': ''. At least one network interface is required.")
     rules.check_labels(asked.get("labels", {}))
@@ -65,7 +65,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     except Exception as error:  # whatever the parser raises, it is the client's fault
         raise invalid(f"Invalid JSON payload received: {error}") from None
     parsed: dict[str, Any] = json.loads(
-        compute_v1.Instance.to_json(message, use_integers_for_enums=False, including_default_value_fields=False)
+        compute_v1.Instance.to_json(message, use_integers_for_enums=False, always_print_fields_with_no_presence=False)
     )
     return parsed
 
@@ -83,7 +83,7 @@ def _machine_type(cloud: Cloud, text: str, zone: str) -> tuple[str, str, int]:
     return match[2], *found
 
 
-def _check_disks(disks: list[dict[str, Any]]) -> None:
+def _check_disks(disks: list[dict[str, Any]], zone: str, machine: str) -> None:
     boot = [each for each in disks if each.get("boot")]
     if len(boot) != 1 or disks[0] is not boot[0]:
         raise invalid("Invalid value for field 'resource.disks': ''. No boot disk is attached, or it is not the first.")
@@ -98,6 +98,15 @@ def _check_disks(disks: list[dict[str, Any]]) -> None:
             raise invalid(f"Invalid value for field 'resource.disks[0].initializeParams.sourceImage': '{image}' was not found")
         if int(params.get("diskSizeGb", 10)) < 10:
             raise invalid("Invalid value for field 'resource.disks[0].initializeParams.diskSizeGb': must be at least 10")
+        _check_disk_type(params.get("diskType", f"zones/{zone}/diskTypes/pd-standard"), zone, machine)
+
+
+def _check_disk_type(text: str, zone: str, machine: str) -> None:
+    match = re.fullmatch(r"(?:.*/)?zones/([^/]+)/diskTypes/([^/]+)", text)
+    if match is None or match[1] != zone or match[2] not in catalog.DISKS:
+        raise invalid(f"Invalid value for field 'resource.disks[0].initializeParams.diskType': '{text}'")
+    if not catalog.takes_disk(machine, match[2]):
+        raise invalid(f"[{match[2]}, {machine}] features are not compatible for creating instance.")
 
 
 def _tier(asked: dict[str, Any], family: str) -> str:
@@ -114,7 +123,9 @@ def _tier(asked: dict[str, Any], family: str) -> str:
         raise invalid("Instances with guest accelerators must have onHostMaintenance set to TERMINATE")
     if scheduling.get("instanceTerminationAction") and not spot and "maxRunDuration" not in scheduling:
         raise invalid("instanceTerminationAction needs a spot instance or maxRunDuration")
+    affinity = asked.get("reservationAffinity", {}).get("consumeReservationType", "")
+    if spot and affinity == "SPECIFIC_RESERVATION":
+        raise invalid("Spot instances cannot consume a reservation")
     if spot:
         return SPOT
-    affinity = asked.get("reservationAffinity", {}).get("consumeReservationType", "")
     return RESERVED if affinity == "SPECIFIC_RESERVATION" else ON_DEMAND

@@ -51,7 +51,8 @@ class Control:
         self._cloud.turned()
 
     def clear(self) -> None:
-        """No rules, no verdicts, no zones that are down."""
+        """No rules, no verdicts, no zones that are down, and whatever there is is shown."""
+        self._cloud.knobs.unseen = 0.0
         self._cloud.knobs.rules, self._cloud.knobs.verdicts, self._cloud.knobs.zones_down = [], [], []
         self._cloud.turned()
 
@@ -107,9 +108,10 @@ class Control:
         self._cloud.turned()
 
     def knobs(self, **values: Any) -> None:
-        """Any of the plain ones: page_size, empty_pages, duplicates, ghosts, lag, stockout_time, preemption_notice."""
+        """Any of the plain ones: page_size, empty_pages, duplicates, ghosts, lag, unseen, stockout_time, preemption_notice."""
+        plain = {"page_size", "empty_pages", "duplicates", "ghosts", "lag", "unseen", "stockout_time", "preemption_notice"}
         for name, value in values.items():
-            if name not in ("page_size", "empty_pages", "duplicates", "ghosts", "lag", "stockout_time", "preemption_notice"):
+            if name not in plain:
                 raise ValueError(f"no plain knob: {name}")
             setattr(self._cloud.knobs, name, value)
         self._cloud.turned()
@@ -188,6 +190,11 @@ class Control:
             resource.endpoints = [self._cloud.address() for _ in resource.endpoints]
         self._cloud.power.on(resource)
         self._cloud.touch(resource)
+
+    def say(self, name: str, text: str) -> None:
+        """An instance says this on its serial console; or all of a type do."""
+        self._cloud.knobs.consoles[name] = self._cloud.knobs.consoles.get(name, "") + text
+        self._cloud.turned()
 
     def refuse_boot(self, host: str) -> None:
         """The host never boots: `NAME-w-N` of a node with several, otherwise `NAME`."""

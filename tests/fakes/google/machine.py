@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from iris.accelerators import tpu
 from tests.fakes.google.docker import Engine
 from tests.fakes.metadata import FakeMetadata
 
@@ -62,6 +63,7 @@ def serve(home: Path) -> None:
         told = json.loads((home / "machine.json").read_text())
         root = home / "root"
         root.mkdir(exist_ok=True)
+        have_chips(root, told["metadata"].get("instance/attributes/accelerator-type", ""))
         engine = Engine(home / "docker")
         server = MachineServer(engine)
         for path, value in told["metadata"].items():
@@ -79,6 +81,14 @@ def serve(home: Path) -> None:
                 reap(engine)
             cut_power(engine)
             os._exit(0)  # there is nothing left to say, and threads hold questions for a minute
+
+
+def have_chips(root: Path, variant: str) -> None:
+    """The device files of a TPU VM, which its driver makes."""
+    files = [*map(str, range(tpu(variant).chips_per_host)), "vfio"] if variant else []
+    for file in files:
+        (root / "dev/vfio").mkdir(parents=True, exist_ok=True)
+        (root / "dev/vfio" / file).touch()
 
 
 def run_script(home: Path, script: str, environment: dict[str, str]) -> None:

@@ -122,8 +122,8 @@ def metadata_of(resource: Resource, worker: int) -> dict[str, str]:
         "project/numeric-project-id": "123456789012",
         "instance/id": str(resource.uid + worker),
         "instance/name": short,
-        # Every host is this machine; its name has to lead there.
-        "instance/hostname": "127.0.0.1",
+        # Nobody resolves it here.
+        "instance/hostname": f"{short}.{resource.zone}.c.{resource.project}.internal",
         "instance/zone": f"projects/123456789012/zones/{resource.zone}",
         "instance/machine-type": f"projects/123456789012/machineTypes/{resource.type}",
         "instance/preempted": "FALSE",

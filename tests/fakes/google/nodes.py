@@ -28,6 +28,9 @@ def create_node(cloud: Cloud, node: Resource) -> Operation:
         node.note = f"{verdict.code}|{verdict.message or tpu_messages.stockout_words(node)}"
         node.doomed = verdict.code == 8
         cloud.schedule(node, cloud.knobs.stockout_time, "refused", operation.name)
+    elif verdict is not None and what == "lingers":
+        node.note = f"{verdict.code}|{verdict.message or tpu_messages.stockout_words(node)}"
+        cloud.schedule(node, cloud.knobs.stockout_time, "lingers", operation.name)
     elif cloud.is_full(node):
         node.doomed, node.note = True, f"8|{tpu_messages.stockout_words(node)}"
         cloud.schedule(node, cloud.knobs.stockout_time, "refused", operation.name)
@@ -48,6 +51,13 @@ def refused(cloud: Cloud, node: Resource, operation: str) -> None:
         end(cloud, node, "PREEMPTED")
     else:
         cloud.remove(node)
+
+
+def lingers(cloud: Cloud, node: Resource, operation: str) -> None:
+    """The create has come to nothing, and the node is shown as if it had not."""
+    code, _, message = node.note.partition("|")
+    node.note = node.making = ""
+    cloud.finish(operation, {"code": int(code), "message": message})
 
 
 def ready(cloud: Cloud, node: Resource, operation: str) -> None:
@@ -152,10 +162,12 @@ def create_queued(cloud: Cloud, queued: Resource) -> Operation:
     """A queued resource that passed all checks."""
     cloud.add(queued)
     operation = cloud.begin("tpu", "create", queued)
+    queued.making = operation.name
     verdict = cloud.verdict("create", queued)
     what = verdict.what if verdict else ""
     operation.lost, operation.stuck = what == "lost", what == "stuck"
     if verdict is not None and what == "error":
+        queued.making = ""
         queued.state, queued.note = "FAILED", verdict.message or tpu_messages.stockout_words(queued)
         cloud.finish(operation.name, {"code": verdict.code, "message": queued.note})
         cloud.touch(queued)
@@ -172,7 +184,7 @@ def create_queued(cloud: Cloud, queued: Resource) -> Operation:
 def accepted(cloud: Cloud, queued: Resource, operation: str) -> None:
     """It is in the queue."""
     if queued.state == "CREATING":
-        queued.state = "WAITING_FOR_RESOURCES"
+        queued.state, queued.making = "WAITING_FOR_RESOURCES", ""
         cloud.finish(operation, response="queued", message=tpu_messages.queued_message(queued).SerializeToString())
         cloud.touch(queued)
 
@@ -262,7 +274,9 @@ def delete_queued(cloud: Cloud, queued: Resource, *, force: bool) -> Operation:
     if verdict is not None and what == "error":
         cloud.finish(operation.name, {"code": verdict.code, "message": verdict.message or "internal error"})
         return operation
-    queued.state, queued.due = "DELETING", []
+    if queued.making:
+        cloud.finish(queued.making, {"code": 1, "message": f"Operation was cancelled: '{queued.path}' is being deleted"})
+    queued.state, queued.due, queued.making = "DELETING", [], ""
     for node in nodes:
         if node.state != "DELETING":
             leave(cloud, node)
@@ -307,6 +321,7 @@ def _is_deleting(queued: Resource | None) -> bool:
 STEPS: dict[str, Any] = {
     "ready": ready,
     "refused": refused,
+    "lingers": lingers,
     "cut": cut,
     "gone": gone,
     "accepted": accepted,

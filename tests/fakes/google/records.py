@@ -133,7 +133,7 @@ class Rule:
 class Verdict:
     """What becomes of the next operations."""
 
-    #: `stuck`, `lost`, `error`, `done_before_return` or `mistyped`.
+    #: `stuck`, `lost`, `error`, `lingers`, `done_before_return` or `mistyped`.
     what: str
     verb: str = "create"
     times: int | None = 1
@@ -170,10 +170,14 @@ class Knobs:
     #: Seconds for which what is gone is still listed, and for which what is new is not.
     ghosts: float = 0.0
     lag: float = 0.0
+    #: Seconds for which nobody is shown what is new, by name or in lists; its name is taken all the same.
+    unseen: float = 0.0
     rules: list[Rule] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     #: Endpoints of nodes that come up, by name: a count, or a list of addresses.
     endpoints: dict[str, int | list[str]] = field(default_factory=dict)
+    #: What instances have said on their serial consoles, where none really boots; by name or type.
+    consoles: dict[str, str] = field(default_factory=dict)
     #: Hosts that never boot.
     dead_hosts: list[str] = field(default_factory=list)
 

@@ -91,7 +91,7 @@ class TpuApi:
     def _there(self, path: str) -> Resource:
         name = key_of(path)
         rules.check_place(self._cloud.knobs, *name.partition(":")[2].split("/")[:2])
-        resource = self._cloud.get(name)
+        resource = self._cloud.shown(name)
         if resource is None:
             raise not_found(path)
         return resource

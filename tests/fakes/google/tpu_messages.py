@@ -134,6 +134,9 @@ def status_message(refusal: Refusal, subject: str) -> status_pb2.Status:
     elif refusal.details == "rate":
         detail = error_details_pb2.ErrorInfo(reason="RATE_LIMIT_EXCEEDED", domain="googleapis.com")
         detail.metadata.update({"service": "tpu.googleapis.com", "quota_metric": "tpu.googleapis.com/default_requests"})
+    elif refusal.details == "SERVICE_DISABLED":
+        detail = error_details_pb2.ErrorInfo(reason=refusal.details, domain="googleapis.com")
+        detail.metadata.update({"service": "tpu.googleapis.com"})
     if detail is not None:
         status.details.add().Pack(detail)
     if refusal.retry_after:

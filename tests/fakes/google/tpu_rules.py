@@ -130,6 +130,10 @@ def new_queued(cloud: Cloud, request: Any) -> Resource:
     tier = SPOT if asked.HasField("spot") else RESERVED if asked.reservation_name else ON_DEMAND
     if tier == SPOT and asked.reservation_name:
         raise invalid("A reservation has no spot capacity")
+    if asked.reservation_name and not re.fullmatch(
+        rf"projects/[^/]+/locations/{zone}/reservations/[^/]+", asked.reservation_name
+    ):
+        raise invalid(f"Invalid value for field 'queued_resource.reservation_name': '{asked.reservation_name}'")
     queued = _resource(cloud, QUEUED, project, zone, request.queued_resource_id, asked, variants.pop(), tier)
     queued.reservation = asked.reservation_name
     names = node_names(queued)
