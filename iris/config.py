@@ -32,6 +32,7 @@ __all__ = [
     "dump_config",
     "groups",
     "load_config",
+    "load_written",
     "local_config",
     "make_local_config",
     "origins",
@@ -47,15 +48,25 @@ def load_config(source: str | Path) -> ClusterConfig:
         InvalidConfig: it cannot be used, for these reasons.
         OSError: the file cannot be read.
     """
-    name, text = "the configuration", source
-    if isinstance(source, Path):
-        name = str(source)
-        try:
-            text = source.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise InvalidConfig(["it is not text in UTF-8"], name) from None
+    return load_written(source)[0] if isinstance(source, Path) else _load(source, "the configuration")
+
+
+def load_written(file: Path) -> tuple[ClusterConfig, str]:
+    """The configuration in a file, and exactly what is written there: both from one reading.
+
+    Raises:
+        InvalidConfig, OSError: as `load_config` does.
+    """
+    try:
+        text = file.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise InvalidConfig(["it is not text in UTF-8"], str(file)) from None
+    return _load(text, str(file)), text
+
+
+def _load(text: str, name: str) -> ClusterConfig:
     found: dict[Where, str] = {}
-    tree = _without_nulls(_parse(str(text), name), (), found)
+    tree = _without_nulls(_parse(text, name), (), found)
     try:
         config = ClusterConfig.model_validate(tree)
     except ValidationError as error:

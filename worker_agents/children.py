@@ -14,6 +14,8 @@ from typing import BinaryIO
 
 from pydantic import BaseModel, ConfigDict
 
+from iris.errors import IrisError
+
 logger = logging.getLogger(__name__)
 
 
@@ -64,9 +66,18 @@ class Child:
             )
         return self.process
 
-    async def keep(self, stop: asyncio.Event, restarts: Restarts, started: Callable[["Child"], None]) -> None:
+    async def keep(
+        self, stop: asyncio.Event, restarts: Restarts, started: Callable[["Child"], None], *, tries: int | None = None
+    ) -> None:
         """Start it unless it runs, and start it again whenever it dies, until the stop; it runs on then. `started` is told each
-        time."""
+        time.
+
+        Args:
+            tries: how many of its first lives may end soon. One that has lived longer once is never given up.
+
+        Raises:
+            IrisError: so many have.
+        """
         delay = timedelta()
         while not stop.is_set():
             began = time.monotonic()
@@ -81,7 +92,11 @@ class Child:
                 if not await _ended(process, stop):
                     return
                 ending = f"ended with status {process.returncode}"
-            delay = restarts.after(timedelta(seconds=time.monotonic() - began), delay)
+            lived = timedelta(seconds=time.monotonic() - began)
+            delay = restarts.after(lived, delay)
+            tries = None if lived >= restarts.soon or tries is None else tries - 1
+            if tries == 0:
+                raise IrisError(f"{self.name} {ending}, as each time before")
             logger.warning("%s %s, and is started again in %g s", self.name, ending, delay.total_seconds())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), delay.total_seconds())

@@ -6,6 +6,7 @@ shared pool a burst of jobs would starve the very workflow they wait for.
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -35,7 +36,7 @@ from iris.compact import LedgerState
 from iris.config import ClusterConfig, rules
 from iris.platforms.base import Platform
 from iris.store import Store
-from iris.worker_agents.configured import ConfigFile, CurrentPlatform, Surroundings
+from iris.worker_agents.configured import ConfigFile, CurrentPlatform, platform_of
 from iris.worker_agents.process import rest_memory, stop_event
 from iris.workflows.attributes import keywords
 from iris.workflows.autoscaler import AutoscalerWorkflow
@@ -87,35 +88,28 @@ async def serve(options: ControlPlaneOptions) -> None:
     rest_memory()
     client = await connect(options.address, options.namespace)
     await register_search_attributes(client)
-    file = ConfigFile(options.config) if options.config is not None else None
-    around = await _surroundings(options, file)
-    platform = CurrentPlatform(around.platform(file)) if file is not None else None
+    platform = await _platform(options, ConfigFile(options.config)) if options.config is not None else None
     control, planner = make_workers(client, options.cluster, platform)
     # Before there are workers: what they would send to the planners would wait for the dead worker, too.
     await _take_over(client, options.cluster)
     async with control, planner:
-        await start_planners(client, options, file.config if file is not None else None)
-        if file is not None:
-            await tell_planners(client, options.cluster, file.config)
+        planners = Planners(client, options, platform)
+        await planners.look_after()
         logger.info("control plane of cluster %s serves", options.cluster)
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), LOOK_EVERY.total_seconds())
             try:
-                if file is not None and platform is not None and file.changed():
-                    platform.now = around.platform(file)
-                    await tell_planners(client, options.cluster, file.config)
-                await start_planners(client, options, file.config if file is not None else None)
+                await planners.look_after()
             except RPCError as error:
                 logger.warning("could not see whether the planners run: %s", error)
 
 
-async def _surroundings(options: ControlPlaneOptions, file: ConfigFile | None) -> Surroundings:
-    uid = ""
-    if file is not None and file.config.platform.gcp is not None:
-        uid = await cluster_uid(Store(options.store), options.cluster)
+async def _platform(options: ControlPlaneOptions, file: ConfigFile) -> CurrentPlatform:
+    uid = await cluster_uid(Store(options.store), options.cluster) if file.config.platform.gcp is not None else ""
     address = options.advertise or options.address
-    return Surroundings(uid=uid, address=address, namespace=options.namespace, machines=options.machines)
+    make = functools.partial(platform_of, uid=uid, address=address, namespace=options.namespace, machines=options.machines)
+    return CurrentPlatform(file, make)
 
 
 def make_workers(client: Client, cluster: str, platform: Platform | None = None) -> tuple[Worker, Worker]:
@@ -124,7 +118,7 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     on_machines: list[Callable[..., Any]] = []
     if platform is not None:
         slices = Slices(platform)
-        on_machines = [slices.create_slice, slices.describe_slice, slices.delete_slice]
+        on_machines = [slices.create_slice, slices.describe_slice, slices.last_words, slices.delete_slice]
     control = Worker(
         client,
         task_queue=names.control_queue(cluster),
@@ -151,6 +145,32 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
     return control, planner
+
+
+class Planners:
+    """The cluster's planners, and what they have been told.
+
+    Args:
+        platform: knows the configuration; None: there is none.
+    """
+
+    def __init__(self, client: Client, options: ControlPlaneOptions, platform: CurrentPlatform | None) -> None:
+        self._client = client
+        self._options = options
+        self._platform = platform
+        self._told: ClusterConfig | None = None
+
+    async def look_after(self) -> None:
+        """Start those that do not run, and let both know the configuration if it is another one than they were told.
+
+        Raises:
+            RPCError: the Temporal service does not answer. Who does not know the configuration yet is told the next time.
+        """
+        config = self._platform.renew() if self._platform is not None else None
+        await start_planners(self._client, self._options, config)
+        if config is not None and config is not self._told:
+            await tell_planners(self._client, self._options.cluster, config)
+            self._told = config
 
 
 async def start_planners(client: Client, options: ControlPlaneOptions, config: ClusterConfig | None = None) -> None:

@@ -19,6 +19,7 @@ from iris.errors import InvalidValue
 from iris.files import write_whole
 from iris.platforms.gcp.marks import CONFIG_KEY
 from iris.worker_agents.children import Child, Restarts
+from iris.worker_agents.configured import check_successor
 from iris.worker_agents.metadata import Metadata, of_this_machine
 from iris.worker_agents.process import locked, stop_event
 from iris.worker_agents.temporal_server import DATABASE, keep_history, server_command, started
@@ -30,6 +31,9 @@ START_TIMEOUT = timedelta(minutes=2)
 #: A container that is told to stop has ten seconds.
 STOP = timedelta(seconds=4)
 RESTARTS = Restarts()
+#: A control plane that dies so often before it has ever lived does not come up: the container ends with its last words, and
+#: whoever waits for the machine is told them.
+FIRST_LIVES = 3
 #: Between two questions for another configuration, while nobody answers them.
 ASK_AGAIN = timedelta(seconds=10)
 _ATTRIBUTE = f"instance/attributes/{CONFIG_KEY}"
@@ -46,7 +50,7 @@ class HostedOptions(BaseModel):
     state_dir: Path
     #: Of the Temporal server beside it; its Web UI has the next one, on this machine only.
     port: int
-    #: `host:port` of that server as hosts reach it; None: by the name that the metadata server knows.
+    #: `host:port` of that server as hosts reach it; None: at the address that the metadata server knows.
     advertise: str | None = None
 
 
@@ -57,7 +61,7 @@ async def run(options: HostedOptions) -> None:
         InvalidConfig: the configuration cannot be used.
         InvalidValue: nobody knows how hosts reach this machine.
         Rejected: somebody else works in the state directory.
-        IrisError: the Temporal server did not start.
+        IrisError: the Temporal server did not start, or the control plane does not come up.
     """
     stop = stop_event()
     metadata = of_this_machine()
@@ -66,7 +70,7 @@ async def run(options: HostedOptions) -> None:
         text = await _configuration(options.config, metadata)
         write_whole(file, text)
         config = load_config(text)
-        follower = asyncio.create_task(_follow(file, text, metadata)) if metadata is not None else None
+        follower = asyncio.create_task(follow(file, text, metadata)) if metadata is not None else None
         try:
             if config.controller.temporal is None:
                 advertise = options.advertise or await own_address(metadata, options.port)
@@ -87,15 +91,18 @@ async def _with_server(options: HostedOptions, config: ClusterConfig, file: Path
         await keep_history(await started(server, address, START_TIMEOUT))
         logger.info("cluster %s: Temporal serves at %s", config.name, advertise)
         keeper = asyncio.create_task(server.keep(stop, RESTARTS, lambda _: None))
-        await _keep(_control(config, file, address, advertise), stop)
-        await keeper
+        try:
+            await _keep(_control(config, file, address, advertise), stop)
+            await keeper
+        finally:
+            keeper.cancel()
     finally:
         await server.stop(STOP)
 
 
 async def _keep(control: Child, stop: asyncio.Event) -> None:
     try:
-        await control.keep(stop, RESTARTS, lambda _: None)
+        await control.keep(stop, RESTARTS, lambda _: None, tries=FIRST_LIVES)
     finally:
         await control.stop(STOP)
 
@@ -113,17 +120,19 @@ def _control(config: ClusterConfig, file: Path, address: str, advertise: str = "
 
 
 async def own_address(metadata: Metadata | None, port: int) -> str:
-    """`host:port` by the name that the machine keeps when it is made anew.
+    """`address:port` inside the network, which the machine keeps until it is deleted, switched off or not.
+
+    Not by its name: TPU VMs are machines of another project, and need not resolve the names of this one.
 
     Raises:
         InvalidValue: it is no machine of Google's, or its metadata server does not say.
     """
-    name = await metadata.get("instance/hostname") if metadata is not None else None
-    if not name:
+    address = await metadata.get("instance/network-interfaces/0/ip") if metadata is not None else None
+    if not address:
         raise InvalidValue(
-            "advertise", "", "is needed: no metadata server knows this machine's name", "say --advertise HOST:PORT"
+            "advertise", "", "is needed: no metadata server knows this machine's address", "say --advertise HOST:PORT"
         )
-    return f"{name.strip()}:{port}"
+    return f"{address.strip()}:{port}"
 
 
 # -- its configuration ---------------------------------------------------------------------------------------------------------
@@ -136,22 +145,39 @@ async def _configuration(given: Path, metadata: Metadata | None) -> str:
         try:
             load_config(said)
         except InvalidConfig as error:
-            logger.warning("the configuration of the machine's metadata is passed over: %s", error)
+            _passed_over(error)
         else:
             return said
     return given.read_bytes().decode()
 
 
-async def _follow(file: Path, written: str, metadata: Metadata) -> None:
-    """Write every other configuration that the machine's metadata gets; whoever reads the file sees whether it can be used."""
+def _passed_over(error: InvalidConfig) -> None:
+    logger.warning("the configuration of the machine's metadata is passed over: %s", error)
+
+
+async def follow(file: Path, written: str, metadata: Metadata) -> None:
+    """Write every other configuration that the machine's metadata gets and this cluster can use, until it is cancelled.
+
+    Any other one is passed over: a control plane that is started anew could do nothing with it.
+
+    Args:
+        written: what is in the file.
+    """
+    config = load_config(written)
     etag: str | None = None
     while True:
         with contextlib.suppress(OSError):
             value = await metadata.ask(_ATTRIBUTE, changed_from=etag)
             if value.text is not None:
                 if value.text != written:
-                    logger.info("there is another configuration")
-                    write_whole(file, written := value.text)
+                    try:
+                        check_successor(config, load_config(value.text))
+                    except InvalidConfig as error:
+                        _passed_over(error)
+                    else:
+                        logger.info("there is another configuration")
+                        write_whole(file, value.text)
+                        written = value.text
                 etag = value.etag
                 continue
         await asyncio.sleep(ASK_AGAIN.total_seconds())

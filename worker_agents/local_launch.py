@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from iris.activities import leftovers
 from iris.client.client import IrisClient
-from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_record
-from iris.errors import IrisError, Rejected, Unreachable
+from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, not_running, read_record
+from iris.errors import IrisError, Rejected
 from iris.platforms.local import MACHINES, homes
 from iris.worker_agents.local_cluster import (
     START_PER_HOST,
@@ -29,7 +29,7 @@ from iris.worker_agents.local_cluster import (
     clear_leftovers,
     machines_dir,
 )
-from iris.worker_agents.machine_room import AGENT_STOP, KILL_WAIT, Machines
+from iris.worker_agents.machine_room import AGENT_STOP, Machines
 
 #: A supervisor stops its parts in turn: agents, control plane, server.
 STOP_TIMEOUT = AGENT_STOP + 2 * STOP
@@ -139,7 +139,7 @@ def clear_stopped(name: str) -> None:
     for agent in agents:
         with contextlib.suppress(psutil.NoSuchProcess):
             agent.kill()
-    psutil.wait_procs(agents, KILL_WAIT.total_seconds())
+    psutil.wait_procs(agents, leftovers.KILL_WAIT.total_seconds())
     _end_programs(name)
     directory = cluster_dir(name)
     shutil.rmtree(directory if record.ephemeral else machines_dir(directory), ignore_errors=True)
@@ -154,7 +154,7 @@ def restart_control_plane(name: str) -> ClusterRecord:
     """
     record = read_record(name)
     if record is None or not record.alive():
-        raise Unreachable(f"local cluster {name!r} does not run; start it with: iris cluster start --local --name {name} -d")
+        raise not_running(name)
     deadline = time.monotonic() + RESTART_TIMEOUT.total_seconds()
     before = control_plane(record)
     if before is not None:

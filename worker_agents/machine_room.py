@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY = timedelta(seconds=0.1)
 #: An agent gives its programs their grace (30 s by default) before it ends.
 AGENT_STOP = timedelta(seconds=45)
-#: What was killed with SIGKILL is gone within moments.
-KILL_WAIT = timedelta(seconds=10)
 #: Before a directory that could not be removed is tried again.
 REMOVE_AGAIN = timedelta(seconds=5)
 #: A directory that is being removed.
@@ -107,7 +105,7 @@ class MachineRoom:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(left, KILL_WAIT.total_seconds())
+        psutil.wait_procs(left, leftovers.KILL_WAIT.total_seconds())
 
 
 class _Slice:

@@ -24,7 +24,7 @@ from iris.cli.common import (
 from iris.cli.config import config
 from iris.cli.validate import validate
 from iris.client import scheduling
-from iris.client.clusters import ClusterRecord, cluster_dir, known_cluster
+from iris.client.clusters import ClusterRecord, check_is_free, cluster_dir, known_cluster
 from iris.client.scaling import FleetClient
 from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config, with_rules
 from iris.constraints import parse_attribute
@@ -72,6 +72,7 @@ for command in (config, validate, *lifecycle.COMMANDS):
 @click.option("--patience", type=DURATION, help="How long a job is overtaken by smaller ones.  [default: 10m]")
 @click.option("--min-run-time", type=DURATION, help="How long a job has run before it may be evicted.  [default: 2m]")
 @click.option("--dry-run", is_flag=True, help="Of a cluster elsewhere: start nothing; show what would be asked of the cloud.")
+@click.option("--new", is_flag=True, help="Refuse one elsewhere that is there, and delete one that does not come up.")
 @click.option("--options", "given", type=click.File(), hidden=True)
 def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **asked: Any) -> None:
     """Start a cluster. A local one runs until Ctrl-C, with -d until it is stopped, as one elsewhere does.
@@ -98,7 +99,7 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **aske
         options = LocalClusterOptions.model_validate_json(given.read())
     else:
         meant = _local_config(asked)
-        elsewhere.check_name_is_free(meant.name)
+        check_is_free(meant.name)
         options = LocalClusterOptions(name=meant.name, config=dump_config(meant), ephemeral=asked["ephemeral"])
     if detach:
         create_controller(load_config(options.config), ephemeral=options.ephemeral).start()
@@ -167,7 +168,7 @@ def _simple_config(name: str, asked: dict[str, Any]) -> ClusterConfig:
 @click.pass_context
 def status(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
     """Show a cluster: where it is, its hosts, slices and jobs, and what keeps it from its work."""
-    wanted = name or ctx.find_root().obj["cluster"]
+    wanted = elsewhere.named(ctx, name, file)
     if file is not None:
         from iris.client.subject import meant_by
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import click
 
 from iris.cli import debug_render, render, render_fleet
-from iris.cli.common import cluster_option, json_option, print_json
+from iris.cli.common import cluster_option, json_option, print_json, with_client
+from iris.cli.tunnel import show_tunnel
 from iris.client.client import IrisClient
-from iris.client.connection import connect
 from iris.client.debugging import PARTS, Check, DebugClient, checked, local_log
 from iris.client.machine import container_log, look
 from iris.client.scaling import FleetClient
@@ -89,9 +89,8 @@ async def _checks(cluster: str | None) -> list[Check]:
     clients: list[IrisClient] = []
 
     async def service() -> str:
-        clients.append(await IrisClient.connect(cluster))
+        clients.append(await IrisClient.connect(cluster))  # which asks the service
         record = clients[0].cluster
-        await connect(record.address, record.namespace, quiet=True)
         return f"answers at {record.address}, namespace {record.namespace}"
 
     first = await checked("service", service)
@@ -186,17 +185,7 @@ def ssh_status(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def tunnel(ctx: click.Context, as_json: bool) -> None:
     """Open the tunnel to a cluster on Google Cloud, or find the one that is open; say where it begins on this machine."""
-    looked_at = meant(ctx)
-    looked_at.controller("it needs no tunnel")
-    address = _ask(ctx, lambda client: _address(client))
-    if as_json:
-        print_json({"cluster": looked_at.name, "address": address})
-    else:
-        click.echo(f"cluster {looked_at.name} is at {address}")
-
-
-async def _address(client: IrisClient) -> str:
-    return client.cluster.address
+    show_tunnel(meant(ctx), as_json)
 
 
 def meant(ctx: click.Context) -> Subject:
@@ -207,12 +196,8 @@ def meant(ctx: click.Context) -> Subject:
 
 def _ask(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]]) -> T:
     """Connect to the cluster and do the work."""
-    cluster = meant(ctx).reached()
-
-    async def run() -> T:
-        return await work(await IrisClient.connect(cluster))
-
-    return asyncio.run(run())
+    ctx.find_root().obj["cluster"] = meant(ctx).reached()
+    return with_client(ctx, work)
 
 
 def _show_lines(lines: list[str], as_json: bool) -> None:

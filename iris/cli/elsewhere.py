@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iris.cli.common import print_json
-from iris.client.clusters import ClusterRecord, known_clusters, read_record
-from iris.config import load_config
-from iris.errors import InvalidValue, NotFound
+from iris.client.clusters import ClusterRecord, check_is_free, known_clusters, read_record
+from iris.config import load_written
+from iris.errors import NotFound
 from iris.names import check_name
 
 if TYPE_CHECKING:
@@ -40,30 +40,31 @@ def start(asked: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
     file: Path | None = asked["file"]
     if file is None:
         raise click.UsageError("say --local for a cluster on this machine, or with --config what one elsewhere consists of")
-    config = load_config(file)
+    config, text = load_written(file)
     if config.controller.local is not None:
         raise click.UsageError(f"the control plane of {file} is on this machine: say --local")
     beside = [f"--{option.replace('_', '-')}" for option in _LOCAL_ONLY if asked[option] not in (None, (), False)]
     if beside:
         raise click.UsageError(f"{', '.join(beside)}: of a cluster elsewhere that is in the file of --config; change it there")
-    controller = create_controller(config, text=file.read_bytes().decode(), tell=say)
+    controller = create_controller(config, text=text, tell=say)
     if dry_run:
         print_json(controller.requests())
         return None
-    before = read_record(config.name)
-    if before is not None and before.alive():
-        remedy = f"stop that one with: iris cluster stop {config.name}"
-        raise InvalidValue("name", config.name, "is that of a cluster that runs on this machine", remedy)
-    controller.start()
+    controller.start(new=asked["new"])
     return read_record(config.name)
 
 
-def check_name_is_free(name: str) -> None:
-    """Raise when a cluster elsewhere has the name that one on this machine is to have."""
-    record = read_record(name)
-    if record is not None and record.remote:
-        remedy = f"give this one another with --name, or stop that one with: iris cluster stop {name}"
-        raise InvalidValue("name", name, "is that of a cluster elsewhere that was started from here", remedy)
+def named(ctx: click.Context, name: str | None, file: Path | None) -> str | None:
+    """The NAME of a command, or what was said before it; a configuration on the command itself goes before that.
+
+    Raises:
+        click.UsageError: there are both a name and a configuration.
+    """
+    if file is None:
+        return name or ctx.find_root().obj["cluster"]
+    if name is not None:
+        raise click.UsageError("NAME and --config FILE: say which cluster by one of them")
+    return None
 
 
 def meant(name: str | None) -> ClusterRecord:
@@ -89,7 +90,7 @@ def meant(name: str | None) -> ClusterRecord:
 
 
 def controller_of(name: str | None, file: Path | None) -> tuple[str, "ControllerProtocol"]:
-    """The name and the control plane of the cluster of that name or configuration, or of the only one that runs.
+    """The name and the control plane of the cluster of that configuration or name, or of the only one that runs.
 
     Raises:
         NotFound: there is no such cluster, or there are several.
@@ -100,12 +101,11 @@ def controller_of(name: str | None, file: Path | None) -> tuple[str, "Controller
     if file is None:
         record = meant(name)
         return record.name, known_controller(record, say)
-    if name is not None:
-        raise click.UsageError("NAME and --config FILE: say which cluster by one of them")
-    config = load_config(file)
+    config, text = load_written(file)
     if config.controller.local is not None:
+        check_is_free(config.name)
         return config.name, LocalController.of(meant(config.name).name, say)
-    return config.name, create_controller(config, text=file.read_bytes().decode(), tell=say)
+    return config.name, create_controller(config, text=text, tell=say)
 
 
 def say(text: str) -> None:

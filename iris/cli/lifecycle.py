@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.cleanup import cleanup
-from iris.cli.common import cluster_option
-from iris.cli.elsewhere import config_option, controller_of, meant, say
-from iris.client.clusters import ClusterRecord, cluster_dir, read_record
-from iris.config import ClusterConfig, groups, load_config, make_local_config
-from iris.errors import InvalidValue, Rejected, Unreachable
+from iris.cli.common import cluster_option, json_option, print_json
+from iris.cli.elsewhere import config_option, controller_of, meant, named, say
+from iris.client.clusters import ClusterRecord, cluster_dir, not_running, read_record
+from iris.config import ClusterConfig, groups, load_written, make_local_config
+from iris.errors import InvalidValue
 from iris.platforms.local import MAX_LOCAL_HOSTS
 
 if TYPE_CHECKING:
@@ -27,30 +27,31 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_name
 @_dry
 @_yes
+@json_option
 @config_option
 @cluster_option
 @click.pass_context
-def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: Path | None) -> None:
+def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: Path | None, as_json: bool) -> None:
     """Give back all slices of a cluster, and stop it. What was interrupted is finished by the next stop.
 
     Programs have their grace. When the control plane does not answer, the machines are deleted directly. The jobs of a local
     cluster go on when it is started again, unless it is ephemeral. A control plane in a cloud goes with its disk, and the jobs
     with it, unless the Temporal service is elsewhere.
     """
-    name, controller = controller_of(name or _named(ctx, file), file)
+    if as_json and not dry_run:
+        raise click.UsageError("--json shows what --dry-run has found: say both")
+    name, controller = controller_of(named(ctx, name, file), file)
     record = read_record(name)
-    plan = asyncio.run(controller.plan_stop()) if dry_run or not yes or record is None or not record.is_meant() else None
+    dead = record is not None and not record.is_meant()
+    plan = asyncio.run(controller.plan_stop()) if dry_run or not yes or dead else None
     if dry_run and plan is not None:
-        click.echo(_plan_text(plan))
+        if as_json:
+            print_json(plan.model_dump(mode="json"))
+        else:
+            click.echo(_plan_text(plan))
         return
-    if plan is not None and plan.running and not yes:
-        what = f"{plan.jobs} live job(s) " + (
-            "will be lost" if plan.ephemeral else "will be interrupted and go on at the next start"
-        )
-        question = f"Stop cluster {name}? " + (what if plan.jobs else "No job runs." if plan.answers else _SILENT)
-        if not sys.stdin.isatty():
-            raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
-        click.confirm(question, abort=True)
+    if plan is not None and not yes and (plan.running or (plan.elsewhere and plan.slices)):
+        _ask(plan)
     controller.stop()
     if plan is None or plan.running:
         click.echo(f"cluster {name} is stopped")
@@ -69,7 +70,7 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
     A machine in a cloud is switched off and on: it boots with the images and the configuration that the cluster has, or with that
     of --config.
     """
-    name, controller = controller_of(name or _named(ctx, file), file)
+    name, controller = controller_of(named(ctx, name, file), file)
     controller.restart()
     click.echo(f"the control plane of cluster {name} was started again")
 
@@ -92,11 +93,11 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     from iris.client.controllers import create_controller, known_config
 
     record = running(name or ctx.find_root().obj["cluster"])
-    before, after = known_config(record), load_config(file)
+    before, (after, text) = known_config(record), load_written(file)
     if record.remote:
         if after.name != record.name:
             raise InvalidValue("name", after.name, f"is not cluster {record.name}", f"write name: {record.name} in {file}")
-        controller = create_controller(after, text=file.read_bytes().decode(), tell=say)
+        controller = create_controller(after, text=text, tell=say)
     else:
         after = make_local_config(after, record.name)
         check_size(after)
@@ -111,32 +112,35 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
 
 @click.command()
 @_name
+@json_option
 @config_option
 @cluster_option
 @click.pass_context
-def tunnel(ctx: click.Context, name: str | None, file: Path | None) -> None:
+def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
     """Have a tunnel to a cluster in a cloud, and show where it begins. Commands that need one open it themselves."""
-    from iris.client.tunnel import open_tunnel
+    from iris.cli.tunnel import show_tunnel
+    from iris.client.subject import subject
 
-    name, controller = controller_of(name or _named(ctx, file), file)
-    if controller.discover() is None:
-        raise Unreachable(f"cluster {name} does not run")
-    record = open_tunnel(name)
-    if record.gate is None:
-        raise Rejected(f"cluster {name} is reached without a tunnel, at {record.address}")
-    click.echo(f"cluster {name} is reached at {record.address}\n  Web UI     {record.ui}")
+    show_tunnel(subject(named(ctx, name, file), file), as_json)
 
 
 #: Instead of the jobs that run.
 _SILENT = "Its control plane does not answer: its machines are deleted directly."
+_MISSING = "Its control plane has no machine: its slices are deleted directly."
 
 COMMANDS = (stop, restart, reload_, tunnel, cleanup)
 
 
-def _named(ctx: click.Context, file: Path | None) -> str | None:
-    """What was said before the command; a configuration on the command itself goes before."""
-    named: str | None = ctx.find_root().obj["cluster"]
-    return named if file is None else None
+def _ask(plan: "StopPlan") -> None:
+    """Let a person say that it is so meant."""
+    if plan.silent:
+        say(plan.silent)
+    what = f"{plan.jobs} live job(s) " + ("will be lost" if plan.ephemeral else "will be interrupted and go on at the next start")
+    nothing = "No job runs." if plan.answers else _SILENT if plan.running else _MISSING
+    question = f"Stop cluster {plan.name}? " + (what if plan.jobs else nothing)
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
+    click.confirm(question, abort=True)
 
 
 def running(name: str | None) -> ClusterRecord:
@@ -148,9 +152,7 @@ def running(name: str | None) -> ClusterRecord:
     """
     record = meant(name)
     if not record.is_meant():
-        raise Unreachable(
-            f"local cluster {record.name!r} does not run; start it with: iris cluster start --local --name {record.name} -d"
-        )
+        raise not_running(record.name)
     return record
 
 
@@ -163,11 +165,12 @@ def check_size(config: ClusterConfig) -> None:
 
 def _plan_text(plan: "StopPlan") -> str:
     """What a stop would do, for people."""
+    unseen = [f"cannot see what is in {zone}: {why}" for zone, why in sorted(plan.unreachable.items())]
     if not plan.running:
-        return f"cluster {plan.name} does not run; {_left_text(plan, 'would clear away')}"
+        return "\n".join([f"cluster {plan.name} does not run; {_left_text(plan, 'would clear away')}", *unseen])
     how = "by the autoscaler" if plan.answers else "directly: the control plane does not answer"
-    lines = [f"would give back {len(plan.slices)} slice(s), {how}", *(f"  {slice_id}" for slice_id in plan.slices)]
-    lines += [f"cannot see what is in {zone}: {why}" for zone, why in sorted(plan.unreachable.items())]
+    how += f" ({plan.silent})" if plan.silent else ""
+    lines = [f"would give back {len(plan.slices)} slice(s), {how}", *(f"  {slice_id}" for slice_id in plan.slices), *unseen]
     if plan.jobs:
         lines.append(f"would {'end' if plan.ephemeral else 'interrupt'} {plan.jobs} live job(s)")
     if plan.processes:
@@ -183,4 +186,5 @@ def _left_text(plan: "StopPlan", done: str = "cleared away") -> str:
     left = [f"{len(plan.slices)} slice(s)"] if plan.slices else []
     left += [f"{len(plan.processes)} process(es)"] if plan.processes else []
     left += [f"its directory {cluster_dir(plan.name)}"] if plan.ephemeral and not plan.elsewhere else []
-    return f"{done}: {' and '.join(left)}" if left else "nothing was left of it"
+    nothing = "nothing was left of it" if not plan.unreachable else "nothing that can be seen was left of it"
+    return f"{done}: {' and '.join(left)}" if left else nothing

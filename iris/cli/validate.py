@@ -10,6 +10,7 @@ import click
 
 from iris import accelerators
 from iris.cli.common import DURATION, Parsed, cluster_option, json_option, print_json
+from iris.cli.elsewhere import named
 from iris.cli.render import table
 from iris.client.client import IrisClient
 from iris.units import format_duration
@@ -54,7 +55,7 @@ def validate(
     from iris.client import validation
     from iris.client.subject import meant_by
 
-    cluster = meant_by(name or ctx.find_root().obj["cluster"], file)
+    cluster = meant_by(named(ctx, name, file), file)
 
     async def work() -> "list[CaseResult]":
         client = await IrisClient.connect(cluster)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -37,6 +37,11 @@ class Asking:
     def __init__(self, client: Client, cluster: ClusterRecord) -> None:
         self._client = client
         self.cluster = cluster
+
+    @classmethod
+    def of(cls, client: "Asking") -> Self:
+        """The same connection, with other eyes."""
+        return cls(client._client, client.cluster)
 
     async def tell_scheduler(self, message: Message) -> None:
         """Say one thing to the scheduler, at once.

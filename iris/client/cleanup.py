@@ -15,6 +15,7 @@ from iris.client.controllers import LocalController
 from iris.client.scaling import FleetClient
 from iris.errors import NotFound, Unreachable
 from iris.machines import SliceObservation
+from iris.platforms.base import Unavailable
 from iris.worker_agents.local_launch import clear_stopped
 
 if TYPE_CHECKING:
@@ -27,17 +28,25 @@ DELETE_ELSEWHERE = timedelta(minutes=15)
 
 
 class Leftover(BaseModel):
-    """Something that a cluster on this machine has left."""
+    """Something that a cluster has left."""
 
     model_config = ConfigDict(frozen=True)
 
     cluster: str
-    what: str
-    #: Machines of a cluster that runs; None: all that is left of one that does not.
+    #: `slice`, `machine` (of a control plane), `process` or `directory`.
+    kind: str
+    #: Its id, name, number or path.
+    id: str
+    #: Where it is, and how; empty: here, and it was not asked.
+    zone: str = ""
+    state: str = ""
+    #: The slice, of a cluster elsewhere or of one that runs here.
     machines: SliceObservation | None = None
 
     def __str__(self) -> str:
-        return f"{self.what} of cluster {self.cluster}"
+        where = f" in {self.zone}" if self.zone else ""
+        how = f" ({self.state})" if self.state else ""
+        return f"{self.kind} {self.id}{where}{how} of cluster {self.cluster}"
 
 
 async def leftovers(name: str | None) -> list[Leftover]:
@@ -52,19 +61,19 @@ async def leftovers(name: str | None) -> list[Leftover]:
         record = read_record(each)
         if record is None:
             found += _nameless(cluster_dir(each))
-        elif record.remote:  # asking a cloud takes its name: see `elsewhere`
+        elif record.remote:  # asking a cloud takes its name: see `left_elsewhere`
             continue
         elif record.alive():
             client = await FleetClient.connect(each)
             found += [
-                Leftover(cluster=each, what=f"slice {seen.slice_id} ({seen.state})", machines=seen)
-                for seen in await unowned(client, LocalController.of(each).machines())
+                Leftover(cluster=each, kind="slice", id=seen.slice_id, state=seen.state, machines=seen)
+                for seen in await unowned(client, (await LocalController.of(each).machines().list_slices()).slices)
             ]
         else:
             plan = await LocalController.of(each).plan_stop()
-            found += [Leftover(cluster=each, what=f"slice {slice_id}") for slice_id in plan.slices]
-            found += [Leftover(cluster=each, what=f"process {pid}") for pid in plan.processes]
-            found += [Leftover(cluster=each, what=f"directory {cluster_dir(each)}")] if record.ephemeral else []
+            found += [Leftover(cluster=each, kind="slice", id=slice_id) for slice_id in plan.slices]
+            found += [Leftover(cluster=each, kind="process", id=str(pid)) for pid in plan.processes]
+            found += [Leftover(cluster=each, kind="directory", id=str(cluster_dir(each)))] if record.ephemeral else []
     return found
 
 
@@ -89,16 +98,13 @@ class Elsewhere(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    cluster: str
-    #: Slices of the cluster that no live workflow looks after.
-    slices: tuple[SliceObservation, ...] = ()
-    #: Of a control plane that does not answer, in words; empty: it stays.
-    machine: str = ""
+    #: The machine of a control plane that does not answer, if it is not to stay, and slices that no live workflow looks after.
+    left: tuple[Leftover, ...] = ()
     #: Zones that could not be listed, and why: what is there is not known.
     unreachable: dict[str, str] = Field(default_factory=dict)
 
 
-async def elsewhere(controller: "GcpController", *, with_controller: bool) -> Elsewhere:
+async def left_elsewhere(controller: "GcpController", *, with_controller: bool) -> Elsewhere:
     """What the cluster has left: what carries its uid, and nothing that people have marked as theirs. Changes nothing.
 
     Args:
@@ -108,25 +114,38 @@ async def elsewhere(controller: "GcpController", *, with_controller: bool) -> El
         Unreachable: the cluster does not answer, and is not to be taken for dead: what is looked after is not known.
         PlatformError: Google could not be asked at all.
     """
-    seen, ops = await controller.seen(), await controller.machines()
+    dead = (
+        f"So it is not known which of its machines are looked after; if cluster {controller.name} is dead for good, say "
+        f"--controller: that deletes its control plane's machine and all of its slices"
+    )
+    try:
+        seen = await controller.seen()
+    except Unavailable as error:  # it may be in a zone that does not answer
+        if not with_controller:
+            raise Unreachable(f"{error}. {dead}") from None
+        seen = None
+    ops = await controller.machines()
     listing = await ops.list_slices()
-    found = Elsewhere(cluster=controller.name, slices=listing.slices, unreachable=listing.unreachable)
+    slices = [
+        Leftover(cluster=controller.name, kind="slice", id=each.slice_id, zone=each.zone, state=each.state, machines=each)
+        for each in listing.slices
+    ]
+    found = Elsewhere(left=tuple(slices), unreachable=listing.unreachable)
     if seen is None and controller.config.controller.temporal is None:
         return found  # its workflows were on that machine's disk
     try:
         if seen is not None:
             await asyncio.to_thread(controller.discover)  # known here from now on
         client = await FleetClient.connect(controller.name)
-        owned = {each.slice_id for each in listing.slices if await client.looked_after(each.slice_id)}
+        lost = {each.slice_id for each in await unowned(client, listing.slices)}
     except (NotFound, Unreachable) as error:
+        if with_controller and seen is not None:
+            machine = Leftover(cluster=controller.name, kind="machine", id=seen.name, zone=seen.zone, state=seen.status)
+            slices.insert(0, machine)
         if with_controller:
-            machine = f"machine {seen.name} in {seen.zone} ({seen.status})" if seen is not None else ""
-            return found.model_copy(update={"machine": machine})
-        raise Unreachable(
-            f"{error}. So it is not known which of its machines are looked after; if cluster {controller.name} is dead for good, "
-            f"say --controller: that deletes its control plane's machine and all of its slices"
-        ) from None
-    return found.model_copy(update={"slices": tuple(each for each in listing.slices if each.slice_id not in owned)})
+            return found.model_copy(update={"left": tuple(slices)})
+        raise Unreachable(f"{error}. {dead}") from None
+    return found.model_copy(update={"left": tuple(each for each in slices if each.id in lost)})
 
 
 async def clean_elsewhere(controller: "GcpController", found: Elsewhere) -> None:
@@ -135,17 +154,21 @@ async def clean_elsewhere(controller: "GcpController", found: Elsewhere) -> None
     Raises:
         IrisError: some of it is still there.
     """
-    if found.machine:  # it goes first, or it would make new ones; and then all that is the cluster's
+    if any(each.kind == "machine" for each in found.left):
+        # It goes first, or it would make new ones; and then all that is the cluster's.
         await asyncio.to_thread(controller.stop)
     else:
-        await delete_slices(await controller.machines(), found.slices, DELETE_ELSEWHERE)
+        machines = [each.machines for each in found.left if each.machines is not None]
+        await delete_slices(await controller.machines(), machines, DELETE_ELSEWHERE)
 
 
 def _nameless(directory: Path) -> list[Leftover]:
-    """A directory that says nothing of its cluster and has nothing of worth: a start that failed, or was killed."""
-    if (directory / "temporal.sqlite").exists() or _locked(directory / "lock"):
+    """A directory that says nothing of its cluster and has nothing of worth: a start that failed, or was killed. A record that
+    cannot be read, as one of another version, is something."""
+    kept = any((directory / name).exists() for name in ("cluster.json", "temporal.sqlite"))
+    if kept or _locked(directory / "lock"):
         return []
-    return [Leftover(cluster=directory.name, what=f"directory {directory}")]
+    return [Leftover(cluster=directory.name, kind="directory", id=str(directory))]
 
 
 def _locked(path: Path) -> bool:

@@ -41,29 +41,37 @@ class ClusterManager:
             raise RuntimeError("there is no controller: call ClusterManager.start() first")
         return self._controller
 
-    def start(self) -> str:
-        """Start the cluster; its address, `host:port` of its Temporal service.
+    def start(self, *, new: bool = False) -> str:
+        """Start the cluster, or find one elsewhere that is there; its address, `host:port` of its Temporal service.
+
+        Args:
+            new: one that is there already is refused, and nothing stays of one that does not come up.
 
         Raises:
             InvalidValue: this version cannot serve it.
-            Rejected: a cluster of that name runs already.
+            Rejected: a cluster of that name runs already, here or, if it is to be new, elsewhere.
             IrisError: it did not start.
         """
         controller = create_controller(self._config, ephemeral=self._ephemeral, tell=self._tell)
-        address = controller.start()
+        address = controller.start(new=new)
         self._controller = controller
         return address
 
     def stop(self) -> None:
-        """Stop what was started, if anything was; afterwards it can be started again."""
+        """Stop what was started or found, if anything was; afterwards it can be started again."""
         if self._controller is not None:
             self._controller.stop()
             self._controller = None
 
     @contextmanager
     def connect(self) -> Iterator[str]:
-        """The address of the cluster, which runs until the end of the block, however that ends."""
-        address = self.start()
+        """The address of the cluster, which is made for the block and is gone after it, however that ends.
+
+        Raises:
+            Rejected: it is there already, and so is not to be stopped at the end of this block.
+            InvalidValue, IrisError: as `start` does.
+        """
+        address = self.start(new=True)
         try:
             yield address
         finally:

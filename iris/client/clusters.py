@@ -12,8 +12,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iris import names
-from iris.errors import NotFound, Unreachable
-from iris.files import write_whole
+from iris.errors import InvalidValue, NotFound, Unreachable
 
 #: In a cluster's directory: what it consists of.
 CONFIG = "config.yaml"
@@ -77,6 +76,8 @@ class ClusterRecord(BaseModel):
     ephemeral: bool = False
     #: It was started from here, but is elsewhere.
     remote: bool = False
+    #: Of a cluster on Google Cloud; empty: it says where its machine is.
+    project: str = ""
     #: Where a tunnel to it leads; None: it is reached without one.
     gate: Gate | None = None
     #: The process that keeps this tunnel, at `address` on this machine; there may be none: whoever needs it starts it.
@@ -85,6 +86,11 @@ class ClusterRecord(BaseModel):
     def alive(self) -> bool:
         """Whether a local cluster's supervisor runs."""
         return self.supervisor is not None and self.supervisor.alive()
+
+    def place(self) -> str:
+        """Of a cluster elsewhere, for people: what tells it from another of its name."""
+        project = self.gate.project if self.gate is not None else self.project
+        return f"project {project}, store {self.store.rstrip('/')}"
 
     def is_meant(self) -> bool:
         """Whether somebody who names no cluster may mean this one: it runs here, or was started from here and not stopped."""
@@ -112,12 +118,8 @@ def read_record(name: str) -> ClusterRecord | None:
 
 
 def write_record(record: ClusterRecord) -> None:
-    """Whole or not at all."""
-    directory = cluster_dir(record.name)
-    directory.mkdir(parents=True, exist_ok=True)
-    fresh = directory / f"cluster.new-{os.getpid()}"
-    fresh.write_text(record.model_dump_json(indent=2) + "\n")
-    fresh.replace(directory / "cluster.json")
+    """Keep it."""
+    _put(cluster_dir(record.name) / "cluster.json", record.model_dump_json(indent=2) + "\n")
 
 
 def read_config(name: str) -> str:
@@ -133,8 +135,44 @@ def read_config(name: str) -> str:
 
 
 def write_config(name: str, text: str) -> None:
-    """Keep it."""
-    write_whole(cluster_dir(name) / CONFIG, text)
+    """Keep it, exactly as it is."""
+    _put(cluster_dir(name) / CONFIG, text)
+
+
+def _put(path: Path, text: str) -> None:
+    """Write the file whole or not at all; several processes may at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.new-{os.getpid()}")
+    draft.write_bytes(text.encode())
+    draft.replace(path)
+
+
+def check_is_free(name: str, project: str = "", store: str = "") -> None:
+    """Raise when the name is another cluster's: what is known here is found by its name, and kept under it.
+
+    Args:
+        project, store: of the cluster that is meant, if it is elsewhere; empty: it is on this machine.
+
+    Raises:
+        InvalidValue: a cluster is known here that has the name and is not this one.
+    """
+    known = read_record(name)
+    if known is None:
+        return
+    here = ClusterRecord(name=name, address="", store=store, project=project, remote=bool(project))
+    if known.remote == here.remote and (not here.remote or known.place() == here.place()):
+        return
+    this = f"this one is in {here.place()}" if here.remote else "this one is on this machine"
+    stop, forget = f"iris cluster stop {name}", f"rm -r {cluster_dir(name)}"
+    if known.remote:
+        there, way = f"a cluster elsewhere that was started from here ({known.place()})", f"stop that one with: {stop}"
+    elif known.ephemeral:
+        there, way = "a cluster on this machine", f"stop that one with: {stop}"
+    elif known.alive():
+        there, way = "a cluster that runs on this machine", f"stop that one and forget its jobs with: {stop} && {forget}"
+    else:
+        there, way = "a cluster on this machine that was stopped", f"forget that one and its jobs with: {forget}"
+    raise InvalidValue("name", name, f"is that of {there}, and {this}", f"give this one another, or {way}")
 
 
 def forget(name: str) -> None:
@@ -153,9 +191,14 @@ def known_clusters() -> list[ClusterRecord]:
     return [record for record in found if record is not None and record.is_meant()]
 
 
-def running_clusters() -> list[ClusterRecord]:
-    """The local clusters that run, by name."""
-    return [record for record in known_clusters() if record.alive()]
+def not_running(name: str, beside: str = "") -> Unreachable:
+    """What is said of a cluster on this machine that does not run.
+
+    Args:
+        beside: what does; empty: that is not of interest.
+    """
+    beside = f" ({beside})" if beside else ""
+    return Unreachable(f"local cluster {name!r} does not run{beside}; start it with: iris cluster start --local --name {name} -d")
 
 
 def known_cluster(name: str | None) -> ClusterRecord:
@@ -170,10 +213,7 @@ def known_cluster(name: str | None) -> ClusterRecord:
         for record in known:
             if record.name == name:
                 return record
-        there_are = f"running: {', '.join(record.name for record in known)}" if known else "no local cluster runs"
-        raise Unreachable(
-            f"local cluster {name!r} does not run ({there_are}); start it with: iris cluster start --local --name {name} -d"
-        )
+        raise not_running(name, f"running: {', '.join(record.name for record in known)}" if known else "no local cluster runs")
     if not known:
         raise Unreachable(
             f"no cluster: no local cluster runs, and neither --cluster nor {names.ENV_CLUSTER} names one; {START_HINT}"

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.client.scaling import FleetClient, SliceRow
+from iris.client.tunnel import last_words
 from iris.errors import Unreachable
 from iris.workflows.messages import Snapshot, SnapshotPage
 
@@ -45,6 +46,8 @@ class StopPlan(BaseModel):
     ephemeral: bool = False
     #: Whether the control plane answers, and so gives the slices back itself; else machines are deleted directly.
     answers: bool = False
+    #: Why one elsewhere does not; empty: it does, or is not asked.
+    silent: str = ""
     #: Jobs that have not ended.
     jobs: int = 0
     #: Slices that are given back, by id.
@@ -62,8 +65,12 @@ class StopPlan(BaseModel):
 class ControllerProtocol(Protocol):
     """A cluster's control plane, wherever it runs. Nothing happens before one of these is called."""
 
-    def start(self) -> str:
-        """Start it and wait until it serves; its address."""
+    def start(self, *, new: bool = False) -> str:
+        """Start it and wait until it serves; its address. One elsewhere that is there already is found.
+
+        Args:
+            new: one that is there already is refused, and nothing stays of one that does not come up.
+        """
         ...
 
     def stop(self) -> None:
@@ -101,13 +108,31 @@ class ControllerProtocol(Protocol):
 
 async def answering(cluster: str, patience: timedelta = ANSWER) -> FleetClient | None:
     """A client of the cluster, if both of its planners answer within some seconds."""
-    with contextlib.suppress(TimeoutError, Unreachable):
+    with contextlib.suppress(Unreachable):
+        return await answered(cluster, patience)
+    return None
+
+
+async def answered(cluster: str, patience: timedelta = ANSWER) -> FleetClient:
+    """The same.
+
+    Raises:
+        Unreachable: they do not, and why.
+    """
+    try:
         async with asyncio.timeout(patience.total_seconds()):
             client = await FleetClient.connect(cluster)
             snapshot = client.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)
             await asyncio.gather(client.autoscaler(), snapshot)
             return client
-    return None
+    except TimeoutError:
+        seconds = f"{patience.total_seconds():g} s"
+        raise Unreachable(f"nobody answers for cluster {cluster} within {seconds}{last_words(cluster)}") from None
+
+
+def last_lines(said: str, count: int) -> str:
+    """The end of a text."""
+    return "\n".join(said.splitlines()[-count:] if count else [])
 
 
 async def give_back(client: FleetClient, patience: timedelta, tell: Tell) -> bool:

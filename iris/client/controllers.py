@@ -7,8 +7,17 @@ from datetime import timedelta
 from typing import Any, Self
 
 from iris.client.closing import delete_all
-from iris.client.clusters import CONFIG, ClusterRecord, cluster_dir, read_config, read_record
-from iris.client.control import ControllerProtocol, ControllerStatus, StopPlan, Tell, answering, give_back, nobody
+from iris.client.clusters import CONFIG, ClusterRecord, check_is_free, cluster_dir, read_config, read_record, write_config
+from iris.client.control import (
+    ControllerProtocol,
+    ControllerStatus,
+    StopPlan,
+    Tell,
+    answering,
+    give_back,
+    last_lines,
+    nobody,
+)
 from iris.client.scaling import FleetClient
 from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config
 from iris.errors import InvalidValue, IrisError
@@ -99,14 +108,17 @@ class LocalController:
             config = local_config(name)
         return cls(config.model_copy(update={"name": name}), tell=tell)
 
-    def start(self) -> str:
+    def start(self, *, new: bool = False) -> str:
         """See `ControllerProtocol`; waits until the hosts that its groups have at the least take work.
 
+        Args:
+            new: says nothing more: one that runs is refused anyway, and nothing runs of one that does not come up.
+
         Raises:
-            Rejected: a cluster of that name runs already.
+            Rejected: a cluster of that name runs already, or is known to be elsewhere.
             IrisError: it did not start; the message has the end of its log.
         """
-
+        check_is_free(self.name)
         options = LocalClusterOptions(name=self.name, config=dump_config(self.config), ephemeral=self._ephemeral)
         return start_detached(options).address
 
@@ -161,10 +173,7 @@ class LocalController:
 
         async def tell() -> str:
             client = await FleetClient.connect(self.name)
-            directory = cluster_dir(self.name)
-            new = directory / "config.new"
-            new.write_text(dump_config(self.config), encoding="utf-8")
-            new.replace(directory / CONFIG)
+            write_config(self.name, dump_config(self.config))
             await client.reload(self.config)
             return client.cluster.address
 
@@ -186,7 +195,7 @@ class LocalController:
         """See `ControllerProtocol`."""
         with contextlib.suppress(OSError):
             said = (cluster_dir(self.name) / "logs" / "controller.log").read_text(errors="replace")
-            return "\n".join(said.splitlines()[-tail_lines:])
+            return last_lines(said, tail_lines)
         return None
 
     def machines(self) -> SliceOps:
@@ -204,7 +213,7 @@ class LocalController:
             self._tell(f"the control plane of cluster {record.name} does not answer")
         self._tell("deleting its machines directly")
         try:
-            deleted = await delete_all(self.machines(), DELETE)
+            deleted = await delete_all(self.machines(), DELETE, self._tell)
             self._tell(f"deleted {', '.join(deleted)}" if deleted else "there were none")
         except IrisError as error:  # what is left ends with the supervisor, or after it
             self._tell(str(error))

@@ -4,22 +4,21 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from obstore.exceptions import BaseError
 from pydantic import BaseModel, ConfigDict
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, ListWorkersRequest
 
 from iris import names
-from iris.client.asking import ASK_TIMEOUT, Asking, reaching
+from iris.client.asking import ASK_TIMEOUT, reaching
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord, cluster_dir
 from iris.client.scaling import FleetClient
-from iris.errors import IrisError, NotFound, Rejected
+from iris.errors import IrisError, NotFound, Rejected, first_line
 from iris.liveness import SILENCE
-from iris.store import Store
+from iris.store import STORE_ERRORS, Store
 from iris.units import format_duration
 from iris.workflows.messages import HostView, Snapshot, SnapshotPage
 
@@ -81,11 +80,6 @@ def _agent(view: HostView) -> tuple[str, str]:
 
 class DebugClient(IrisClient):
     """One cluster, as somebody sees it who looks for what is wrong with it."""
-
-    @classmethod
-    def of(cls, client: Asking) -> Self:
-        """The same connection, with other eyes."""
-        return cls(client._client, client.cluster)
 
     async def workers(self) -> list[WorkerRow]:
         """Every host and every agent, by the host's id.
@@ -191,8 +185,8 @@ class DebugClient(IrisClient):
     async def _store(self) -> str:
         try:
             await Store(self.cluster.store).folders("logs")
-        except (OSError, BaseError) as error:
-            raise NotFound(f"{self.cluster.store} cannot be listed: {str(error).splitlines()[0]}") from None
+        except STORE_ERRORS as error:
+            raise NotFound(f"{self.cluster.store} cannot be listed: {first_line(error)}") from None
         return f"{self.cluster.store} can be listed"
 
 

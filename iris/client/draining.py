@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
 from iris.client import scheduling
-from iris.client.asking import Asking, reaching
+from iris.client.asking import reaching
 from iris.client.client import IrisClient
 from iris.client.identity import signed
 from iris.client.scaling import FleetClient
@@ -28,11 +28,6 @@ _NO_PLAN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatu
 
 class DrainClient(IrisClient):
     """One cluster, as somebody sees it who empties hosts."""
-
-    @classmethod
-    def of(cls, client: Asking) -> "DrainClient":
-        """The same connection, with other eyes."""
-        return cls(client._client, client.cluster)
 
     async def drain(self, host: str, reason: str = "", deadline: timedelta | None = None) -> str:
         """Place nothing new on the host, and evict what runs there: now, or what still runs after this time. What was done.

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 from temporalio.client import ActivityFailureError, ActivityHandle
 from temporalio.common import RetryPolicy
@@ -16,14 +16,14 @@ from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
-from iris.activities.talk import STORE_ERRORS, Talk
-from iris.client.asking import Asking, reaching
+from iris.activities.talk import Talk
+from iris.client.asking import reaching
 from iris.client.client import IrisClient
 from iris.client.clusters import ClusterRecord
 from iris.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable
 from iris.execs import CANNOT, EXEC_TASK, NOT_RUNNING, PROFILE_TASK, ExecEnd, ExecRequest, Frame, Kind, Profile, ProfileRequest
 from iris.states import TaskState
-from iris.store import Store
+from iris.store import STORE_ERRORS, Store
 from iris.units import format_duration
 
 #: An idle agent takes what its queue has at once.
@@ -55,11 +55,6 @@ class Where(NamedTuple):
 
 class ExecClient(IrisClient):
     """One cluster, as somebody sees it who looks into running tasks."""
-
-    @classmethod
-    def of(cls, client: Asking) -> Self:
-        """The same connection, with other eyes."""
-        return cls(client._client, client.cluster)
 
     async def locate(self, job: str, index: int | None = None) -> Where:
         """Where the task runs.

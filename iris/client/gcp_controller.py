@@ -6,47 +6,34 @@ known by the uid that lies in its store, also when nobody answers any more. The 
 """
 
 import asyncio
-import contextlib
-import time
 import uuid
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
-from google.cloud import compute_v1
-
 from iris.client.closing import delete_all
-from iris.client.clusters import ClusterRecord, Gate, forget, read_record, write_config, write_record
-from iris.client.control import ControllerStatus, StopPlan, Tell, answering, give_back, nobody
-from iris.client.identity import cluster_uid
+from iris.client.clusters import check_is_free, forget, read_record, write_config, write_record
+from iris.client.coming_up import FAILED, marked, until_it_answers
+from iris.client.control import ControllerStatus, StopPlan, Tell, answered, answering, give_back, last_lines, nobody
+from iris.client.dry_run import UNKNOWN, shown_requests
+from iris.client.identity import cluster_uid, known_uid
+from iris.client.machine import record_of
 from iris.client.scaling import FleetClient
-from iris.client.tunnel import close_tunnel, last_words, open_tunnel
-from iris.config import ClusterConfig, dump_config, groups
-from iris.errors import InvalidValue, IrisError, Unreachable
-from iris.machines import SliceRequest
-from iris.platforms.base import PlatformError, SliceOps
+from iris.client.tunnel import check_gcloud, close_tunnel, open_tunnel
+from iris.config import ClusterConfig, dump_config
+from iris.errors import InvalidValue, IrisError, Rejected, Unreachable
+from iris.platforms.base import SliceOps, Unavailable
 from iris.platforms.factory import create_platform
-from iris.platforms.gcp import marks
 from iris.platforms.gcp.controller_ops import RUNNING, ControllerMachine, SeenMachine
-from iris.platforms.gcp.controller_vm import insert_request
-from iris.platforms.gcp.requests import create_request, printed
+from iris.platforms.gcp.controller_vm import build_of, insert_request, made_with
 from iris.platforms.gcp.settings import GcpSettings, gcp_settings
-from iris.platforms.gcp.startup import host_script
 from iris.store import Store
 
-#: A machine that has nothing yet installs Docker and pulls its image: some minutes. Its own patience with a pull is five.
-START = timedelta(minutes=15)
-LOOK_EVERY = timedelta(seconds=1)
 #: A tunnel has to be opened first.
 ANSWER = timedelta(seconds=30)
 #: How long slices may take to go: what runs on them has its grace, and Google minutes to delete a TPU.
 CLOSE_DOWN = timedelta(minutes=15)
 DELETE = timedelta(minutes=15)
-#: What the machine says of its own start begins so; and so when it cannot go on.
-MARK, FAILED = "[iris-init]", "[iris-init] FAILED"
-#: Lines of the console that go with an error.
-SAID = 20
-#: In the place of what is only known of a cluster that was started.
-UNKNOWN = "unknown-before-the-start"
 
 
 class GcpController:
@@ -63,19 +50,23 @@ class GcpController:
         self.name = config.name
         self.config = config
         self._gcp = gcp
+        self._project = config.platform.gcp.project_id
         self._text = dump_config(config) if text is None else text
         self._tell = tell
 
     # -- the protocol --------------------------------------------------------------------------------------------------------
 
-    def start(self) -> str:
+    def start(self, *, new: bool = False) -> str:
         """See `ControllerProtocol`. One that runs is found, and keeps the configuration that it has.
 
         Raises:
+            Rejected: it is to be new, and is there; or its name is another cluster's here.
+            Unreachable: it could not be reached from here, or its store cannot.
             PlatformError: Google refuses the machine.
-            IrisError: it did not come up; the message has the end of its console. The machine stays, for a look at it.
+            IrisError: it did not come up; the message has the end of its console. Its machine stays, for a look at it, unless
+                it was to be new.
         """
-        return asyncio.run(self._start())
+        return asyncio.run(self._start_new() if new else self._start())
 
     def stop(self) -> None:
         """See `ControllerProtocol`. The machine is deleted with its disk: without a Temporal service elsewhere the jobs are
@@ -122,18 +113,32 @@ class GcpController:
         return asyncio.run(self._console(tail_lines))
 
     async def plan_stop(self) -> StopPlan:
-        """See `ControllerProtocol`."""
+        """See `ControllerProtocol`.
+
+        Raises:
+            Unreachable: the control plane cannot be asked from here: there is no `gcloud`. A stop without a plan deletes the
+                machines directly.
+        """
         settings = await self._settings()
-        seen = await asyncio.to_thread(self._machine(settings).find)
+        seen = await self._seen_of_stop(self._machine(settings))
         forgets = self.config.controller.temporal is None
         plan = StopPlan(name=self.name, running=seen is not None, ephemeral=forgets, elsewhere=True)
         if seen is not None:
             plan = plan.model_copy(update={"machine": f"{seen.name} in {seen.zone}"})
-            self._remember(settings, seen)
-            if seen.status == RUNNING and (client := await answering(self.name, ANSWER)) is not None:
+            self._remember(seen)
+            if seen.status == RUNNING:
+                try:
+                    self._check_way()
+                except Unreachable as error:
+                    way = f"iris cluster stop {self.name} --yes"
+                    raise Unreachable(f"{error}; its machines are deleted without asking it by: {way}") from None
+            try:
+                client = await self._answered(seen)
                 made = tuple(row.id for row in await client.slices() if row.made)
                 jobs = len(await client.jobs(live_only=True, limit=1_000))
                 return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": made})
+            except Unreachable as error:
+                plan = plan.model_copy(update={"silent": str(error)})
         listing = await self._slices(settings).list_slices()
         ids = tuple(sorted(each.slice_id for each in listing.slices))
         return plan.model_copy(update={"slices": ids, "unreachable": listing.unreachable})
@@ -156,81 +161,112 @@ class GcpController:
         Raises:
             PlatformError: Google would not take it.
         """
-        settings = gcp_settings(self.config, UNKNOWN, text=self._text, address=self._internal_address())
-        shown = {}
-        for group in groups(self.config):
-            request = SliceRequest(
-                slice_id=f"{settings.label_prefix}-{group.name}-00000000".replace("_", "-"),
-                cluster=self.name,
-                zone=group.zones[0],
-                token=UNKNOWN,
-                group=group,
-            )
-            shown[group.name] = printed(create_request(settings, request, host_script(settings, request)))
-        return {"controller": printed(insert_request(settings, self.config.controller, UNKNOWN)), "slices": shown}
+        return shown_requests(self.config, self._text)
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
-    async def _start(self) -> str:
-        settings = await self._settings()
+    async def _start(self, *, stays: bool = True) -> str:
+        """Args:
+        stays: the machine, if it does not come up.
+        """
+        settings = await self._settings_of_start()
         machine = self._machine(settings)
-        seen = await asyncio.to_thread(machine.find)
+        seen, before = await asyncio.to_thread(machine.find), 0
         if seen is None:
             request = insert_request(settings, self.config.controller, str(uuid.uuid4()))
             self._tell(f"making machine {request.instance_resource.name} in {self._gcp.zone}")
-            await asyncio.to_thread(machine.create, request)
+            await _to_its_end(asyncio.to_thread(machine.create, request))
             seen = await asyncio.to_thread(machine.find)
             if seen is None:
                 raise IrisError("the machine that was just made is gone; somebody has deleted it, or Google has")
         else:
             self._tell(f"found machine {seen.name} in {seen.zone} ({seen.status})")
-            if seen.build != _build(insert_request(settings, self.config.controller, UNKNOWN)):
-                self._tell(f"it has another configuration; to give it this one: iris cluster reload {self.name} --config FILE")
+            self._remember(seen)
+            if await self._has_failed(machine, seen):
+                self._tell("it could not be set up when it booted last; trying that again with this configuration")
+                seen, before = await self._boot_anew(settings, machine, seen)
+            else:
+                if seen.build != build_of(insert_request(settings, self.config.controller, UNKNOWN)):
+                    remedy = f"iris cluster reload {self.name} --config FILE"
+                    self._tell(f"it has another configuration; to give it this one: {remedy}")
+                self._tell_what_stays(settings, seen)
             await asyncio.to_thread(machine.switch_on, seen)
-        self._remember(settings, seen)
-        return await self._until_it_answers(machine, seen)
+        self._remember(seen)
+        return await until_it_answers(self.config, machine, seen, self._tell, told=before, stays=stays)
+
+    async def _start_new(self) -> str:
+        seen = await asyncio.to_thread(self._machine(await self._settings_of_start()).find)
+        if seen is not None:
+            there = f"machine {seen.name} in {seen.zone} ({seen.status})"
+            raise Rejected(f"cluster {self.name} is there already: {there}; stop it with: iris cluster stop {self.name}")
+        try:
+            return await self._start(stays=False)
+        except BaseException:  # an interrupt, too
+            self._tell("it did not come up; taking back what was made of it")
+            await self._stop()
+            raise
 
     async def _restart(self) -> str:
+        self._check_name()
+        self._check_way()
         settings = await self._settings()
         machine = self._machine(settings)
-        seen = await self._running(machine)
-        request = insert_request(settings, self.config.controller, UNKNOWN)
-        await asyncio.to_thread(machine.rebuild, seen, request)
-        before = len(_marked(await asyncio.to_thread(machine.console, seen)))
+        seen, before = await self._boot_anew(settings, machine, await self._running(machine))
+        self._remember(seen)
+        return await until_it_answers(self.config, machine, seen, self._tell, told=before)
+
+    async def _has_failed(self, machine: ControllerMachine, seen: SeenMachine) -> bool:
+        """Whether the machine has given up its setup, and nobody who was there before answers on it."""
+        said = marked(await asyncio.to_thread(machine.console, seen)) if seen.status == RUNNING else []
+        return bool(said) and said[-1].startswith(FAILED) and await answering(self.name, ANSWER) is None
+
+    async def _boot_anew(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> tuple[SeenMachine, int]:
+        """Let the machine boot with this configuration and its images; so many lines it has told of its starts before."""
+        seen = await self._rebuilt(settings, machine, seen)
+        before = len(marked(await asyncio.to_thread(machine.console, seen)))
         self._tell(f"switching {seen.name} off and on")
-        if seen.status == RUNNING:
-            await asyncio.to_thread(machine.reset, seen)
-        else:
-            await asyncio.to_thread(machine.switch_on, seen)
-        self._remember(settings, seen)
-        return await self._until_it_answers(machine, seen, before)
+        await asyncio.to_thread(machine.reset if seen.status == RUNNING else machine.switch_on, seen)
+        return seen, before
+
+    async def _rebuilt(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> SeenMachine:
+        """The machine with this configuration, as far as it can have another one than it was made with."""
+        self._tell_what_stays(settings, seen)
+        await asyncio.to_thread(machine.rebuild, seen, insert_request(settings, self.config.controller, UNKNOWN))
+        return seen.model_copy(update={"config": self._text})
+
+    def _tell_what_stays(self, settings: GcpSettings, seen: SeenMachine) -> None:
+        wanted = made_with(settings, self._gcp)
+        stays = [f"{key} {was!r}, not {wanted[key]!r}" for key, was in seen.made_with.items() if wanted.get(key, was) != was]
+        if stays:
+            self._tell(f"its machine keeps what it was made with until it is stopped and started: {'; '.join(stays)}")
 
     async def _reload(self) -> str:
+        self._check_name()
+        self._check_way()
         settings = await self._settings()
         machine = self._machine(settings)
-        seen = await self._running(machine)
-        await asyncio.to_thread(machine.rebuild, seen, insert_request(settings, self.config.controller, UNKNOWN))
-        self._remember(settings, seen)
+        self._remember(await self._rebuilt(settings, machine, await self._running(machine)))
         client = await FleetClient.connect(self.name)
         await client.reload(self.config)
         return client.cluster.address
 
     async def _stop(self) -> None:
+        self._check_name()
         settings = await self._settings()
         machine = self._machine(settings)
-        seen = await asyncio.to_thread(machine.find)
+        seen = await self._seen_of_stop(machine)
         if seen is not None:
-            self._remember(settings, seen)
-            client = await answering(self.name, ANSWER) if seen.status == RUNNING else None
-            if client is None:
-                self._tell(f"the control plane of cluster {self.name} does not answer; deleting its machines directly")
-            elif not await give_back(client, CLOSE_DOWN, self._tell):
-                self._tell("deleting its machines directly")
+            self._remember(seen)
+            try:
+                if not await give_back(await self._answered(seen), CLOSE_DOWN, self._tell):
+                    self._tell("deleting its machines directly")
+            except Unreachable as error:
+                self._tell(f"the control plane of cluster {self.name} does not answer; deleting its machines directly ({error})")
         else:
             self._tell(f"cluster {self.name} has no machine for its control plane")
         # First whoever would make new ones.
         await asyncio.to_thread(machine.delete)
-        deleted = await delete_all(self._slices(settings), DELETE)
+        deleted = await delete_all(self._slices(settings), DELETE, self._tell)
         if deleted:
             self._tell(f"deleted {', '.join(deleted)}")
         close_tunnel(self.name)
@@ -238,12 +274,31 @@ class GcpController:
         if record is not None and record.remote:
             forget(self.name)
 
+    async def _seen_of_stop(self, machine: ControllerMachine) -> SeenMachine | None:
+        """The machine. That there may be another in a zone that does not answer keeps nobody from stopping what can be seen: the
+        lists of slices tell of the zone."""
+        try:
+            return await asyncio.to_thread(machine.find)
+        except Unavailable as error:
+            self._tell(str(error))
+            return None
+
+    async def _answered(self, seen: SeenMachine) -> FleetClient:
+        """A client of the control plane.
+
+        Raises:
+            Unreachable: it does not answer, and why.
+        """
+        if seen.status != RUNNING:
+            raise Unreachable(f"machine {seen.name} in {seen.zone} is {seen.status}")
+        return await answered(self.name, ANSWER)
+
     async def _discover(self) -> str | None:
         settings = await self._settings()
         seen = await asyncio.to_thread(self._machine(settings).find)
         if seen is None or seen.status != RUNNING:
             return None
-        self._remember(settings, seen)
+        self._remember(seen)
         return (await asyncio.to_thread(open_tunnel, self.name)).address
 
     async def _console(self, lines: int) -> str | None:
@@ -251,53 +306,7 @@ class GcpController:
         seen = await asyncio.to_thread(machine.find)
         if seen is None:
             return None
-        said = await asyncio.to_thread(machine.console, seen)
-        return "\n".join(said.splitlines()[-lines:])
-
-    async def _until_it_answers(self, machine: ControllerMachine, seen: SeenMachine, told: int = 0) -> str:
-        """Its address, once its planners answer; what the machine says of its start is told meanwhile.
-
-        Args:
-            told: so many lines are of a start before this one.
-        """
-        give_up, before = time.monotonic() + START.total_seconds(), told
-        self._tell("waiting until it answers")
-        while True:
-            answers = await answering(self.name) is not None
-            # Also of one that answers already: how it came up is told however quick it was.
-            said = ""
-            with contextlib.suppress(PlatformError):
-                said = await asyncio.to_thread(machine.console, seen)
-            marked = _marked(said)
-            if said and len(marked) < told:
-                # A console that began anew.
-                told = before = 0
-            for line in marked[told:]:
-                self._tell(line)
-            told = max(told, len(marked))
-            if answers:
-                record = read_record(self.name)
-                assert record is not None
-                return record.address
-            there = await asyncio.to_thread(machine.find)
-            if there is None:
-                raise IrisError(f"the machine of cluster {self.name} is gone; start it again")
-            seen = there
-            failed = len(marked) > before and FAILED in marked[-1]
-            if failed or time.monotonic() > give_up:
-                why = "its machine could not be set up" if failed else f"not within {START.seconds // 60} minutes"
-                end = "\n".join(said.splitlines()[-SAID:]) or "(nothing)"
-                raise IrisError(
-                    f"the control plane of cluster {self.name} did not come up: {why} (machine {seen.name} in {seen.zone}, "
-                    f"{seen.status}). Its console says last:\n{end}\n{self._way(seen)}"
-                )
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
-
-    def _way(self, seen: SeenMachine) -> str:
-        return (
-            f"Look at it with: gcloud compute ssh {seen.name} --project={self._project} --zone={seen.zone}; delete it with: "
-            f"iris cluster stop {self.name}{last_words(self.name)}"
-        )
+        return last_lines(await asyncio.to_thread(machine.console, seen), lines)
 
     async def _running(self, machine: ControllerMachine) -> SeenMachine:
         seen = await asyncio.to_thread(machine.find)
@@ -309,15 +318,29 @@ class GcpController:
         """The cluster as its machines have to know it.
 
         Raises:
-            Unreachable: the store does not answer, which alone knows what is the cluster's.
+            Unreachable: it was never started, or the store does not answer, which alone knows what is the cluster's.
         """
+        uid = await known_uid(Store(self.config.controller.bundle_prefix), self.name)
+        return gcp_settings(self.config, uid, text=self._text)
+
+    async def _settings_of_start(self) -> GcpSettings:
+        """The same of one that is to be started, perhaps for the first time.
+
+        Raises:
+            InvalidValue: a cluster of its name is known here.
+            Unreachable: it could not be reached from here, or the store does not answer.
+        """
+        self._check_name()
+        self._check_way()
         uid = await cluster_uid(Store(self.config.controller.bundle_prefix), self.name)
         return gcp_settings(self.config, uid, text=self._text)
 
-    @property
-    def _project(self) -> str:
-        assert self.config.platform.gcp is not None
-        return self.config.platform.gcp.project_id
+    def _check_name(self) -> None:
+        check_is_free(self.name, self._project, self.config.controller.bundle_prefix)
+
+    def _check_way(self) -> None:
+        if self.config.controller.temporal is None:
+            check_gcloud(self.name, self._gcp.port)
 
     def _machine(self, settings: GcpSettings) -> ControllerMachine:
         return ControllerMachine(settings, self._gcp.zone, self._tell)
@@ -325,44 +348,26 @@ class GcpController:
     def _slices(self, settings: GcpSettings) -> SliceOps:
         return create_platform(self.config, settings=settings)
 
-    def _internal_address(self) -> str:
-        """As a dry run shows it: the real one is what the machine's metadata server says."""
-        if self.config.controller.temporal is not None:
-            return self.config.controller.temporal.address
-        name = marks.controller_name(gcp_settings(self.config, UNKNOWN))
-        return f"{name}.{self._gcp.zone}.c.{self._project}.internal:{self._gcp.port}"
-
-    def _remember(self, settings: GcpSettings, seen: SeenMachine) -> None:
-        """Write down how the cluster is reached from here, and what it consists of.
+    def _remember(self, seen: SeenMachine) -> None:
+        """Write down how the cluster is reached from here, and the configuration that it has: this one may be another.
 
         Raises:
-            InvalidValue: a cluster of its name runs on this machine.
+            InvalidValue: its name is another cluster's here.
         """
-        temporal, before = self.config.controller.temporal, read_record(self.name)
-        if before is not None and before.alive():
-            remedy = f"stop that one with: iris cluster stop {self.name}"
-            raise InvalidValue("name", self.name, "is that of a cluster that runs on this machine", remedy)
-        gate = Gate(project=self._project, zone=seen.zone, machine=seen.name, port=self._gcp.port, iap=self._gcp.iap)
-        record = ClusterRecord(
-            name=self.name,
-            address="" if temporal is None else temporal.address,
-            namespace="default" if temporal is None else temporal.namespace,
-            store=self.config.controller.bundle_prefix,
-            remote=True,
-            gate=gate if temporal is None else None,
-        )
+        self._check_name()
+        record, before = record_of(self.config, seen.name, seen.zone), read_record(self.name)
         if before is not None and before.gate == record.gate and before.gate is not None:
             record = record.model_copy(update={"address": before.address, "ui": before.ui, "tunnel": before.tunnel})
         if record != before:
             write_record(record)
-        write_config(self.name, self._text)
+        if seen.config:
+            write_config(self.name, seen.config)
 
 
-def _marked(said: str) -> list[str]:
-    """The lines in which a machine tells of its start; the console puts the time and the speaker before them."""
-    return [line[line.index(MARK) :] for line in said.splitlines() if MARK in line]
-
-
-def _build(request: compute_v1.InsertInstanceRequest) -> str:
-    items = request.instance_resource.metadata.items
-    return next((str(item.value) for item in items if item.key == marks.BUILD_KEY), "")
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do what cannot be called back: an interrupt is heeded when it is done, and what it has made can be found."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    finally:
+        await asyncio.wait({task})

@@ -1,15 +1,17 @@
 """Who I am, which cluster this is among those of its name, and which job is meant."""
 
+import contextlib
 import getpass
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from obstore.exceptions import BaseError
 
 from iris import names
-from iris.errors import InvalidValue, Unreachable
+from iris.errors import InvalidValue, Unreachable, first_line
 
 if TYPE_CHECKING:
     from iris.store import Store
@@ -50,20 +52,37 @@ def full_job_id(job: str) -> str:
 
 async def cluster_uid(store: "Store", cluster: str) -> str:
     """What tells this cluster's machines from those of another of its name: chosen at random once, the same for all who share the
-    cluster's store.
+    cluster's store. For whoever starts it; others ask `known_uid`.
 
     Raises:
         Unreachable: the store cannot be read or written, so that nobody can know what belongs to the cluster.
     """
     path = names.cluster_uid(cluster)
-    try:
+    with _using(store):
         if (found := await store.get(path)) is None:
             await store.put_new(path, secrets.token_hex(UID_BYTES).encode())
             found = await store.get(path)
-    except (OSError, BaseError) as error:
-        raise Unreachable(
-            f"the store {store.url} cannot be used: {str(error).splitlines()[0]}; see controller.bundle_prefix"
-        ) from None
     if found is None:
         raise Unreachable(f"the store {store.url} does not keep what is written; see controller.bundle_prefix")
     return found.decode()
+
+
+async def known_uid(store: "Store", cluster: str) -> str:
+    """The same, of a cluster that was started at some time. Changes nothing.
+
+    Raises:
+        Unreachable: it never was, as far as this store knows, or the store cannot be read.
+    """
+    with _using(store):
+        found = await store.get(names.cluster_uid(cluster))
+    if found is None:
+        raise Unreachable(f"no cluster {cluster} was ever started with bundle_prefix {store.url}: nothing can be its own")
+    return found.decode()
+
+
+@contextlib.contextmanager
+def _using(store: "Store") -> Iterator[None]:
+    try:
+        yield
+    except (OSError, BaseError) as error:
+        raise Unreachable(f"the store {store.url} cannot be used: {first_line(error)}; see controller.bundle_prefix") from None

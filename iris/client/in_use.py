@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from temporalio.api.enums.v1 import EventType
@@ -11,7 +11,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
-from iris.client.asking import Asking, reaching
+from iris.client.asking import reaching
 from iris.client.client import IrisClient
 from iris.jobs import JobStatus, TaskStatus
 from iris.resources import Resources
@@ -45,11 +45,6 @@ class InUse(BaseModel):
 
 class UseClient(IrisClient):
     """One cluster, as somebody sees it who looks at what is used."""
-
-    @classmethod
-    def of(cls, client: Asking) -> Self:
-        """The same connection, with other eyes."""
-        return cls(client._client, client.cluster)
 
     async def in_use(self, status: JobStatus) -> list[InUse]:
         """What each task uses that is on a host now."""

@@ -1,12 +1,15 @@
 """Logging in to the machine of a control plane on Google Cloud. Looks only; for people who have to know what is wrong."""
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
 from datetime import timedelta
 from typing import Any
 
-from iris.client.clusters import Gate
-from iris.client.tunnel import GCLOUD
+from iris.client.clusters import ClusterRecord, Gate
+from iris.client.tunnel import GCLOUD, SSH_OPTIONS, login
 from iris.config import ClusterConfig
 from iris.config_models import GcpController
 from iris.errors import InvalidValue, Rejected, Unreachable
@@ -44,11 +47,28 @@ def gate_of(config: ClusterConfig) -> Gate:
     return Gate(project=settings.project, zone=asked.zone, machine=controller_name(settings), port=asked.port, iap=asked.iap)
 
 
+def record_of(config: ClusterConfig, machine: str, zone: str) -> ClusterRecord:
+    """How this configuration's cluster is reached whose control plane is on that machine; a tunnel is yet to be opened.
+
+    Raises:
+        InvalidValue: as `gate_of` does.
+    """
+    temporal = config.controller.temporal
+    gate = gate_of(config).model_copy(update={"machine": machine, "zone": zone})
+    return ClusterRecord(
+        name=config.name,
+        address="" if temporal is None else temporal.address,
+        namespace="default" if temporal is None else temporal.namespace,
+        store=config.controller.bundle_prefix,
+        remote=True,
+        project=gate.project,
+        gate=gate if temporal is None else None,
+    )
+
+
 def ssh_command(gate: Gate, command: str) -> list[str]:
     """The command line that runs a shell's command there."""
-    through = ["--tunnel-through-iap"] if gate.iap else []
-    where = [gate.machine, f"--project={gate.project}", f"--zone={gate.zone}", "--quiet", *through]
-    return [GCLOUD, "compute", "ssh", *where, f"--command={command}"]
+    return [*login(gate), *(f"--ssh-flag=-o{option}" for option in SSH_OPTIONS), f"--command={command}"]
 
 
 def container_log(gate: Gate, tail: int) -> list[str]:
@@ -77,7 +97,7 @@ def look(gate: Gate) -> dict[str, Any]:
     return {**found, "containers": containers}
 
 
-def run_there(gate: Gate, command: str) -> str:
+def run_there(gate: Gate, command: str, patience: timedelta = PATIENCE) -> str:
     """What a shell's command prints on the machine.
 
     Raises:
@@ -86,18 +106,18 @@ def run_there(gate: Gate, command: str) -> str:
     """
     if shutil.which(GCLOUD) is None:
         raise Rejected("gcloud is not installed here; install the Google Cloud CLI, then say: gcloud auth login")
-    try:
-        ran = subprocess.run(
-            ssh_command(gate, command),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE.total_seconds(),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise Unreachable(f"{gate.machine} did not answer over SSH within {PATIENCE.seconds} s") from None
-    if ran.returncode != 0:
-        said = "\n".join((ran.stderr or ran.stdout).strip().splitlines()[-SAID:])
-        raise Unreachable(f"ssh to {gate.machine} in {gate.zone} ended with {ran.returncode}:\n{said}")
-    return ran.stdout
+    pipe, line = subprocess.PIPE, ssh_command(gate, command)
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+        try:
+            out, err = (said.decode(errors="replace") for said in process.communicate(timeout=patience.total_seconds()))
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):  # with the ssh that it has started
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                words = f"{gate.machine} did not answer over SSH within {patience.total_seconds():g} s"
+                raise Unreachable(words) from None
+            raise
+    if process.returncode != 0:
+        said = "\n".join((err or out).strip().splitlines()[-SAID:])
+        raise Unreachable(f"ssh to {gate.machine} in {gate.zone} ended with {process.returncode}:\n{said}")
+    return out

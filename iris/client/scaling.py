@@ -12,13 +12,13 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris import names
-from iris.client.asking import Asking, reaching
+from iris.client.asking import reaching
 from iris.client.client import IrisClient
 from iris.client.configuring import tell_planners
 from iris.client.identity import signed
 from iris.client.views import attribute
 from iris.config import ClusterConfig
-from iris.errors import NotFound, Rejected
+from iris.errors import NotFound, Rejected, Unreachable
 from iris.scale_plan import Drain
 from iris.slices import SliceFacts, SliceState, SliceStatus
 from iris.workflows.fleet_messages import AutoscalerStatus, CloseDown, PauseScaling
@@ -57,11 +57,6 @@ class SliceRow(BaseModel):
 
 class FleetClient(IrisClient):
     """One cluster, as its operators see it."""
-
-    @classmethod
-    def of(cls, client: Asking) -> Self:
-        """The same connection, with an operator's eyes."""
-        return cls(client._client, client.cluster)
 
     async def autoscaler(self) -> AutoscalerStatus:
         """What the autoscaler knows and does.
@@ -156,6 +151,24 @@ class FleetClient(IrisClient):
         """Let the planners plan with another configuration."""
         async with reaching(self.cluster):
             await tell_planners(self._client, self.cluster.name, config)
+
+    async def check_is_there(self) -> None:
+        """Raise unless this server has the cluster: another one, or another namespace, knows nothing of what is the cluster's.
+
+        Raises:
+            Unreachable: the server does not answer, or the cluster's autoscaler is not there.
+        """
+        handle = self._client.get_workflow_handle(names.autoscaler_workflow(self.cluster.name))
+        async with reaching(self.cluster):
+            try:
+                there = (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                there = False
+        if not there:
+            where = f"{self.cluster.address}, namespace {self.cluster.namespace}"
+            raise Unreachable(f"the service at {where}, has no cluster {self.cluster.name}")
 
     async def looked_after(self, slice_id: str) -> bool:
         """Whether a workflow looks after this slice now. The server knows this at once, other than in its lists."""

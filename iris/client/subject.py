@@ -1,6 +1,7 @@
 """Which cluster is meant by whoever looks for what is wrong with it: one on this machine, one on Google Cloud, or an address."""
 
 import asyncio
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,11 +10,11 @@ from pydantic import BaseModel, ConfigDict
 
 from iris import names
 from iris.client.client import IrisClient
-from iris.client.clusters import ClusterRecord, Gate, cluster_dir, known_cluster, read_record
-from iris.client.control import answering
+from iris.client.clusters import ClusterRecord, Gate, check_is_free, cluster_dir, known_cluster, read_record
+from iris.client.control import Tell, answering, nobody
 from iris.client.controllers import LocalController
 from iris.client.machine import gate_of
-from iris.config import ClusterConfig, load_config
+from iris.config import ClusterConfig, load_config, load_written
 from iris.errors import NotFound, Rejected, Unreachable
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Subject(NamedTuple):
     @property
     def config(self) -> ClusterConfig | None:
         """Of a cluster elsewhere."""
-        return load_config(self.text) if self.text is not None else None
+        return _read(self.text) if self.text is not None else None
 
     @property
     def name(self) -> str:
@@ -59,18 +60,19 @@ class Subject(NamedTuple):
             raise Unreachable(f"cluster {self.name} does not run; start it with: iris cluster start --config FILE")
         return self.cluster
 
-    def controller(self, instead: str) -> "GcpController":
+    def controller(self, instead: str, tell: Tell = nobody) -> "GcpController":
         """The control plane of a cluster on Google Cloud.
 
         Args:
             instead: what is said of any other.
+            tell: is told what a long operation waits for.
 
         Raises:
             Rejected: it is elsewhere.
         """
         from iris.client.gcp_controller import GcpController  # with Google's clients
 
-        return GcpController(self._on_gcp(instead), text=self.text)
+        return GcpController(self._on_gcp(instead), text=self.text, tell=tell)
 
     def gate(self, instead: str) -> Gate:
         """The machine of the same. Asks nobody.
@@ -90,6 +92,10 @@ class Subject(NamedTuple):
         raise Rejected(f"cluster {self.name} is not known to be on Google Cloud: {instead}; name its configuration with --config")
 
 
+#: One command asks for the same one again and again, and reading a large one takes its time.
+_read = functools.cache(load_config)
+
+
 def subject(cluster: str | None, file: Path | None) -> Subject:
     """The cluster of that configuration, or of that name or address, or the only one that is known here.
 
@@ -97,18 +103,10 @@ def subject(cluster: str | None, file: Path | None) -> Subject:
         NotFound: there is no cluster of that name here; or there are several, and none was named.
         Unreachable: none runs, and none was named.
         InvalidConfig: the configuration cannot be used.
+        InvalidValue: another cluster is known here by the name of this configuration's.
     """
     if file is not None:
-        text = file.read_text(encoding="utf-8")
-        config = load_config(text)
-        record = read_record(config.name)
-        if record is not None and (record.alive() or record.remote or config.platform.kind == "local"):
-            return _known(record)
-        if config.platform.kind == "local":
-            raise NotFound(
-                f"there is no local cluster {config.name!r}; start it with: iris cluster start --local --config {file}"
-            )
-        return Subject(config.name, None, text)
+        return _of_file(file)
     cluster = cluster or os.environ.get(names.ENV_CLUSTER) or None
     if cluster is not None and ":" in cluster:
         return Subject(cluster, None)
@@ -116,6 +114,30 @@ def subject(cluster: str | None, file: Path | None) -> Subject:
     if record is None:
         raise NotFound(f"cluster {cluster!r} is not known here; name its configuration with --config FILE")
     return _known(record)
+
+
+def _of_file(file: Path) -> Subject:
+    config, text = load_written(file)
+    record, gcp = read_record(config.name), config.platform.gcp
+    if config.platform.kind == "local":
+        if record is None:
+            raise NotFound(
+                f"there is no local cluster {config.name!r}; start it with: iris cluster start --local --config {file}"
+            )
+        check_is_free(config.name)
+        return _known(record)
+    if record is not None and gcp is not None and (record.remote or record.alive()):
+        check_is_free(config.name, gcp.project_id, config.controller.bundle_prefix)
+        return Subject(config.name, record if _leads(record, config) else None, text)
+    return Subject(config.name, None, text)
+
+
+def _leads(record: ClusterRecord, config: ClusterConfig) -> bool:
+    """Whether the record leads to where the configuration says, in whichever zone the machine was found."""
+    temporal = config.controller.temporal
+    if temporal is not None:
+        return record.gate is None and (record.address, record.namespace) == (temporal.address, temporal.namespace)
+    return record.gate is not None and record.gate == gate_of(config).model_copy(update={"zone": record.gate.zone})
 
 
 def _known(record: ClusterRecord) -> Subject:
@@ -183,7 +205,11 @@ def discovery(of: Subject) -> Discovery:
         controller = of.controller("nobody here knows where")
         status = controller.status()
         seen, project = asyncio.run(controller.seen()), of.gate("").project
-        machine = MachineSeen(project=project, **seen.model_dump(exclude={"build"})) if seen is not None else None
+        machine = (
+            MachineSeen(project=project, **seen.model_dump(include={"name", "zone", "status", "address"}))
+            if seen is not None
+            else None
+        )
     record = read_record(of.name)
     known = record.model_dump(include={"namespace", "store", "ui"}) if record is not None and status.running else {}
     running = {"running": status.running, "healthy": status.healthy, "address": status.address}

@@ -1,8 +1,8 @@
 """A way to a control plane that only its own network reaches: ports of this machine that `gcloud compute ssh` leads to it.
 
 A tunnel is a process of its own for each cluster, which outlives the command that started it and serves those that come after. It
-connects again whenever the connection breaks, and ends when the cluster's record is gone or names another tunnel. Whether the way
-is open says only the service at its end: whoever needs it asks that.
+connects again whenever the connection breaks, and ends when the cluster's record is gone or leads elsewhere. Whether the way is
+open says only the service at its end: whoever needs it asks that.
 """
 
 import asyncio
@@ -26,6 +26,8 @@ from iris.worker_agents.process import free_ports, locked, stop_event
 logger = logging.getLogger(__name__)
 
 GCLOUD = "gcloud"
+#: What the process of a tunnel runs.
+MODULE = "iris.client.tunnel"
 #: How soon a tunnel that broke is there again.
 RESTARTS = Restarts(delay=timedelta(seconds=1), max_delay=timedelta(seconds=15))
 #: A way that could not be opened for so long is given up; the next command begins anew.
@@ -40,6 +42,16 @@ POLL = 0.05
 SAID = 8
 
 
+#: Of SSH: a connection that says nothing for a minute is dead.
+SSH_OPTIONS = ("ServerAliveInterval=15", "ServerAliveCountMax=4", "ConnectTimeout=15")
+
+
+def login(gate: Gate) -> list[str]:
+    """The command line of a login to the machine, without a question: nobody may be there to answer it."""
+    through = ["--tunnel-through-iap"] if gate.iap else []
+    return [GCLOUD, "compute", "ssh", gate.machine, f"--project={gate.project}", f"--zone={gate.zone}", "--quiet", *through]
+
+
 def tunnel_command(gate: Gate, port: int, ui_port: int) -> list[str]:
     """The command line of one connection.
 
@@ -47,20 +59,20 @@ def tunnel_command(gate: Gate, port: int, ui_port: int) -> list[str]:
         port: of this machine, that leads to the service.
         ui_port: of this machine, that leads to its Web UI.
     """
-    command = [GCLOUD, "compute", "ssh", gate.machine, f"--project={gate.project}", f"--zone={gate.zone}", "--quiet"]
-    if gate.iap:
-        command.append("--tunnel-through-iap")
     return [
-        *command,
+        *login(gate),
         "--",
         "-N",
-        *("-L", f"127.0.0.1:{port}:localhost:{gate.port}"),
+        *("-L", _way(gate, port)),
         *("-L", f"127.0.0.1:{ui_port}:localhost:{gate.port + 1}"),
         *("-o", "ExitOnForwardFailure=yes"),
-        # A connection that says nothing for a minute is dead, and another one is made.
-        *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
-        *("-o", "ConnectTimeout=15"),
+        *(part for option in SSH_OPTIONS for part in ("-o", option)),
     ]
+
+
+def _way(gate: Gate, port: int) -> str:
+    """As SSH spells it."""
+    return f"127.0.0.1:{port}:localhost:{gate.port}"
 
 
 def tunnel_log(name: str) -> Path:
@@ -91,26 +103,41 @@ def open_tunnel(name: str) -> ClusterRecord:
         raise Unreachable(f"cluster {name!r} is not known here; name its configuration: iris cluster start --config FILE")
     if record.gate is None or (record.tunnel is not None and record.tunnel.alive()):
         return record
+    check_gcloud(record.name, record.gate.port)
+    process: subprocess.Popen[bytes] | None = None
+    deadline = time.monotonic() + START.total_seconds()
+    while True:
+        record = read_record(name) or record
+        if record.gate is None or (record.tunnel is not None and record.tunnel.alive()):
+            return record
+        ended = process.poll() if process is not None else 0
+        if ended or time.monotonic() > deadline:
+            raise Unreachable(f"the tunnel to cluster {name} could not be started{last_words(name)}")
+        if ended == 0:  # there was none yet, or it found another at work: that one is in the record soon, or about to end
+            process = _start(name)
+        time.sleep(POLL)
+
+
+def check_gcloud(name: str, port: int) -> None:
+    """Raise when this machine cannot have a tunnel to the cluster, whose service is at this port of its machine.
+
+    Raises:
+        Unreachable: there is no `gcloud`.
+    """
     if shutil.which(GCLOUD) is None:
         raise Unreachable(
             f"cluster {name} is reached through {GCLOUD} compute ssh, and there is no {GCLOUD} on PATH; install the Google Cloud "
             f"CLI (cloud.google.com/sdk), or name the cluster by its address from a machine in its network: "
-            f"iris --cluster HOST:{record.gate.port}/{name}"
+            f"iris --cluster HOST:{port}/{name}"
         )
+
+
+def _start(name: str) -> "subprocess.Popen[bytes]":
     log = tunnel_log(name)
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "iris.client.tunnel", name]
-    with log.open("wb") as said:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
-    deadline = time.monotonic() + START.total_seconds()
-    while True:
-        record = read_record(name) or record
-        if record.tunnel is not None and record.tunnel.alive():
-            return record
-        # One that finds another one at work ends at once; that one is in the record soon.
-        if time.monotonic() > deadline or process.poll() not in (None, 0):
-            raise Unreachable(f"the tunnel to cluster {name} could not be started{last_words(name)}")
-        time.sleep(POLL)
+    command = [sys.executable, "-m", MODULE, name]
+    with log.open("ab") as said:  # of another one, too
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
 
 
 def close_tunnel(name: str) -> None:
@@ -124,6 +151,7 @@ def close_tunnel(name: str) -> None:
     deadline = time.monotonic() + 2 * STOP.total_seconds()
     while record.tunnel.alive() and time.monotonic() < deadline:
         time.sleep(POLL)
+    _end_left(record)
 
 
 # -- the process ---------------------------------------------------------------------------------------------------------------
@@ -140,25 +168,30 @@ async def serve_tunnel(name: str) -> None:
     me = ProcessRef.of(os.getpid())
     delay, closed_since = timedelta(), time.monotonic()
     with locked(cluster_dir(name) / "tunnel", f"cluster {name} has a tunnel already"):
+        if (before := read_record(name)) is not None:
+            _end_left(before)
         while not stop.is_set():
             record = read_record(name)
-            if record is None or record.gate is None:
+            gate = record.gate if record is not None else None
+            if record is None or gate is None:
                 raise Unreachable(f"cluster {name} is not known here, or is reached without a tunnel")
             ports = free_ports(_ports(record))
             address, ui = (f"127.0.0.1:{port}" for port in ports)
-            write_record(record.model_copy(update={"address": address, "ui": f"http://{ui}", "tunnel": me}))
+            record = record.model_copy(update={"address": address, "ui": f"http://{ui}", "tunnel": me})
+            write_record(record)
             began = time.monotonic()
-            if await _connection(name, record.gate, ports, stop):
+            if await _connection(record, gate, ports, stop):
                 closed_since = time.monotonic()
             if time.monotonic() - closed_since > GIVE_UP.total_seconds():
-                raise Unreachable(f"machine {record.gate.machine} could not be reached for {format_duration(GIVE_UP)}")
+                raise Unreachable(f"machine {gate.machine} could not be reached for {format_duration(GIVE_UP)}")
             delay = RESTARTS.after(timedelta(seconds=time.monotonic() - began), delay)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), delay.total_seconds())
 
 
-async def _connection(name: str, gate: Gate, ports: tuple[int, int], stop: asyncio.Event) -> bool:
-    """One connection, until it breaks or is not wanted any more; whether it was ever open."""
+async def _connection(record: ClusterRecord, gate: Gate, ports: tuple[int, int], stop: asyncio.Event) -> bool:
+    """One connection, until it breaks or is not wanted any more; whether it was ever open. The record is kept as it is here:
+    whoever writes it anew may have read it before."""
     logger.info("connecting port %d to port %d of %s", ports[0], gate.port, gate.machine)
     child = Child("the connection", tunnel_command(gate, *ports), None)
     process = await child.start()
@@ -169,9 +202,11 @@ async def _connection(name: str, gate: Gate, ports: tuple[int, int], stop: async
             await asyncio.wait({ended}, timeout=LOOK_EVERY.total_seconds())
             if not opened and (opened := await _takes(ports[0])):
                 logger.info("connected")
-            if (now := read_record(name)) is None or now.gate != gate:
+            if (now := read_record(record.name)) is None or now.gate != gate:
                 logger.info("the cluster is not wanted any more, or is elsewhere")
                 stop.set()
+            elif (now.tunnel, now.address) != (record.tunnel, record.address):
+                write_record(now.model_copy(update={"address": record.address, "ui": record.ui, "tunnel": record.tunnel}))
     finally:
         await _end(process, ended)
     if not stop.is_set():
@@ -185,6 +220,24 @@ async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Future[int]"
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         await asyncio.wait({ended}, timeout=STOP.total_seconds())
+
+
+def _end_left(record: ClusterRecord) -> None:
+    """End what a tunnel that was killed has left: its `gcloud` and `ssh`, which keep the ports."""
+    import psutil  # see `ProcessRef`
+
+    port, _ = _ports(record)
+    if record.gate is None or not port:
+        return
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            # What a tunnel keeps that lives, of another cluster, is its own.
+            kept = (MODULE in each.cmdline() for each in process.parents())
+            if _way(record.gate, port) in process.cmdline() and not any(kept):
+                process.kill()
+                left.append(process)
+    psutil.wait_procs(left, STOP.total_seconds())
 
 
 async def _takes(port: int) -> bool:

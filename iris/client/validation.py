@@ -5,7 +5,7 @@ import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import timedelta
 from itertools import combinations
 
@@ -19,11 +19,11 @@ from iris.client.identity import current_user
 from iris.client.outputs import outputs_of
 from iris.client.views import Submitted
 from iris.constraints import TPU_NAME
-from iris.errors import IrisError, Rejected, WaitTimeout
+from iris.errors import IrisError, Rejected, Unreachable, first_line
 from iris.jobs import Coscheduling, JobSpec, JobStatus
 from iris.resources import Resources
 from iris.states import JobState
-from iris.store import Store
+from iris.store import STORE_ERRORS, Store
 from iris.units import GIB
 
 #: How long the program may take once it runs: it counts, and in the third case sleeps for a second.
@@ -171,14 +171,12 @@ def _overlap(one: JobStatus, other: JobStatus) -> Iterable[str]:
 async def validate(client: IrisClient, kind: Tpu, patience: timedelta, tell: Callable[[str], None]) -> AsyncIterator[CaseResult]:
     """Run the cases one after the other and say what became of each. What is interrupted is cancelled.
 
-    A case without a slice is the last one that is tried: the others would wait as long, for the same.
+    A case without a slice is the last one that is tried: the others would wait as long, for the same. So is one whose end is not
+    known, because the cluster or its store does not answer any more.
 
     Args:
         patience: how long a job may wait for its slice, the making of it included.
         tell: is told which jobs are submitted.
-
-    Raises:
-        Unreachable: the cluster does not answer.
     """
     run = secrets.token_hex(3)
     without = ""
@@ -199,7 +197,7 @@ async def validate(client: IrisClient, kind: Tpu, patience: timedelta, tell: Cal
             wrong = problems(case, kind, ended)
             if any(each.status.state is JobState.UNSCHEDULABLE for each in ended):
                 without = f"{case.name} found no slice"
-        except (Rejected, WaitTimeout) as error:
+        except IrisError as error:
             ended, wrong, without = [], [str(error)], f"{case.name} did not run to its end"
         yield CaseResult(
             name=case.name,
@@ -215,6 +213,8 @@ async def _run(client: IrisClient, specs: Sequence[JobSpec], patience: timedelta
 
     Raises:
         WaitTimeout: one has not.
+        Rejected: the cluster does not take one.
+        Unreachable: the cluster does not answer, or its store.
     """
     live: set[str] = set()
 
@@ -224,12 +224,11 @@ async def _run(client: IrisClient, specs: Sequence[JobSpec], patience: timedelta
         return Ended(status=status, answers=await _answers(client, submitted))
 
     try:
-        waits: list[Awaitable[Ended]] = []
+        submitted = []
         for spec in specs:
-            submitted = await client.submit(spec)
+            submitted.append(await client.submit(spec))
             live.add(spec.id)
-            waits.append(to_its_end(spec, submitted))
-        return await asyncio.gather(*waits)
+        return await asyncio.gather(*map(to_its_end, specs, submitted))
     finally:
         for job in live:
             with contextlib.suppress(IrisError):  # it has ended, or nobody is there to be told
@@ -237,13 +236,20 @@ async def _run(client: IrisClient, specs: Sequence[JobSpec], patience: timedelta
 
 
 async def _answers(client: IrisClient, submitted: Submitted) -> tuple[Answer, ...]:
-    """What the tasks have left in the store. What cannot be read counts as not said."""
+    """What the tasks have left in the store. What makes no sense counts as not said.
+
+    Raises:
+        Unreachable: the store does not answer.
+    """
     store = Store(client.cluster.store)
     found = []
-    for file in await outputs_of(store, submitted.id, submitted.run_id):
-        if str(file.path) == ANSWER and (text := await store.get(file.object)) is not None:
-            with contextlib.suppress(ValidationError):
-                found.append(Answer.model_validate_json(text))
+    try:
+        for file in await outputs_of(store, submitted.id, submitted.run_id):
+            if str(file.path) == ANSWER and (text := await store.get(file.object)) is not None:
+                with contextlib.suppress(ValidationError):
+                    found.append(Answer.model_validate_json(text))
+    except STORE_ERRORS as error:
+        raise Unreachable(f"the store {store.url} does not answer: {first_line(error)}") from None
     return tuple(found)
 
 

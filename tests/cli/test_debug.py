@@ -72,10 +72,12 @@ def a_local_cluster(name: str = "here") -> ClusterRecord:
 
 
 def test_a_login_names_machine_project_and_zone_and_goes_through_iap_where_there_is_no_other_way(gate: Gate) -> None:
-    """Without a question: nobody is there to answer it."""
+    """Without a question: nobody is there to answer it. A machine that says nothing is waited for for a minute at most."""
     expected = ["gcloud", "compute", "ssh", "iris-euw4-controller", "--project=my-project", "--zone=europe-west4-b", "--quiet"]
-    assert ssh_command(gate, "true") == [*expected, "--tunnel-through-iap", "--command=true"]
-    assert ssh_command(gate.model_copy(update={"iap": False}), "true") == [*expected, "--command=true"]
+    flags = ("ServerAliveInterval=15", "ServerAliveCountMax=4", "ConnectTimeout=15")
+    ways = [*(f"--ssh-flag=-o{flag}" for flag in flags), "--command=true"]
+    assert ssh_command(gate, "true") == [*expected, "--tunnel-through-iap", *ways]
+    assert ssh_command(gate.model_copy(update={"iap": False}), "true") == [*expected, *ways]
 
 
 def test_what_a_login_shows_is_put_into_words(gate: Gate, gcloud: Callable[[str], Path]) -> None:
@@ -133,8 +135,8 @@ def test_logs_of_a_local_cluster_are_its_files(part: str, capsys: pytest.Capture
     assert f"has no log of 'other'; there are logs of: {part}" in capsys.readouterr().err
 
 
-def test_a_configuration_means_the_cluster_of_its_name_on_this_machine_only_while_that_runs(file: Path) -> None:
-    """A simulation that was stopped long ago must not stand before the real one."""
+def test_a_configuration_does_not_mean_a_simulation_of_its_name_that_was_stopped(file: Path) -> None:
+    """It must not stand before the real one."""
     assert subject(None, file).platform == "gcp"
     a_local_cluster("euw4")
     assert subject(None, file).platform == "gcp"
@@ -177,6 +179,14 @@ def test_what_cannot_be_looked_at_is_said_in_a_sentence(
     a_local_cluster()
     assert run(["debug", *arguments]) == code
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["debug", "tunnel", "--cluster", "here"], ["cluster", "tunnel", "here"]])
+def test_a_tunnel_is_the_same_whoever_asks_for_it(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Two commands that differ in what they refuse would have people try the other one."""
+    a_local_cluster()
+    assert run([*command, "--json"]) == 5
+    assert "cluster here runs on this machine: it needs no tunnel" in capsys.readouterr().err
 
 
 def test_the_health_of_a_cluster_that_is_gone_is_one_check_that_failed(capsys: pytest.CaptureFixture[str]) -> None:

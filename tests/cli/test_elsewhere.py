@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from iris import names
 from iris.cli.main import cli
 from iris.client.clusters import ClusterRecord, Gate, write_config, write_record
+from iris.config import InvalidConfig, load_written
 from iris.errors import InvalidValue, NotFound
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -48,7 +50,11 @@ def test_a_dry_run_shows_every_request_and_asks_nobody() -> None:
         ),
         (["start", "--config", str(EXAMPLES / "local.yaml")], "is on this machine: say --local"),
         (["start", "--local", "--dry-run"], "--dry-run shows what would be asked of a cloud"),
-        (["stop", "x", "--config", CONFIG], "NAME and --config FILE: say which cluster by one of them"),
+        (["stop", "x", "--json"], "--json shows what --dry-run has found: say both"),
+        *(
+            ([command, "x", "--config", CONFIG], "NAME and --config FILE: say which cluster by one of them")
+            for command in ("stop", "restart", "tunnel", "status", "validate", "cleanup")
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_wrong_usage(arguments: list[str], answer: str) -> None:
@@ -88,3 +94,33 @@ def test_what_a_reload_would_change_is_shown_of_a_cluster_elsewhere_too(tmp_path
     text = Path(CONFIG).read_text().replace("name: eu-west4", "name: far")
     file.write_text(text.replace("max_slices: 16", "max_slices: 17"))
     assert iris("reload", "far", "--config", str(file), "--dry-run").output == "~ cpu: max_slices 16 → 17\n"
+
+
+@pytest.mark.parametrize(
+    "command", [("start",), ("stop",), ("restart",), ("reload", "far"), ("status",), ("validate",), ("cleanup",), ("tunnel",)]
+)
+@pytest.mark.parametrize("written", [b"\xff\xfe\x00", b"name: [a, b\n", b"\x00"])
+def test_a_file_that_is_no_configuration_is_named(command: tuple[str, ...], written: bytes, tmp_path: Path) -> None:
+    """By whichever command it is read: there may be several of them in a line."""
+    know("far")
+    file = tmp_path / "broken.yaml"
+    file.write_bytes(written)
+    ran = iris(*command, "--config", str(file))
+    assert isinstance(ran.exception, InvalidConfig), ran.output
+    assert str(ran.exception).startswith(f"{file} has a problem:")
+
+
+def test_a_configuration_keeps_its_line_ends_on_its_way_to_a_cluster(tmp_path: Path) -> None:
+    """The machine gets exactly what is written."""
+    file = tmp_path / "cluster.yaml"
+    file.write_bytes(Path(CONFIG).read_bytes().replace(b"\n", b"\r\n"))
+    assert load_written(file)[1] == file.read_bytes().decode()
+    shown = json.loads(iris("start", "--config", str(file), "--dry-run").output)
+    told = {item["key"]: item["value"] for item in shown["controller"]["instanceResource"]["metadata"]["items"]}
+    assert told["iris-config"] == file.read_bytes().decode()
+
+
+def test_slices_are_called_in_a_dry_run_as_they_will_be() -> None:
+    """By the same rule, with the part that is chosen for each left open."""
+    shown = json.loads(iris("start", "--config", CONFIG, "--dry-run").output)
+    assert shown["slices"]["tpu_v5e_16"]["nodeId"] == names.slice_id("iris-euw4", "tpu_v5e_16", "00000000")

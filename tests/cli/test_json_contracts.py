@@ -6,6 +6,7 @@ import pytest
 
 from iris.attempts import Account, AttemptRecord, MemberEnd
 from iris.cli import render
+from iris.client.control import StopPlan
 from iris.client.views import Explanation, JobRow, Submitted
 from iris.forecast import Fit, Forecast
 from iris.jobs import JobStatus
@@ -59,6 +60,24 @@ def test_jobs_are_rows_of_id_state_user_and_time() -> None:
     """The command is for people's lists only."""
     row = JobRow(id="ada/train", state=JobState.SUCCEEDED, user="ada", submitted_at=at(0), command="python train.py")
     assert render.row_json(row) == {"id": "ada/train", "state": "SUCCEEDED", "user": "ada", "submitted_at": NOON}
+
+
+def test_a_stop_that_is_only_planned_has_all_that_it_would_do() -> None:
+    """`cluster stop --dry-run --json`: what cannot be seen is named, so that a program does not take it for nothing."""
+    plan = StopPlan(name="euw4", running=True, slices=("s1",), unreachable={"a-1": "why"}, machine="m", elsewhere=True)
+    assert plan.model_dump(mode="json") == {
+        "name": "euw4",
+        "running": True,
+        "ephemeral": False,
+        "answers": False,
+        "silent": "",
+        "jobs": 0,
+        "slices": ["s1"],
+        "unreachable": {"a-1": "why"},
+        "processes": [],
+        "elsewhere": True,
+        "machine": "m",
+    }
 
 
 def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:

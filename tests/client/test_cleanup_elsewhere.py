@@ -1,15 +1,18 @@
 """`iris cluster cleanup` of a cluster on Google Cloud whose control plane is gone, or does not answer: what goes, what stays."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from temporalio.testing import WorkflowEnvironment
 
 from iris.cli.main import run
 from iris.client.identity import cluster_uid
 from iris.platforms.gcp import marks
 from iris.store import Store
+from iris.worker_agents.temporal_server import temporal_binary
 from tests.fakes.google.client import FakeGoogle
 
 CONFIG = """
@@ -117,17 +120,80 @@ def test_of_a_control_plane_that_does_not_answer_nothing_is_taken_for_left_over(
     said = capsys.readouterr().out
     assert "would delete machine iris-euw4-controller in europe-west4-b" in said
     assert "would delete slice ours in europe-west4-b" in said
-    assert left.cleanup("--controller", "--no-dry-run") == 0
+    assert left.cleanup("--controller", "--no-dry-run", "--json") == 0
+    machine, ours = json.loads(capsys.readouterr().out)["left"]
+    assert machine["state"] == "RUNNING"
+    assert (machine["kind"], machine["id"], machine["zone"]) == ("machine", "iris-euw4-controller", ZONE)
+    assert (ours["kind"], ours["id"], ours["zone"]) == ("slice", "ours", ZONE)
     assert left.names() == []
     left.google.check(left.project)
 
 
+async def test_a_service_that_has_not_this_cluster_does_not_say_what_is_left_over(
+    left: Left, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip in the namespace, or another server at the port: no workflow looks after any slice there, and all of them live."""
+    left.there_is("ours")
+    left.there_is_a_controller()
+    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+        address = server.client.service_client.config.target_host
+        text = left.file.read_text().replace("gcp: {}}", f"gcp: {{}}, temporal: {{address: '{address}'}}}}")
+        left.file.write_text(text)
+        assert await asyncio.to_thread(left.cleanup, "--no-dry-run") == 4
+    said = capsys.readouterr().err
+    assert f"the service at {address}, namespace default, has no cluster euw4. So it is not known" in said
+    assert left.names() == ["iris-euw4-controller", "ours"]
+
+
+def test_a_stop_asks_before_it_deletes_slices_whose_control_plane_is_gone(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
+    """They cost money, and may compute; and a zone that cannot be seen is said also when nothing else is there."""
+    left.there_is("ours")
+    stop = ["cluster", "stop", "--config", str(left.file)]
+    assert run(stop) == 2
+    assert "Its control plane has no machine: its slices are deleted directly. Say --yes" in capsys.readouterr().err
+    assert left.names() == ["ours"]
+    assert run([*stop, "--yes"]) == 0
+    assert left.names() == []
+    capsys.readouterr()
+    left.google.zone_down("europe-west4-a")
+    try:
+        assert run([*stop, "--dry-run"]) == 0
+    finally:
+        left.google.clear()
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "cluster euw4 does not run; nothing that can be seen was left of it"
+    assert second.startswith("cannot see what is in europe-west4-a: ")
+
+
+def test_programs_are_told_the_same(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
+    """What there is, whether it was deleted, and what could not be looked at; nothing else on standard output."""
+    left.there_is("ours", "instance")
+    left.google.zone_down("europe-west4-a")
+    try:
+        assert left.cleanup("--controller", "--json") == 1
+    finally:
+        left.google.clear()
+    said = json.loads(capsys.readouterr().out)
+    assert said["left"] == [{"cluster": "euw4", "kind": "slice", "id": "ours", "zone": ZONE, "state": "ACTIVE"}]
+    assert (said["deleted"], list(said["unreachable"])) == (False, ["europe-west4-a"])
+    assert left.cleanup("--json", "--no-dry-run") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["deleted"], [each["id"] for each in said["left"]], said["unreachable"]) == (True, ["ours"], {})
+    assert left.names() == []
+    assert left.cleanup("--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"deleted": False, "left": [], "unreachable": {}}
+
+
 def test_what_is_in_a_zone_that_cannot_be_listed_is_not_known(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
-    """That is said, with an exit code that a script sees, and what is elsewhere is deleted all the same."""
+    """The control plane may be in it, and look after what is elsewhere: that goes when somebody says that it is dead. The zone is
+    said all the same, with an exit code that a script sees."""
     left.there_is("ours")
     left.google.zone_down("europe-west4-a")
     try:
-        assert left.cleanup("--no-dry-run") == 1
+        assert left.cleanup("--no-dry-run") == 4
+        assert left.names() == ["ours"]
+        assert "So it is not known which of its machines are looked after" in capsys.readouterr().err
+        assert left.cleanup("--controller", "--no-dry-run") == 1
     finally:
         left.google.clear()
     assert "zone europe-west4-a could not be listed" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """The life of a cluster as a program has it, and machines that are given back without a control plane."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -85,12 +86,17 @@ def test_a_slice_is_meant_by_its_id_or_by_enough_of_the_beginning() -> None:
 class Cloud:
     """Machines that go when they have been asked so many times to, or never; refuses now and then."""
 
-    def __init__(self, *slices: str, asks: int = 2, unreachable: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *slices: str, asks: int = 2, unreachable: dict[str, str] | None = None, troubles: Sequence[Exception] = ()
+    ) -> None:
         self.left = dict.fromkeys(slices, asks)
         self.unreachable = unreachable or {}
         self._calls = 0
+        self._troubles = list(troubles)
 
     async def list_slices(self) -> FleetListing:
+        if self._troubles:
+            raise self._troubles.pop()
         seen = (SliceObservation(slice_id=each, group="g", zone="z", state=MachineState.ACTIVE) for each in self.left)
         return FleetListing(slices=tuple(seen), unreachable=self.unreachable)
 
@@ -117,4 +123,12 @@ async def test_machines_that_do_not_go_are_named_and_so_are_zones_that_cannot_be
     with pytest.raises(IrisError, match=r"2 slice\(s\) are still there.*: a, b; say the same again"):
         await delete_all(Cloud("a", "b", asks=1_000), timedelta(seconds=0.5))
     with pytest.raises(IrisError, match=r"not known, so it was not deleted: west-b \(timeout\); say the same again"):
-        await delete_all(Cloud("a", unreachable={"west-b": "timeout"}), SOON)
+        await delete_all(Cloud("a", unreachable={"west-b": "timeout"}), timedelta(seconds=0.5))
+
+
+async def test_a_list_that_fails_once_is_asked_for_again() -> None:
+    """A stop that ends there would leave what costs money, for one answer that was lost."""
+    told: list[str] = []
+    cloud = Cloud("a", "b", troubles=[RateLimited("slowly"), Unavailable("no answer")])
+    assert await delete_all(cloud, SOON, told.append) == ["a", "b"]
+    assert told == [f"cannot see what is in all zones ({why}); looking again" for why in ("no answer", "slowly")]

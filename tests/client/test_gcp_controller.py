@@ -11,7 +11,7 @@ from iris.client.gcp_controller import GcpController
 from iris.client.identity import cluster_uid
 from iris.config import ClusterConfig, load_config
 from iris.errors import InvalidValue, Unreachable
-from iris.platforms.base import BadConfig, QuotaExceeded
+from iris.platforms.base import BadConfig, QuotaExceeded, Unavailable
 from iris.platforms.gcp.controller_ops import RUNNING, ControllerMachine
 from iris.platforms.gcp.controller_vm import insert_request
 from iris.platforms.gcp.marks import CONFIG_KEY, MANUAL, owner_labels
@@ -108,6 +108,21 @@ def test_a_control_plane_is_found_in_the_zone_where_it_was_made(place: Place) ->
     assert place.machine.find() is None
 
 
+def test_a_zone_that_does_not_answer_may_have_the_control_plane(place: Place) -> None:
+    """To take silence for absence would make a second one, with a state of its own."""
+    place.create()
+    place.google.zone_down(ZONE)
+    elsewhere = ControllerMachine(place.settings, "europe-west4-a")
+    with pytest.raises(Unavailable, match=f"whether cluster eu-west4 has a control plane in these zones is not known: {ZONE}"):
+        elsewhere.find()
+    place.google.zone_down(ZONE, down=False)
+    place.google.zone_down("us-central1-a")
+
+    seen = elsewhere.find()
+    assert seen is not None
+    assert seen.zone == ZONE
+
+
 def test_another_configuration_reaches_the_machine_as_it_is_written(place: Place) -> None:
     """Its metadata is what the machine boots with, and what the running control plane follows; other keys stay."""
     place.create()
@@ -138,8 +153,7 @@ def test_what_would_be_asked_for_is_shown_without_asking_anybody() -> None:
     shown = GcpController(load_config(EXAMPLE), text=EXAMPLE).requests()
     assert shown["controller"]["instanceResource"]["machineType"] == "zones/europe-west4-b/machineTypes/n2-standard-4"
     assert shown["slices"]["tpu_v5e_16"]["node"]["acceleratorType"] == "v5litepod-16"
-    address = "iris-euw4-eu-west4-controller.europe-west4-b.c.my-project.internal:10000"
-    assert shown["slices"]["tpu_v5e_16"]["node"]["metadata"]["iris-address"] == address
+    assert shown["slices"]["tpu_v5e_16"]["node"]["metadata"]["iris-address"] == "unknown-before-the-start:10000"
     assert set(shown["slices"]) == set(load_config(EXAMPLE).scale_groups)
 
 

@@ -1,10 +1,12 @@
 """Tunnels: opened when somebody needs one, there again when they break, and gone when the cluster is not wanted any more."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent import futures
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -13,11 +15,11 @@ import psutil
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from iris.client.clusters import ClusterRecord, Gate, ProcessRef, forget, read_record, write_record
+from iris.client.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, forget, read_record, write_record
 from iris.client.remote import reached
-from iris.client.tunnel import close_tunnel, open_tunnel, tunnel_command, tunnel_log
+from iris.client.tunnel import MODULE, close_tunnel, open_tunnel, tunnel_command, tunnel_log
 from iris.errors import Unreachable
-from iris.worker_agents.process import free_ports
+from iris.worker_agents.process import free_ports, locked
 from iris.worker_agents.temporal_server import temporal_binary
 from tests.e2e.cluster import alive, eventually
 
@@ -113,6 +115,69 @@ def test_without_gcloud_the_remedy_is_told(home: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(Unreachable, match=r"no gcloud on PATH; install the Google Cloud CLI .*iris --cluster HOST:7233/far"):
         open_tunnel("far")
+
+
+def test_a_record_that_has_lost_its_tunnel_gets_it_back(home: Path) -> None:
+    """Two commands write it at once, and the one that has not seen the tunnel comes last: there is one, and no second may be."""
+    gate = know(free_ports()[0])
+    first = open_tunnel("far")
+    write_record(ClusterRecord(name="far", address="", store="file:///nowhere", remote=True, gate=gate))
+    again = open_tunnel("far")
+    assert (again.tunnel, again.address, again.ui) == (first.tunnel, first.address, first.ui)
+
+
+def test_a_tunnel_that_finds_another_at_its_end_is_started_again(home: Path) -> None:
+    """A cluster is stopped and started: the former tunnel notices a moment later."""
+    know(free_ports()[0])
+    with futures.ThreadPoolExecutor() as threads, contextlib.ExitStack() as former:
+        former.enter_context(locked(cluster_dir("far") / "tunnel", "there is one"))
+        opened = threads.submit(open_tunnel, "far")
+        eventually(tunnels)
+        eventually(lambda: not tunnels(), every=0.01)  # it has given way
+        former.close()
+        assert opened.result().tunnel is not None
+
+
+def tunnels() -> list[psutil.Process]:
+    """The processes of tunnels that this one has started, and that have not ended."""
+    found = []
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if MODULE in process.cmdline():
+                found.append(process)
+    return found
+
+
+def test_what_a_killed_tunnel_has_left_goes_and_the_next_one_is_where_it_was(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The `gcloud` of Google is a shell's text that runs another program: that one outlives it, and has the ports."""
+    shell = home / "bin" / "gcloud"
+    shell.parent.mkdir()
+    shell.write_text(f'#!/bin/sh\n"{BIN}/gcloud" "$@"\nexit $?\n')
+    shell.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shell.parent}{os.pathsep}{os.environ['PATH']}")
+    know(free_ports()[0])
+    first = open_tunnel("far")
+    port = int(first.address.rpartition(":")[2])
+    eventually(lambda: listens(port))
+    killed = tunnel_of(first)
+    (shell_process,) = killed.children()
+    (connection,) = shell_process.children()
+    killed.kill()
+    eventually(lambda: not alive(killed.pid) and not alive(shell_process.pid))
+    assert alive(connection.pid)
+    again = open_tunnel("far")
+    assert again.address == first.address
+    assert not alive(connection.pid)
+    eventually(lambda: listens(port))
+    left = tunnel_of(again).children(recursive=True)
+    tunnel_of(again).kill()
+    close_tunnel("far")
+    assert [process for process in left if alive(process.pid)] == []
+
+
+def listens(port: int) -> bool:
+    with closing(socket.socket()) as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_tunnel_ends_when_its_cluster_is_forgotten(home: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,18 @@ def eventually(look: Callable[[], T], within: float = 20.0, every: float = 0.1) 
             return seen
         assert time.monotonic() < deadline, f"not within {within:g} s; last seen: {seen!r}"
         time.sleep(every)
+
+
+def free_port() -> int:
+    """One that has another free one after it, as the server beside the control plane wants."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            try:
+                other.bind(("127.0.0.1", one.getsockname()[1] + 1))
+            except (OSError, OverflowError):
+                continue
+            return int(one.getsockname()[1])
 
 
 def _as_in_a_terminal() -> None:

@@ -3,7 +3,6 @@ Google's machines, and only Google itself is played."""
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from iris.platforms.gcp import marks
 from iris.platforms.gcp.settings import gcp_settings
 from iris.platforms.gcp.startup import controller_script
 from tests.containers import inspect
-from tests.e2e.cluster import Cluster, a_home, eventually, until
+from tests.e2e.cluster import Cluster, a_home, eventually, free_port, until
 from tests.fakes.google.client import FakeGoogle
 from tests.fakes.metadata import FakeMetadata
 from tests.images import docker_image
@@ -108,18 +107,6 @@ def show_logs() -> None:
     for name in CONTAINERS:
         said = docker("logs", "--tail=40", name)
         sys.stderr.write(f"{name} says:\n{said.stdout}{said.stderr}\n")
-
-
-def free_port() -> int:
-    """One that has another free one after it, as the server beside the control plane wants."""
-    while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            try:
-                other.bind(("127.0.0.1", one.getsockname()[1] + 1))
-            except (OSError, OverflowError):
-                continue
-            return int(one.getsockname()[1])
 
 
 def boot(script: str, root: Path, metadata: FakeMetadata) -> None:

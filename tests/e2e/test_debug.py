@@ -38,7 +38,6 @@ def test_what_is_closed_is_said_of_a_host_that_reports(cluster: Cluster) -> None
         cluster.iris("host", "uncordon", host)
 
 
-@pytest.mark.long
 def test_the_smoke_test_starts_a_cluster_of_a_configuration_validates_it_and_leaves_nothing() -> None:
     """A configuration is tried so before it costs money; the exit code says whether all went well."""
     with a_home() as home:

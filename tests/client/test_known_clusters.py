@@ -1,0 +1,139 @@
+"""What is kept here of clusters, and which one is meant by a configuration: never another of its name."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from iris.client.clusters import (
+    ClusterRecord,
+    Gate,
+    ProcessRef,
+    check_is_free,
+    cluster_dir,
+    read_config,
+    write_config,
+    write_record,
+)
+from iris.client.controllers import LocalController
+from iris.client.subject import subject
+from iris.config import local_config
+from iris.errors import InvalidValue
+
+CONFIG = """
+name: euw4
+platform: {gcp: {project_id: my-project, default_zones: [europe-west4-b]}}
+controller: {image: controller:1, bundle_prefix: "gs://mine", gcp: {}}
+defaults: {bootstrap: {image: agent:1}}
+scale_groups: {v5e: {type: tpu_vm, accelerator_variant: v5litepod-16}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory that nobody has used yet."""
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("IRIS_CLUSTER", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def file(state: Path) -> Path:
+    """The configuration of a cluster on Google Cloud."""
+    file = state / "cluster.yaml"
+    file.write_text(CONFIG)
+    return file
+
+
+def far(project: str = "my-project", store: str = "gs://mine", port: int = 10000) -> ClusterRecord:
+    """What is known of a cluster elsewhere, whose machine was found in another zone than its configuration says."""
+    gate = Gate(project=project, zone="europe-west4-a", machine="iris-euw4-controller", port=port)
+    record = ClusterRecord(name="euw4", address="127.0.0.1:1", store=store, remote=True, project=project, gate=gate)
+    write_record(record)
+    write_config("euw4", CONFIG)
+    return record
+
+
+def here(*, runs: bool = False, ephemeral: bool = False) -> ClusterRecord:
+    """What is known of a cluster on this machine."""
+    supervisor = ProcessRef.of(os.getpid()) if runs else ProcessRef(pid=2**22 + 1, created=0)
+    record = ClusterRecord(name="euw4", address="127.0.0.1:1", store="file:///x", supervisor=supervisor, ephemeral=ephemeral)
+    write_record(record)
+    return record
+
+
+def test_a_configuration_is_taken_as_it_is_written_and_not_as_it_was_kept(file: Path) -> None:
+    """Somebody mends a port in the file: the record leads to the old one, and so is not used."""
+    record = far()
+    file.write_text(CONFIG + "# mended\n")
+    known = subject(None, file)
+    assert (known.text, known.record, known.gate("")) == (CONFIG + "# mended\n", record, record.gate)
+    file.write_text(CONFIG.replace("gcp: {}}", "gcp: {port: 12000}}"))
+    known = subject(None, file)
+    assert (known.record, known.gate("").port) == (None, 12000)
+
+
+@pytest.mark.parametrize(
+    ("know", "words"),
+    [
+        (partial(far, project="their-project"), r"elsewhere .*\(project their-project, store gs://mine\), and "),
+        (partial(far, store="gs://theirs"), r"elsewhere .*\(project my-project, store gs://theirs\), and "),
+        (partial(here, runs=True), r"that runs on this machine, and "),
+    ],
+    ids=["another project", "another store", "a simulation"],
+)
+def test_a_configuration_does_not_mean_another_cluster_of_its_name(
+    file: Path, know: Callable[[], ClusterRecord], words: str
+) -> None:
+    """Two clusters that are called the same: what is done to the one must not be done to the other."""
+    know()
+    this = "this one is in project my-project, store gs://mine; give this one another, or "
+    with pytest.raises(InvalidValue, match=f"name: 'euw4' is that of a cluster {words}{this}"):
+        subject(None, file)
+
+
+def test_a_simulation_has_not_the_name_of_a_cluster_elsewhere(file: Path) -> None:
+    """Neither is it started under it, nor is its configuration that cluster's; whoever starts it, a program too."""
+    far()
+    with pytest.raises(InvalidValue, match=r"is that of a cluster elsewhere .*, and this one is on this machine; give "):
+        LocalController(local_config("euw4")).start()
+    file.write_text("name: euw4\nplatform: {local: {}}\nscale_groups: {c: {type: local_vm, max_slices: 1}}\n")
+    with pytest.raises(InvalidValue, match="is that of a cluster elsewhere"):
+        subject(None, file)
+
+
+def test_what_a_stopped_simulation_has_kept_is_not_lost_to_a_cluster_elsewhere(state: Path) -> None:
+    """Its jobs go on at its next start; who wants them no more is told how to say so."""
+    here()
+    words = rf"on this machine that was stopped, and .*; .* forget that one .* with: rm -r {state}/clusters/euw4$"
+    with pytest.raises(InvalidValue, match=words):
+        check_is_free("euw4", "my-project", "gs://mine")
+    here(ephemeral=True)
+    with pytest.raises(InvalidValue, match=r"or stop that one with: iris cluster stop euw4$"):
+        check_is_free("euw4", "my-project", "gs://mine")
+    check_is_free("euw4")
+    check_is_free("another", "my-project", "gs://mine")
+
+
+def test_a_bucket_is_the_same_with_a_slash_at_its_end() -> None:
+    """People write both."""
+    far()
+    check_is_free("euw4", "my-project", "gs://mine/")
+
+
+def test_several_commands_keep_the_same_cluster_at_once(state: Path) -> None:
+    """Each is done, and whoever reads finds one of the texts whole; line ends stay what they were."""
+    program = (
+        "import sys; from iris.client.clusters import write_config\nfor each in range(100): write_config('c', sys.argv[1] * 999)"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", program, letter]) for letter in ("a\r\n", "b\r\n", "c\r\n")]
+    texts = {letter * 999 for letter in ("a\r\n", "b\r\n", "c\r\n")}
+    while any(writer.poll() is None for writer in writers):
+        if (cluster_dir("c") / "config.yaml").exists():
+            assert read_config("c") in texts
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert [path.name for path in cluster_dir("c").iterdir()] == ["config.yaml"]

@@ -1,0 +1,41 @@
+"""Processes that are kept."""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from iris.errors import IrisError
+from iris.worker_agents.children import Child, Restarts
+
+QUICK = Restarts(delay=timedelta(milliseconds=10), max_delay=timedelta(milliseconds=20), soon=timedelta(seconds=30))
+#: Writes a letter, and dies.
+DIES = "import sys; open(sys.argv[1], 'a').write('x'); sys.exit(7)"
+
+
+async def test_a_child_that_never_comes_up_is_given_up(tmp_path: Path) -> None:
+    """Whoever waits for it is told, and does not wait for as long as it takes to give up waiting."""
+    lives = tmp_path / "lives"
+    child = Child("server", [sys.executable, "-c", DIES, str(lives)], None)
+
+    with pytest.raises(IrisError, match="server ended with status 7, as each time before"):
+        await child.keep(asyncio.Event(), QUICK, lambda _: None, tries=3)
+    assert lives.read_text() == "xxx"
+
+
+async def test_a_child_that_has_served_is_never_given_up(tmp_path: Path) -> None:
+    """What killed it now will pass, as it has before."""
+    lives, stop = tmp_path / "lives", asyncio.Event()
+
+    def started(_: Child) -> None:
+        if lives.exists() and len(lives.read_text()) >= 5:
+            stop.set()
+
+    served = QUICK.model_copy(update={"soon": timedelta()})
+    child = Child("server", [sys.executable, "-c", DIES, str(lives)], None)
+    await child.keep(stop, served, started, tries=3)
+    await child.stop(timedelta(seconds=5))
+
+    assert len(lives.read_text()) >= 5
