@@ -1,12 +1,17 @@
 """A cluster on the fake Google, handled as its users handle it: by the command line, through tunnels of the fake `gcloud`."""
 
 import os
+import socket
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from iris.worker_agents.process import free_ports
-from tests.e2e.cluster import Cluster, Running, a_home
+from iris.worker_agents.temporal_server import server_command
+from tests.e2e.cluster import Cluster, Running, a_home, eventually, free_port
 from tests.fakes.google.client import FakeGoogle
 
 #: Where the fake `gcloud` is.
@@ -32,7 +37,7 @@ bootstrap:
 controller:
   image: europe-west4-docker.pkg.dev/p/iris/controller:1
   bundle_prefix: {store}
-  gcp: {{port: {port}}}
+  gcp: {{port: {port}}}{temporal}
 scale_groups:
   cpu:
     type: gce_vm
@@ -51,15 +56,15 @@ class GcpCluster(Cluster):
 
     Args:
         home: a new directory with a short name: the state of whoever says the commands, the store, the configuration.
+        temporal: `host:port` of a Temporal service that is there anyway; empty: the cluster has one of its own.
     """
 
-    def __init__(self, home: Path, google: FakeGoogle, name: str, *, idle: str = "1h") -> None:
+    def __init__(self, home: Path, google: FakeGoogle, name: str, *, idle: str = "1h", temporal: str = "") -> None:
         super().__init__(home, name)
         self.google = google
         self.project = f"project-{name}"
         self.config = home / "cluster.yaml"
-        # Two: the Web UI has the one after it.
-        self.port = free_ports()[0]
+        self.port = free_port()
         self.text = CONFIG.format(
             name=name,
             project=self.project,
@@ -68,6 +73,7 @@ class GcpCluster(Cluster):
             store=(home / "store").as_uri(),
             port=self.port,
             idle=idle,
+            temporal=f"\n  temporal: {{address: '{temporal}'}}" if temporal else "",
         )
         self.config.write_text(self.text)
 
@@ -81,16 +87,64 @@ class GcpCluster(Cluster):
         fake = {"PATH": path, "FAKE_GCLOUD": str(self.home), "FAKE_HOSTS": str(self.google.directory / "h")}
         return super().begin(*arguments, cwd=cwd, merged=merged, **{**fake, **env})
 
+    @property
+    def machine(self) -> str:
+        """The name of its control plane's machine."""
+        return f"iris-{self.name}-controller"
+
+    def on_machine(self, word: str) -> psutil.Process | None:
+        """The process on its control plane's machine that has this word in its command line; None: there is none now."""
+        for process in processes_of(self.machine, self.google):
+            with suppress(psutil.Error):
+                if word in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                    return process
+        return None
+
+    def nodes(self) -> list[str]:
+        """The cluster's TPU nodes, as Google has them."""
+        return [path.rpartition("/")[2] for path in self.google.alive(self.project) if "/nodes/" in path]
+
+
+def processes_of(machine: str, google: FakeGoogle) -> list[psutil.Process]:
+    """Those that play the machine, and all that runs on it."""
+    (host,) = google.hosts(machine)
+    player = psutil.Process(host["pid"])
+    return [player, *player.children(recursive=True)]
+
 
 @contextmanager
-def a_gcp_cluster(google: FakeGoogle, name: str, *, idle: str = "1h") -> Iterator[GcpCluster]:
+def a_gcp_cluster(google: FakeGoogle, name: str, *, idle: str = "1h", temporal: str = "") -> Iterator[GcpCluster]:
     """A cluster that runs; afterwards there is nothing left of it, whatever the test did."""
-    with a_home() as home:
-        cluster = GcpCluster(home, google, name, idle=idle)
+    with a_home() as home, stopped_at_last(GcpCluster(home, google, name, idle=idle, temporal=temporal)) as cluster:
+        yield cluster.start()
+
+
+@contextmanager
+def stopped_at_last(cluster: GcpCluster) -> Iterator[GcpCluster]:
+    """A cluster of which nothing is left afterwards."""
+    try:
+        yield cluster
+    finally:
         try:
-            yield cluster.start()
+            cluster.iris("cluster", "stop", "--config", str(cluster.config), "--yes", code=None, within=120)
         finally:
-            try:
-                cluster.iris("cluster", "stop", "--config", str(cluster.config), "--yes", code=None, within=120)
-            finally:
-                cluster.clear()
+            cluster.clear()
+
+
+@contextmanager
+def a_temporal_service() -> Iterator[str]:
+    """`host:port` of a Temporal service that is nobody's cluster's; it must go on until the end of the block."""
+    port, ui_port = free_ports()
+    server = subprocess.Popen(server_command(port, ui_port, None), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        eventually(lambda: _listens(port), within=60)
+        yield f"127.0.0.1:{port}"
+        assert server.poll() is None, "somebody has ended it"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0

@@ -152,6 +152,8 @@ def test_a_cleanup_deletes_machines_that_nobody_looks_after_and_no_others(fleet:
         "would delete slice stray (FAILED) of cluster fleet",
         "nothing was deleted; to do so say --no-dry-run",
     ]
+    (left,) = fleet.iris("cluster", "cleanup", "--json").json["left"]
+    assert left == {"cluster": "fleet", "kind": "slice", "id": "stray", "zone": None, "state": "FAILED"}
     assert stray.exists()
     fleet.iris("cluster", "cleanup", "fleet", "--no-dry-run")
     assert not stray.exists()

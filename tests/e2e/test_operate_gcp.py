@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
 from tests.e2e.cluster import USER, eventually
-from tests.e2e.gcp_cluster import GcpCluster, a_gcp_cluster
+from tests.e2e.gcp_cluster import GcpCluster, a_gcp_cluster, processes_of
 from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long
@@ -26,18 +25,6 @@ def cluster(google: FakeGoogle) -> Iterator[GcpCluster]:
     """A cluster that runs. Every test leaves it so."""
     with a_gcp_cluster(google, "looked") as cluster:
         yield cluster
-
-
-def processes_of(machine: str, google: FakeGoogle) -> list[psutil.Process]:
-    """Those that play the machine, and all that runs on it."""
-    (host,) = google.hosts(machine)
-    player = psutil.Process(host["pid"])
-    return [player, *player.children(recursive=True)]
-
-
-def nodes(cluster: GcpCluster) -> list[str]:
-    """The cluster's TPU nodes, as Google has them."""
-    return [path.rpartition("/")[2] for path in cluster.google.alive(cluster.project) if "/nodes/" in path]
 
 
 def test_a_cluster_is_validated_on_slices_that_are_made_for_it(cluster: GcpCluster) -> None:
@@ -93,7 +80,9 @@ def test_the_machine_of_the_control_plane_tells_how_it_came_up_and_what_runs_on_
     found = cluster.iris("debug", "ssh-status", "--json").json
     assert (found["machine"], [each["name"] for each in found["containers"]]) == ("iris-looked-controller", ["iris-controller"])
     assert "control plane of cluster looked serves" in cluster.iris("debug", "logs", "--tail", "200").out
-    assert cluster.iris("debug", "tunnel", "--json").json == {"cluster": "looked", "address": cluster.address}
+    begins = cluster.iris("debug", "tunnel", "--json").json
+    assert (begins["cluster"], begins["address"]) == ("looked", cluster.address)
+    assert cluster.iris("cluster", "tunnel", "looked", "--json").json == begins
 
 
 def test_machines_that_no_workflow_looks_after_are_shown_and_deleted_when_told_to(
@@ -101,15 +90,18 @@ def test_machines_that_no_workflow_looks_after_are_shown_and_deleted_when_told_t
 ) -> None:
     """Those that one looks after stay, and so does what is somebody else's."""
     cluster.submit("keeps", "--tpu", "v5litepod-16", "--", "sleep", "300")
-    looked_after = eventually(lambda: nodes(cluster), within=120)
+    looked_after = eventually(cluster.nodes, within=120)
     resources = google.resources(cluster.project)
     labels = next(each["labels"] for each in resources if each["path"].endswith("iris-looked-controller"))
     google.seed_foreign("others", cluster.project, ZONE, labels={"iris-uid": "another"})
-    control_plane = next(each for each in processes_of("iris-looked-controller", google) if "serve" in each.cmdline())
+    control_plane = cluster.on_machine("serve")
+    assert control_plane is not None
     control_plane.suspend()  # or it would see to them itself
     try:
         google.seed_foreign("lost", cluster.project, ZONE, labels={**labels, "iris-role": "host"}, foreign=False)
         assert f"would delete slice lost in {ZONE}" in cluster.iris("cluster", "cleanup", "looked", within=120).out
+        (left,) = cluster.iris("cluster", "cleanup", "looked", "--json", within=120).json["left"]
+        assert (left["kind"], left["id"], left["zone"]) == ("slice", "lost", ZONE)
         cluster.iris("cluster", "cleanup", "looked", "--no-dry-run", within=120)
     finally:
         control_plane.resume()
@@ -124,8 +116,8 @@ def test_a_cluster_whose_control_plane_is_dead_is_cleared_away_with_its_machine(
     """Only when somebody says so: a control plane that is away for a while has machines that are looked after."""
     with a_gcp_cluster(google, "dead") as cluster:
         cluster.submit("works", "--tpu", "v5litepod-16", "--", "sleep", "300")
-        eventually(lambda: nodes(cluster), within=120)
-        for process in processes_of("iris-dead-controller", google):
+        eventually(cluster.nodes, within=120)
+        for process in processes_of(cluster.machine, google):
             process.kill()
         assert "--controller" in cluster.iris("cluster", "cleanup", "dead", "--no-dry-run", code=4, within=120).err
         said = cluster.iris("cluster", "cleanup", "dead", "--controller", "--no-dry-run", within=240).out

@@ -124,20 +124,21 @@ def replaced(text: str, by: Mapping[str, str]) -> str:
     return text
 
 
-def ask(cluster: Cluster, step: Step, stands_for: Mapping[str, str] | None = None) -> str:
+def ask(cluster: Cluster, step: Step, stands_for: Mapping[str, str] | None = None, patience: float = PATIENCE) -> str:
     """What the command prints, once that is what the guide shows.
 
     Args:
         stands_for: what the names in the guide are here.
+        patience: in seconds.
     """
     stands_for = stands_for or {}
     shown = {real: name for name, real in stands_for.items()}
     program, *arguments = shlex.split(replaced(step.command, stands_for))
     assert program == "iris", f"line {step.line}: what is {program}?"
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     again = " ".join(arguments).startswith(LOOKS)
     while True:
-        printed = replaced(cluster.begin(*arguments, merged=True).ends(code=None, within=PATIENCE).out, shown)
+        printed = replaced(cluster.begin(*arguments, merged=True).ends(code=None, within=patience).out, shown)
         if prints(printed, step.output) or not again or time.monotonic() > deadline:
             return printed
 

@@ -7,13 +7,16 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
+from temporalio import activity
 from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from iris import names
-from iris.machines import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.activities.slices import Slices
+from iris.machines import CreateOutcome, DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.platforms.gcp import marks
 from iris.platforms.gcp.platform import GcpPlatform
 from tests.fakes.google.client import FakeGoogle
-from tests.fleet_harness import FleetCluster, PlayedFleet, PlayedSlices
+from tests.fleet_harness import FleetCluster, PlayedFleet
 from tests.harness import Couriers
 from tests.platforms.gcp_requests import gcp
 
@@ -23,18 +26,22 @@ READY = ("READY", "RUNNING")
 class OnGoogle:
     """The platform, and what the harness has to know of its machines."""
 
-    def __init__(self, google: FakeGoogle) -> None:
+    def __init__(self, google: FakeGoogle, project: str = "", uid: str = "u-1") -> None:
         self.google = google
-        self.project = f"p-{uuid.uuid4().hex[:12]}"
+        self.project = project or f"p-{uuid.uuid4().hex[:12]}"
+        self.uid = uid
         #: Whether a host's agent lives, by slice and worker id.
         self.agent_lives: Callable[[str, int], bool] = lambda slice_id, worker: True
+        #: What was ever asked to go.
+        self.unwanted: set[str] = set()
         self._requests: dict[str, SliceRequest] = {}
         self._platform = self.another()
 
     def another(self) -> GcpPlatform:
         """As a control plane has it that has just started."""
         endpoints = {"tpu_endpoint": self.google.tpu, "compute_endpoint": self.google.compute}
-        return GcpPlatform(gcp(project=self.project, requests_per_minute=60_000, **endpoints), lambda request: "#!/bin/sh\n")
+        settings = gcp(project=self.project, uid=self.uid, requests_per_minute=60_000, **endpoints)
+        return GcpPlatform(settings, lambda request: "#!/bin/sh\n")
 
     def forget(self) -> None:
         """The control plane has died, and another one has started."""
@@ -47,7 +54,11 @@ class OnGoogle:
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
         return await self._platform.describe_slice(slice_id, zone)
 
+    async def last_words(self, slice_id: str, zone: str) -> str:
+        return await self._platform.last_words(slice_id, zone)
+
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
+        self.unwanted.add(slice_id)
         return await self._platform.delete_slice(slice_id, zone)
 
     async def list_slices(self) -> FleetListing:
@@ -62,16 +73,23 @@ class OnGoogle:
         }
 
     @property
+    def resources(self) -> list[dict[str, Any]]:
+        """What the cluster has of Google's: the nodes of queued resources, too."""
+        there = self.google.resources(self.project)
+        return [each for each in there if not each["foreign"] and each["labels"].get(marks.UID) == self.uid]
+
+    @property
     def alive(self) -> list[str]:
-        return sorted({path.rpartition("/")[2] for path in self.google.alive(self.project)})
+        return sorted({each["name"] for each in self.resources})
 
     @property
     def created(self) -> list[str]:
-        """Slices that were made, in order."""
-        return [path.rpartition("/")[2] for path in self.google.created() if f"/{self.project}/" in path]
+        """Slices that were made, in order; a queued resource's comes twice."""
+        made = [each for each in self.google.audit() if each["what"] == "created" and f"/{self.project}/" in each["path"]]
+        return [each["path"].rpartition("/")[2] for each in made if each["labels"].get(marks.UID) == self.uid]
 
     def up(self, now: datetime) -> list[tuple[SliceRequest, int]]:
-        ready = [each["name"] for each in self.google.resources(self.project) if each["state"] in READY]
+        ready = [each["name"] for each in self.resources if each["state"] in READY]
         return [
             (self._requests[name], worker)
             for name in ready
@@ -84,31 +102,73 @@ class OnGoogle:
         self.google.check(self.project)
 
 
+class GoogleSlices(Slices):
+    """The real ones. What they make comes up later: nobody's agents report at once."""
+
+    def __init__(self, cluster: "GoogleCluster") -> None:
+        super().__init__(cluster.platform)
+        self._of = cluster
+
+    @activity.defn
+    async def create_slice(self, request: SliceRequest) -> CreateOutcome:
+        self._of.lister.heard_of_slices([request.slice_id])
+        return await super().create_slice(request)
+
+
 class GoogleCluster(FleetCluster):
-    """A cluster on Google Cloud."""
+    """A cluster on Google Cloud; one of several in a project, if one is named."""
 
     platform: Any
 
-    def __init__(self, env: WorkflowEnvironment, couriers: type[Couriers], google: FakeGoogle) -> None:
+    def __init__(
+        self, env: WorkflowEnvironment, couriers: type[Couriers], google: FakeGoogle, project: str = "", uid: str = "u-1"
+    ) -> None:
         super().__init__(env, "dev", couriers)
-        #: What the control plane serves, by queue.
-        self._served: dict[str, dict[str, Any]] = {}
-        self.platform = OnGoogle(google)
+        #: Whether what it does at this moment is done without anybody hearing of it.
+        self.killed = False
+        self.platform = OnGoogle(google, project, uid)
         self.fleet = PlayedFleet(self, self.lister)
-        self.slices = PlayedSlices(self)
+        self.slices: Any = GoogleSlices(self)
 
-    async def dies(self) -> None:
-        """The control plane is gone; so, here, are the agents' connections."""
+    async def dies(self, *, at_once: bool = False) -> None:
+        """The control plane is gone; so, here, are the agents' connections.
+
+        Args:
+            at_once: as by SIGKILL: what it was doing gets done at Google or not, and the server does not hear of it. Whoever
+                waits for it waits until it is overdue.
+        """
+        self.killed = at_once
         await self._workers.aclose()
+        self.killed = False
         self.hosts.clear()
         self._reported.clear()
 
     async def starts_again(self) -> None:
+        """Another control plane, which remembers nothing."""
         self.platform.forget()
-        for queue, settings in self._served.items():
-            await self._work(queue, **settings)
+        self.fleet = PlayedFleet(self, self.lister)
+        await self.serve()
 
     async def _work(self, queue: str, **settings: Any) -> None:
-        if queue in (names.control_queue(self.name), names.planner_queue(self.name)):
-            self._served[queue] = settings
-        await super()._work(queue, **settings)
+        await super()._work(queue, interceptors=[_Mortality(self)], **settings)
+
+
+class _Mortality(Interceptor):
+    def __init__(self, cluster: GoogleCluster) -> None:
+        self._cluster = cluster
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _Mortal(next, self._cluster)
+
+
+class _Mortal(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, cluster: GoogleCluster) -> None:
+        super().__init__(next)
+        self._cluster = cluster
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        try:
+            return await super().execute_activity(input)
+        finally:
+            if self._cluster.killed and not activity.info().is_local:
+                activity.raise_complete_async()  # which says nothing to the server

@@ -5,31 +5,41 @@ After each: nobody looks after what is not there, and everything that is there i
 """
 
 import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.testing import WorkflowEnvironment
 
+from iris import availability, names
+from iris.client.connection import connect
+from iris.errors import Rejected, Unreachable
 from iris.jobs import TaskOutcome
 from iris.machines import SliceFault, SliceRequest
 from iris.scale_groups import ScaleGroup
 from iris.slices import SliceState, SliceStatus
 from iris.states import JobState
+from iris.worker_agents.process import free_ports
+from iris.worker_agents.standing import Standing
+from iris.worker_agents.temporal_server import DATABASE, server_command
 from iris.workflows import policies
 from iris.workflows.messages import RunTask
 from tests.builders import CHIPS
 from tests.fakes.google.client import FakeGoogle
 from tests.fleet_harness import EAGER, SECOND
 from tests.fleet_played import TenantCouriers
-from tests.harness import dev_server_cluster, hangs, in_turn, succeeds
-from tests.platforms.gcp_requests import tpu_group
+from tests.harness import PATIENCE, dev_server_cluster, hangs, in_turn, succeeds
+from tests.platforms.gcp_requests import tpu_group, vm_group
 from tests.workflows.google_cluster import GoogleCluster
 
 pytestmark = pytest.mark.long
 
 S = SliceState
-A, B = "europe-west4-b", "europe-west4-a"
+A, B, ELSEWHERE = "europe-west4-b", "europe-west4-a", "us-east1-c"
 QUICK = EAGER.model_copy(
     update={
         "scale_down_delay": 60 * SECOND,
@@ -57,17 +67,69 @@ def google() -> Iterator[FakeGoogle]:
 
 
 @pytest.fixture
-async def fleet(google: FakeGoogle, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GoogleCluster]:
-    """On a server whose time passes as it does; so times are shorter."""
+def quick(google: FakeGoogle, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Time passes as it does; so times are shorter."""
     for name in ("DELETE_LOOK", "MOST_DELETE_LOOK", "DRAIN_LOOK", "MOST_DRAIN_LOOK", "EVALUATE_EVERY"):
         monkeypatch.setattr(policies, name, SECOND / 10)
     google.clear()
     google.boot_time(0.3)
     google.delete_time(0.1)
+    yield
+    google.clear()
+
+
+@pytest.fixture
+async def fleet(google: FakeGoogle, quick: None) -> AsyncIterator[GoogleCluster]:
+    """On a server of its own."""
     async with dev_server_cluster(kind=partial(GoogleCluster, google=google), couriers=TenantCouriers) as fleet:
         yield fleet
         google.clear()
         await fleet.audit()
+
+
+class LastingServer:
+    """A Temporal server with its state in a file."""
+
+    env: WorkflowEnvironment
+
+    def __init__(self, directory: Path) -> None:
+        port, ui_port = free_ports()
+        self._address = f"127.0.0.1:{port}"
+        self._command = server_command(port, ui_port, directory / DATABASE, safe=True)
+        self._log = directory / "temporal.log"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """It answers, with whatever it knew before."""
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(*self._command, stdout=log, stderr=log)
+        deadline = time.monotonic() + PATIENCE.total_seconds()
+        while True:
+            try:
+                client = await connect(self._address, timeout=2 * SECOND)
+                break
+            except Unreachable:
+                assert time.monotonic() < deadline, self._log.read_text()[-2000:]
+            await asyncio.sleep(0.1)
+        if not hasattr(self, "env"):
+            self.env = WorkflowEnvironment.from_client(client)
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
+
+
+@contextlib.asynccontextmanager
+async def a_lasting_server(directory: Path) -> AsyncIterator[LastingServer]:
+    """One that runs, and does not outlive the block."""
+    server = LastingServer(directory)
+    try:
+        await server.start()
+        yield server
+    finally:
+        await server.kill()
 
 
 async def first_slice(fleet: GoogleCluster, *states: SliceState) -> str:
@@ -107,6 +169,34 @@ async def test_scenario_03_a_control_plane_that_was_away_during_a_creation_goes_
     assert fleet.platform.created == [slice_id]
 
 
+@pytest.mark.parametrize("comes_up", [True, False])
+async def test_scenario_03_a_control_plane_and_a_service_that_were_away_go_on_where_they_were(
+    google: FakeGoogle, quick: None, tmp_path: Path, comes_up: bool
+) -> None:
+    """The deadline passed while nobody was there to see: what has come up meanwhile is used, and what has not is deleted."""
+    google.boot_time(1 if comes_up else None)
+    pace = QUICK.model_copy(update={"boot_timeout": 3 * SECOND})
+    async with a_lasting_server(tmp_path) as server, GoogleCluster(server.env, TenantCouriers, google) as fleet:
+        await fleet.scale(a_group(min_slices=1, max_slices=1, pace=pace), **LOOKS)
+        slice_id = await first_slice(fleet, S.PROVISIONING)
+        await fleet.dies()
+        await server.kill()
+        await asyncio.sleep(4)
+        await server.start()
+        await fleet.starts_again()
+        if comes_up:
+            await fleet.until(lambda: fleet.has(1))
+            assert await fleet.in_state() == [slice_id]
+            assert fleet.platform.created == [slice_id]
+        else:
+            google.boot_time(None, slice_id)
+            google.boot_time(0.3)
+            shown = await ended(fleet, slice_id, SliceFault.BOOT_TIMEOUT)
+            assert shown.reason.startswith("the platform has not made its machines within 3s")
+            await fleet.until(lambda: fleet.has(1))
+        await fleet.audit()
+
+
 async def test_scenario_04_a_slice_is_ready_though_its_operation_never_ends(fleet: GoogleCluster, google: FakeGoogle) -> None:
     """The original deleted live slices for this."""
     google.operation("stuck")
@@ -137,13 +227,51 @@ async def test_scenario_07_a_quota_is_shown_by_its_name(fleet: GoogleCluster, go
     """Waiting does not help; somebody has to ask for more, and needs to know of what."""
     google.quota("v5litepod", "spot", "europe-west4", 0, project=fleet.platform.project)
     await fleet.scale(a_group(zones=(A, B)), **LOOKS)
-    await fleet.tenant_gang(wants=CHIPS)
+    job = await fleet.gang(tasks=4, resources=CHIPS)
 
     async def told() -> bool:
-        return any("TPUV5sPreemptibleLitepod" in each.reason for each in (await fleet.scaling()).actions)
+        return "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI" in (await fleet.users.explain(job)).message
 
     await fleet.until(told)
+    assert any("TPUV5sPreemptibleLitepod" in each.reason for each in (await fleet.scaling()).actions)
     assert fleet.platform.created == []
+    await fleet.cancel(job)
+
+
+@pytest.mark.parametrize("scope", ["zone", "region"])
+async def test_scenario_07_another_zone_is_asked_where_the_quota_does_not_count(
+    fleet: GoogleCluster, google: FakeGoogle, scope: str
+) -> None:
+    """A zone's quota leaves the group's next zone, a region's leaves only another region."""
+    google.quota("v5litepod", "spot", A if scope == "zone" else "europe-west4", 0, project=fleet.platform.project)
+    await fleet.scale(a_group(zones=(A, B, ELSEWHERE)), **LOOKS)
+    tenant = await fleet.tenant_gang(wants=CHIPS)
+    await fleet.until(lambda: tenant.placement)
+    (made,) = fleet.platform.created
+
+    assert (await fleet.shown(made)).facts.zone == (B if scope == "zone" else ELSEWHERE)  # type: ignore[union-attr]
+    asked = [path for path in google.calls("CreateNode") if f"/{fleet.platform.project}/" in path]
+    assert [path.split("/")[3] for path in asked] == ([A, B] if scope == "zone" else [A, ELSEWHERE])
+
+
+async def test_scenario_07_what_is_dead_is_deleted_first_and_then_the_quota_is_tried_again(
+    fleet: GoogleCluster, google: FakeGoogle
+) -> None:
+    """A preempted slice counts until it is deleted. Its successor is not kept waiting for the quota's own five minutes."""
+    google.quota("v5litepod", "spot", "europe-west4", 16, project=fleet.platform.project)
+    google.delete_time(2)
+    assert QUICK.quota_timeout >= 300 * SECOND
+    await fleet.scale(a_group(zones=(A, B)), **LOOKS)
+    first = await fleet.tenant_gang(wants=CHIPS)
+    await fleet.until(lambda: first.placement)
+    (dead,) = fleet.platform.created
+    google.preempt(dead, notice=0)
+    second = await fleet.tenant_gang(wants=CHIPS)
+    await fleet.until(lambda: second.placement)
+
+    await fleet.until(lambda: fleet.is_in(dead, S.DELETED))
+    assert any(each.what == "quota_exceeded" for each in (await fleet.scaling()).actions)
+    assert second.slices == {fleet.platform.created[1]}
 
 
 async def test_scenario_08_a_stock_out_everywhere_is_asked_about_ever_less_often(
@@ -189,7 +317,7 @@ async def test_scenario_11_and_12_a_gang_whose_slice_is_taken_back_runs_again_on
     fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch, vanishes: bool
 ) -> None:
     """Whether the node says so or is just gone; and none of the user's own retries is used up."""
-    monkeypatch.setattr(policies, "HEARTBEAT", 3 * SECOND)  # so long a dead agent's attempt is waited for
+    monkeypatch.setattr(policies, "HEARTBEAT", 8 * SECOND)  # so long a dead agent's attempt is waited for
     begun: set[int] = set()
 
     async def first(task: RunTask) -> TaskOutcome:
@@ -240,6 +368,64 @@ async def test_scenario_16_a_slice_with_three_of_four_agents_is_given_back_whole
     assert shown.reason == "3 of 4 agents have reported within 2s"
 
 
+async def test_scenario_16_and_17_the_last_words_of_a_machine_are_in_the_reason(fleet: GoogleCluster, google: FakeGoogle) -> None:
+    """They are gone with the machine, and nobody has been there to read them."""
+    fleet.platform.agent_lives = lambda slice_id, worker: False
+    pace = QUICK.model_copy(update={"init_timeout": 2 * SECOND})
+    group = vm_group(zones=(A,), machine_type="n2-highmem-8", min_slices=1, max_slices=1, pace=pace)
+    said = "startup-script: [iris-init] pulling registry/agent:1\nstartup-script: [iris-init] FAILED: no such image\n"
+    google.say("n2-highmem-8", said)
+    await fleet.scale(group, **LOOKS)
+    slice_id = await first_slice(fleet, S.BOOTSTRAPPING)
+
+    shown = await ended(fleet, slice_id, SliceFault.INIT_TIMEOUT)
+    told = "0 of 1 agents have reported within 2s; the last that its machines said: [iris-init] FAILED: no such image"
+    assert shown.reason == told
+    assert shown.last_words.splitlines() == ["[iris-init] pulling registry/agent:1", "[iris-init] FAILED: no such image"]
+
+    async def told_by_the_group() -> bool:  # once it is gone: until then the group is at its most
+        return "[iris-init] FAILED: no such image" in (await fleet.scaling()).groups[0].why
+
+    await fleet.until(told_by_the_group)
+
+
+async def test_scenario_16_and_17_a_machine_whose_words_cannot_be_had_is_deleted_all_the_same(
+    fleet: GoogleCluster, google: FakeGoogle
+) -> None:
+    """They are for people; the machine costs."""
+    google.boot_time(None)
+    google.fail("instances.getSerialPortOutput", 503, times=None)
+    pace = QUICK.model_copy(update={"boot_timeout": 2 * SECOND})
+    await fleet.scale(vm_group(zones=(A,), min_slices=1, max_slices=1, pace=pace), **LOOKS)
+    slice_id = await first_slice(fleet, S.PROVISIONING)
+
+    shown = await ended(fleet, slice_id, SliceFault.BOOT_TIMEOUT)
+    assert (shown.reason, shown.last_words) == ("the platform has not made its machines within 2s", "")
+
+
+async def test_scenario_17_a_group_whose_agents_never_come_is_stopped_and_says_why(
+    fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many in a row no more are bought; somebody who has mended it says so by telling the configuration again."""
+    monkeypatch.setattr(availability, "BREAKS_AFTER", 3)
+    fleet.platform.agent_lives = lambda slice_id, worker: False
+    pace = QUICK.model_copy(update={"init_timeout": SECOND / 2, "backoff": SECOND / 4})
+    group = a_group(min_slices=1, max_slices=1, pace=pace)
+    await fleet.scale(group, **LOOKS)
+
+    async def stopped() -> bool:
+        whys = [each.why for each in (await fleet.scaling()).groups]
+        return any(why.startswith("stopped after 3 slices in a row whose agents did not come") for why in whys)
+
+    await fleet.until(stopped)
+    await asyncio.sleep(3)
+    assert len(fleet.platform.created) == 3
+    fleet.platform.agent_lives = lambda slice_id, worker: True
+    await fleet.configure(group, **LOOKS)
+    await fleet.until(lambda: fleet.has(1))
+    assert len(fleet.platform.created) == 4
+
+
 async def test_scenario_17_a_group_whose_agents_never_come_is_made_ever_more_rarely(fleet: GoogleCluster) -> None:
     """A wrong image would otherwise buy machines all night."""
     fleet.platform.agent_lives = lambda slice_id, worker: False
@@ -268,6 +454,80 @@ async def test_scenario_18_an_agent_with_another_slice_s_token_is_not_let_in(fle
     assert (await fleet.snapshot()).total_hosts == 0
 
 
+@pytest.mark.parametrize("whose", ["an earlier life", "another cluster", "an earlier slice"])
+async def test_scenario_18_an_agent_that_is_not_of_the_slice_s_present_life_is_told_to_stop(
+    fleet: GoogleCluster, google: FakeGoogle, whose: str
+) -> None:
+    """What the agent itself asks and hears: one that was overtaken by its own reboot, one that has another's token, one whose
+    machine has outlived its slice."""
+    await fleet.scale(a_group(min_slices=1), **LOOKS)
+    slice_id = await first_slice(fleet, S.READY)
+    request: SliceRequest = fleet.platform.machines[slice_id].request
+    host = fleet.host(request)
+    if whose == "another cluster":
+        host = host.model_copy(update={"id": names.host_of_slice(slice_id, 4, 5), "incarnation": "theirs"})
+    agent = Standing(fleet.client, fleet.name, host, "of u-2" if whose == "another cluster" else request.token, 4)
+    agent.expected = True
+    if whose == "an earlier life":
+        assert await agent.given_up() == ""
+        fleet.incarnations[slice_id] = "second"
+        await fleet.agent_reports(fleet.host(request), request.token)
+    elif whose == "another cluster":
+        await agent.report()
+    else:
+        google.preempt(slice_id, notice=0)
+        await ended(fleet, slice_id, SliceFault.PREEMPTED)
+
+    async def told_to_stop() -> str:
+        try:
+            return await agent.given_up()
+        except Rejected as error:
+            return str(error)
+
+    await fleet.until(told_to_stop)
+    assert (
+        await told_to_stop()
+        == {
+            "an earlier life": f"another agent has taken over host {host.id} (incarnation second); this one stops",
+            "another cluster": f"slice {slice_id} does not take this machine for one of its own",
+            "an earlier slice": f"slice {slice_id}, for which this machine was made, has ended",
+        }[whose]
+    )
+    known = [view.host for view in (await fleet.snapshot()).hosts]
+    assert all(each.incarnation != "theirs" for each in known)
+    if whose == "an earlier life":
+        assert host not in known
+
+
+@pytest.mark.parametrize("mended", [True, False])
+async def test_scenario_19_machines_in_repair_have_a_grace_and_are_then_given_back(
+    fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch, mended: bool
+) -> None:
+    """Most repairs take minutes, and what runs there may not notice. One that does not end is a preemption: nobody's fault."""
+    monkeypatch.setattr(policies, "REPAIR_GRACE", 3 * SECOND)
+    await fleet.scale(a_group(min_slices=1, max_slices=1), **LOOKS)
+    slice_id = await first_slice(fleet, S.READY)
+    google.node(slice_id, state="REPAIRING", health=5, note="in maintenance")
+
+    async def noted(words: str) -> bool:
+        return any(words in step.reason for step in (await fleet.shown(slice_id)).steps)
+
+    told = "is given back unless it is whole in 3s: TPU node is REPAIRING: in maintenance"
+    await fleet.until(lambda: noted(told))
+    assert await fleet.in_state() == [slice_id]
+    if mended:
+        google.node(slice_id, state="READY", health=1)
+        await fleet.until(lambda: noted("its machines are whole again"))
+        await asyncio.sleep(4)
+        assert await fleet.in_state() == [slice_id]
+        return
+    shown = await ended(fleet, slice_id, SliceFault.PREEMPTED)
+    assert shown.reason == "in repair for 3s"
+    await fleet.until(lambda: fleet.has(1))
+    (lost,) = (each for each in (await fleet.scaling()).actions if each.what in ("lost", "failed"))
+    assert (lost.what, lost.slice_id) == ("lost", slice_id)
+
+
 async def test_scenario_20_a_zone_that_is_down_keeps_its_slices(fleet: GoogleCluster, google: FakeGoogle) -> None:
     """Their agents report: nothing else is known, and nothing is done."""
     await fleet.scale(a_group(min_slices=1), **LOOKS)
@@ -283,6 +543,54 @@ async def test_scenario_20_a_zone_that_is_down_keeps_its_slices(fleet: GoogleClu
     google.zone_down(A, False)
 
 
+async def test_scenario_21_a_long_storm_of_refusals_fails_no_workflow_and_loses_no_machine(
+    fleet: GoogleCluster, google: FakeGoogle
+) -> None:
+    """Everything is refused for seconds on end, while six slices have to be deleted and made again. It is answered by fewer
+    calls, not by more; and afterwards all is done that was wanted."""
+    await fleet.scale(a_group(min_slices=6, max_slices=6), **LOOKS)
+    await fleet.until(lambda: fleet.has(6))
+    first = await fleet.in_state()
+    google.delete_time(1)
+    google.preempt(first[0], notice=0)
+    await fleet.until(lambda: fleet.is_in(first[0], S.DELETING))
+    for slice_id in first[1:]:
+        google.preempt(slice_id, notice=0)
+    begun = len(google.audit())
+    google.fail("*", 429, times=None, details="rate", retry_after=1)
+    await asyncio.sleep(6)
+    slowed = [each for each in google.audit()[begun:] if each["what"] == "call"]
+    google.clear()
+    google.fail("*", 503, times=None)
+    await asyncio.sleep(4)
+    google.clear()
+    calm = len(google.audit())
+    await fleet.until(lambda: not set(first) & set(fleet.platform.alive))
+    await fleet.until(lambda: fleet.has(6))
+
+    # A second's rest after each refusal: those that were under way, and one or two in each second.
+    assert len(slowed) <= 30
+    assert len(fleet.platform.created) == 12
+    done = [each["method"] for each in google.audit()[calm:] if each["what"] == "call" and each.get("status") == "OK"]
+    assert done.index("DeleteNode") < done.index("CreateNode")
+    failed = [each.id async for each in fleet.client.list_workflows("ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')")]
+    assert failed == []
+
+
+async def test_scenario_22_a_queued_resource_without_a_node_that_nobody_looks_after_is_deleted(
+    fleet: GoogleCluster, google: FakeGoogle
+) -> None:
+    """It has no hosts that could say whose they are, and would come to life one night."""
+    google.capacity(A, "v5litepod-16", 0, project=fleet.platform.project)
+    group = a_group(max_slices=1, queued=True, pace=QUICK.model_copy(update={"boot_timeout": 2 * SECOND}))
+    await fleet.platform.create_slice(SliceRequest(slice_id="iris-tpu-orphan", cluster="dev", zone=A, token="t1", group=group))
+    await fleet.scale(group, **LOOKS)
+    await fleet.until(lambda: fleet.has(1, S.PROVISIONING))
+
+    shown = await ended(fleet, "iris-tpu-orphan", SliceFault.BOOT_TIMEOUT)
+    assert shown.reason.endswith("; the last that its machines said: queued resource is WAITING_FOR_RESOURCES")
+
+
 async def test_scenario_22_a_slice_that_nobody_looks_after_is_adopted_and_used(fleet: GoogleCluster) -> None:
     """Its control plane died before it wrote anything down; its agents have the token."""
     group = a_group(max_slices=1)
@@ -295,3 +603,22 @@ async def test_scenario_22_a_slice_that_nobody_looks_after_is_adopted_and_used(f
 
     assert tenant.slices == {"iris-tpu-orphan"}
     assert fleet.platform.created == ["iris-tpu-orphan"]
+
+
+async def test_scenario_25_machines_that_come_up_after_their_deadline_do_not_come_back(
+    fleet: GoogleCluster, google: FakeGoogle
+) -> None:
+    """Its delete is under way: agents that report now are nobody's, and the machines are deleted until they are gone."""
+    google.boot_time(None)
+    google.delete_time(None)
+    pace = QUICK.model_copy(update={"boot_timeout": SECOND, "backoff": 60 * SECOND, "max_backoff": 60 * SECOND})
+    await fleet.scale(a_group(min_slices=1, max_slices=1, pace=pace), **LOOKS)
+    slice_id = await first_slice(fleet, S.DELETING)
+    await fleet.until(lambda: [each["state"] for each in fleet.platform.resources] == ["DELETING"])
+    google.delete_time(0.5)
+    google.node(slice_id, state="READY", health=1)
+
+    shown = await ended(fleet, slice_id, SliceFault.BOOT_TIMEOUT)
+    assert S.READY not in {step.state for step in shown.steps}
+    assert (await fleet.snapshot()).total_hosts == 0
+    assert fleet.platform.created == [slice_id]

@@ -1,0 +1,71 @@
+"""A gang on the fake Google loses its slice while it computes: what it had written by then is there for its next attempt."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.cluster import eventually
+from tests.e2e.gcp_cluster import GcpCluster, a_gcp_cluster
+from tests.fakes.google.client import FakeGoogle
+
+pytestmark = pytest.mark.long
+
+HOSTS = 4
+#: Each worker goes on where its checkpoint says, which is in a place that outlives machines, as a bucket is; one that had none
+#: computes until it is stopped.
+PROGRAM = """
+import os, pathlib, sys, time
+
+checkpoint = pathlib.Path(sys.argv[1], os.environ["IRIS_TASK_INDEX"])
+begun = int(checkpoint.read_text()) if checkpoint.exists() else 0
+print("attempt", os.environ["IRIS_ATTEMPT"], "begins at step", begun, flush=True)
+pathlib.Path(os.environ["IRIS_OUTPUT_DIR"], "begun.txt").write_text(str(begun))
+for step in range(begun + 1, begun + 4 if begun else 10_000):
+    new = checkpoint.with_suffix(".new")
+    new.write_text(str(step))
+    new.rename(checkpoint)
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def google() -> Iterator[FakeGoogle]:
+    """A cloud whose hosts boot."""
+    with FakeGoogle(boot=True) as google:
+        yield google
+
+
+@pytest.fixture
+def cluster(google: FakeGoogle) -> Iterator[GcpCluster]:
+    with a_gcp_cluster(google, "taken") as cluster:
+        yield cluster
+
+
+def test_scenario_11_a_gang_that_is_preempted_goes_on_from_its_checkpoints_and_its_outputs_are_kept(
+    cluster: GcpCluster, google: FakeGoogle
+) -> None:
+    """Google gives notice; every worker is ended, what it left is stored, and the slice is deleted. The next attempt, on another
+    slice, finds the checkpoints; the preemption costs the user no retry."""
+    bucket = cluster.file("bucket")
+    bucket.mkdir()
+    gang = ("--tpu", "v5litepod-16", "--max-retries", "0", "--", "python3", "-c", PROGRAM, str(bucket))
+    cluster.submit("train", *gang)
+    eventually(lambda: len(list(bucket.glob("[0-9]"))) == HOSTS, within=120)
+    (first,) = cluster.nodes()
+    google.preempt(first, notice=10)
+    cluster.iris("wait", "train", within=180)
+
+    lines = cluster.logs("train")
+    begun = [line.split() for line in lines if " begins at step " in line]
+    assert sorted((line[-5], line[-1] == "0") for line in begun) == [*[("1", True)] * HOSTS, *[("2", False)] * HOSTS]
+    kept = json.loads(cluster.iris("fetch", "train", "--attempt", "1", "--list", "--json").out)
+    assert [(each["task"], each["path"]) for each in kept] == [(task, "begun.txt") for task in range(HOSTS)]
+    cluster.iris("fetch", "train", "-o", str(cluster.file("results")))
+    fetched = [int(cluster.file("results").joinpath(str(task), "begun.txt").read_text()) for task in range(HOSTS)]
+    assert all(step > 0 for step in fetched)
+    told = cluster.iris("explain", "train", "--json").json
+    paid = {each["account"] for each in told["attempts"] if each["number"] == 1}
+    assert paid == {"preemptions"}
+    eventually(lambda: first not in cluster.nodes(), within=60)
+    assert len([path for path in google.created("node") if cluster.project in path]) == 2
