@@ -56,19 +56,21 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
     log = directory / "logs" / "supervisor.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "iris.cli.main", "cluster", "start", "--local", "--name", options.name, "--options", "-"]
-    with log.open("wb") as output, tempfile.TemporaryFile() as given:
+    with log.open("w+b") as output, tempfile.TemporaryFile() as given:
         # By a file without a name: nobody else's start of a cluster of this name can put its own in its place.
         given.write(options.model_dump_json().encode())
         given.seek(0)
         supervisor = subprocess.Popen(command, stdin=given, stdout=output, stderr=output, start_new_session=True)
-    try:
-        return asyncio.run(wait_until_ready(options, running=lambda: supervisor.poll() is None))
-    except IrisError as error:
-        with contextlib.suppress(ProcessLookupError):
-            supervisor.terminate()
-        supervisor.wait(STOP_TIMEOUT.total_seconds())
-        said = "\n".join(log.read_text(errors="replace").splitlines()[-SAID:]) if log.exists() else ""
-        raise IrisError(f"{error}\n{said}".strip()) from None
+        try:
+            return asyncio.run(wait_until_ready(options, running=lambda: supervisor.poll() is None))
+        except IrisError as error:
+            with contextlib.suppress(ProcessLookupError):
+                supervisor.terminate()
+            supervisor.wait(STOP_TIMEOUT.total_seconds())
+            # The file that is open here: an ephemeral cluster's directory is gone.
+            output.seek(0)
+            said = output.read().decode(errors="replace").splitlines()[-SAID:]
+            raise IrisError("\n".join([str(error), *said])) from None
 
 
 async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], bool] = lambda: True) -> ClusterRecord:
