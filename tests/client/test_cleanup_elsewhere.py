@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,13 +28,6 @@ scale_groups:
   cpu: {type: gce_vm, machine_type: n2-standard-8}
 """
 ZONE = "europe-west4-b"
-
-
-@pytest.fixture(scope="module")
-def google() -> Iterator[FakeGoogle]:
-    """One for all tests here; each has a project of its own."""
-    with FakeGoogle() as google:
-        yield google
 
 
 class Left:

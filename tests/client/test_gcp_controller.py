@@ -2,7 +2,6 @@
 
 import itertools
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,6 @@ from tests.fakes.google.client import FakeGoogle
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "eu-west4.yaml").read_text()
 ZONE = "europe-west4-b"
 _projects = (f"project-{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def google() -> Iterator[FakeGoogle]:
-    """One cloud whose machines do not boot; each test has a project of its own."""
-    with FakeGoogle() as google:
-        yield google
 
 
 class Place:

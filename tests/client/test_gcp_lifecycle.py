@@ -47,13 +47,6 @@ scale_groups:
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def google() -> Iterator[FakeGoogle]:
-    """One cloud; each test has a project of its own."""
-    with FakeGoogle() as google:
-        yield google
-
-
 class Place:
     """A cluster in a project of its own, and whoever commands it."""
 

@@ -29,12 +29,6 @@ _numbers = itertools.count()
 State = tpu_v2.Node.State
 
 
-@pytest.fixture(scope="module")
-def google() -> Iterator[FakeGoogle]:
-    with FakeGoogle() as fake:
-        yield fake
-
-
 @pytest.fixture
 def project(google: FakeGoogle) -> Iterator[str]:
     """One of its own for every test; in the end the books of all balance."""

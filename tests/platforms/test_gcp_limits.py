@@ -17,13 +17,6 @@ from tests.platforms.gcp_site import Site, insists
 from tests.platforms.worlds import until
 
 
-@pytest.fixture(scope="module")
-def google() -> Iterator[FakeGoogle]:
-    """One for all: each test has a project of its own."""
-    with FakeGoogle() as google:
-        yield google
-
-
 @pytest.fixture
 def site(google: FakeGoogle) -> Iterator[Site]:
     yield Site(google)

@@ -119,13 +119,6 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(scope="module")
-def google() -> Iterator[FakeGoogle]:
-    """One for all: each test has a project of its own."""
-    with FakeGoogle() as google:
-        yield google
-
-
 @pytest.fixture
 def site(google: FakeGoogle) -> Iterator[Site]:
     site = Site(google)

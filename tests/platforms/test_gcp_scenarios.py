@@ -24,13 +24,6 @@ S = MachineState
 KINDS = sorted(GROUPS)
 
 
-@pytest.fixture(scope="module")
-def google() -> Iterator[FakeGoogle]:
-    """One for all: each test has a project of its own."""
-    with FakeGoogle() as google:
-        yield google
-
-
 @pytest.fixture
 def site(google: FakeGoogle) -> Iterator[Site]:
     site = Site(google)

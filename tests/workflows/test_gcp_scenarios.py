@@ -59,13 +59,6 @@ def a_group(**changes: Any) -> ScaleGroup:
     return tpu_group(**{"name": "tpu", "zones": (A,), "pace": QUICK, "max_slices": 4} | changes)
 
 
-@pytest.fixture(scope="module")
-def google() -> Iterator[FakeGoogle]:
-    """One for all: each test has a project of its own."""
-    with FakeGoogle() as google:
-        yield google
-
-
 @pytest.fixture
 def quick(google: FakeGoogle, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Time passes as it does; so times are shorter."""
