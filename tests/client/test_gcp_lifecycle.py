@@ -29,6 +29,8 @@ from iris.store import Store
 from tests.e2e.cluster import eventually
 from tests.fakes.google.client import FakeGoogle
 
+pytestmark = pytest.mark.long
+
 BIN = Path(__file__).parents[1] / "fakes" / "google" / "bin"
 SMOKE_TEST = Path(__file__).parents[2] / "scripts" / "smoke-test"
 ZONE = "europe-west4-b"

@@ -4,8 +4,9 @@ import pytest
 
 from tests.e2e.cluster import USER, Cluster, a_cluster, a_home, eventually, until
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.long
+
 def test_clusters_of_different_names_run_side_by_side_until_they_are_stopped() -> None:
     """Each has its own jobs; whoever names none is asked which; a stop leaves no process of one and all of the other."""
     with a_home() as home:
@@ -32,7 +33,6 @@ def test_clusters_of_different_names_run_side_by_side_until_they_are_stopped() -
         assert list(home.glob("clusters/*")) == []
 
 
-@pytest.mark.long
 def test_a_stop_ends_programs_and_followers_and_leaves_no_process() -> None:
     """With jobs running, waiting and followed; programs get their SIGTERM, followers an exit code, and nothing stays."""
     with a_cluster("--cpu", "1", "--ephemeral") as cluster:
@@ -48,7 +48,6 @@ def test_a_stop_ends_programs_and_followers_and_leaves_no_process() -> None:
         assert "there is no local cluster" in cluster.iris("cluster", "stop", "local", code=3).err
 
 
-@pytest.mark.long
 def test_jobs_of_a_cluster_that_is_stopped_go_on_when_it_is_started_again() -> None:
     """Unless it is ephemeral: what has ended stays ended, what ran runs again, what waited runs at last."""
     with a_cluster("--cpu", "1") as cluster:

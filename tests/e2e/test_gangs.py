@@ -7,6 +7,8 @@ import pytest
 
 from tests.e2e.cluster import USER, Cluster, Running, a_cluster, eventually, until
 
+pytestmark = pytest.mark.long
+
 #: Whoever evicts here need not wait for the usual two minutes.
 SHORT = ("--min-run-time", "1s")
 GANG = ("--tpu", "v5litepod-16")
@@ -134,7 +136,6 @@ def test_a_drained_host_gives_up_its_whole_gang_which_goes_elsewhere(tpus: Clust
     assert f"host {before[1]} is drained: fan broken" in evicted["reason"]
 
 
-@pytest.mark.long
 def test_operators_close_hosts_and_clusters_and_users_hold_jobs_and_each_says_so(tpus: Cluster, plain: str) -> None:
     """What runs runs on. Opened, resumed and released, everything starts; whoever waits is told for what."""
     runs = follow(tpus, "runs", "--cpu", "4", *waits_for("runs.go", "runs"))
@@ -227,7 +228,6 @@ def test_what_is_not_there_or_makes_no_sense_is_refused_with_a_way_out(tpus: Clu
         assert words in begun[command].ends(code).err, command
 
 
-@pytest.mark.long
 def test_gangs_that_wait_still_wait_in_order_when_the_control_plane_was_killed(tpus: Cluster) -> None:
     """With their reasons and their places; they start one after the other when there is room."""
     both = (*GANG, "--slices", "2")

@@ -7,6 +7,8 @@ import pytest
 
 from tests.e2e.cluster import USER, Cluster, eventually, until
 
+pytestmark = pytest.mark.long
+
 
 def test_a_job_that_cannot_fit_waits_with_numbers_while_a_smaller_one_runs(cluster: Cluster) -> None:
     """PENDING, what it needs and what there is, in status, explain and their JSON; nobody behind it is blocked."""

@@ -8,6 +8,8 @@ import pytest
 
 from tests.e2e.cluster import Cluster, a_cluster, alive, eventually
 
+pytestmark = pytest.mark.long
+
 GROUP = "local-v5litepod-16"
 
 

@@ -12,6 +12,8 @@ from iris.workflows import policies
 from tests.builders import some
 from tests.harness import Cluster, Held, dev_server_cluster, in_turn, is_preempted, succeeds
 
+pytestmark = pytest.mark.long
+
 #: Long for a history here; 4,096 events by default.
 LONG = 50
 
@@ -84,7 +86,6 @@ async def test_a_task_that_continues_as_new_goes_on_with_its_next_attempt(cluste
     await cluster.until(cluster.nothing_held)
 
 
-@pytest.mark.long
 async def test_when_hosts_join_in_the_very_moment_of_the_timeouts_every_job_has_one_outcome(cluster: Cluster) -> None:
     """Some timers win, some placements do; whichever it is, a job runs once or not at all, and nothing stays held."""
     before = timedelta(seconds=2)
