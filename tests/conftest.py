@@ -1,6 +1,11 @@
 """What tests of several directories share."""
 
+import os
 from collections.abc import Iterator
+
+# Before anything imports gRPC: in a child of this process it may complain of closed files between fork and exec, where the
+# output of a command is to stand (grpc/grpc#43157).
+os.environ["GRPC_VERBOSITY"] = "NONE"
 
 import pytest
 

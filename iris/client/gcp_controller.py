@@ -6,6 +6,7 @@ known by the uid that lies in its store, also when nobody answers any more. The 
 """
 
 import asyncio
+import time
 import uuid
 from collections.abc import Coroutine
 from datetime import timedelta
@@ -31,6 +32,8 @@ from iris.store import Store
 
 #: A tunnel has to be opened first.
 ANSWER = timedelta(seconds=30)
+#: One that has just not answered is not asked again for so long.
+STILL_SILENT = timedelta(minutes=1)
 #: How long slices may take to go: what runs on them has its grace, and Google minutes to delete a TPU.
 CLOSE_DOWN = timedelta(minutes=15)
 DELETE = timedelta(minutes=15)
@@ -53,6 +56,8 @@ class GcpController:
         self._project = config.platform.gcp.project_id
         self._text = dump_config(config) if text is None else text
         self._tell = tell
+        #: When it last did not answer, and why.
+        self._silent: tuple[float, str] | None = None
 
     # -- the protocol --------------------------------------------------------------------------------------------------------
 
@@ -291,7 +296,14 @@ class GcpController:
         """
         if seen.status != RUNNING:
             raise Unreachable(f"machine {seen.name} in {seen.zone} is {seen.status}")
-        return await answered(self.name, ANSWER)
+        # A stop asks for its plan, and again when that has been agreed to.
+        if self._silent is not None and time.monotonic() - self._silent[0] < STILL_SILENT.total_seconds():
+            raise Unreachable(self._silent[1])
+        try:
+            return await answered(self.name, ANSWER)
+        except Unreachable as error:
+            self._silent = time.monotonic(), str(error)
+            raise
 
     async def _discover(self) -> str | None:
         settings = await self._settings()

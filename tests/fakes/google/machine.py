@@ -29,8 +29,8 @@ from tests.fakes.metadata import FakeMetadata
 SHIMS = Path(__file__).parent / "shims"
 ROOT = Path(__file__).parents[3]
 _PR_SET_CHILD_SUBREAPER = 36
-#: Between two looks, in seconds.
-TICK = 0.05
+#: Between two looks, in seconds. There are many hosts, and a look costs.
+TICK = 0.25
 #: Processes that somebody waits for, beside those of containers.
 SCRIPTS: set[int] = set()
 
