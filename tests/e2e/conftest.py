@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.cluster import Cluster, a_cluster
+from tests.fakes.google.client import FakeGoogle
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +13,13 @@ def cluster() -> Iterator[Cluster]:
     """One host with four cores; tests use names of their own and give back what they take."""
     with a_cluster("--cpu", "4", "--memory", "8g", "--hosts", "1", "--ephemeral") as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def google() -> Iterator[FakeGoogle]:
+    """A cloud whose machines boot, and give up soon; each test has a project of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IRIS_TRIES", "2")
+        patch.setenv("IRIS_PAUSE", "1")
+        with FakeGoogle(boot=True) as google:
+            yield google

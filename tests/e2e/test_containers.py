@@ -87,7 +87,7 @@ def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
         (root / "var/lib/iris/cache/store").chmod(0o777)
         port = free_port()
         config = CONFIG.format(tpu=google.tpu, compute=google.compute, root=root, port=port, tag=TAG)
-        metadata.set(hostname="127.0.0.1")
+        metadata.put("instance/network-interfaces/0/ip", "127.0.0.1")
         settings = gcp_settings(load_config(config), "unknown", text=config)
         boot(controller_script(settings, image=f"iris-controller:{TAG}", port=port), root, metadata)
         # Its first deed is to ask for the one machine that there is always to be.
