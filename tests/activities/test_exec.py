@@ -345,7 +345,7 @@ async def test_a_session_can_be_removed_from_the_store_whole_and_twice(bench: Be
     async with bench.session("echo", "secret") as (side, running):
         await side.ends(await running)
         assert await store.objects("exec/s1/out")
-        await side.talk.remove()
+    await side.talk.remove()  # now nothing is said any more
     assert await store.objects("exec/s1/out") == await store.objects("exec/s1/in") == []
     await store.delete(["exec/s1/out/0000000000"])
 
