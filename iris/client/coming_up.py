@@ -14,19 +14,13 @@ from iris.config import ClusterConfig
 from iris.errors import IrisError
 from iris.platforms.base import PlatformError
 from iris.platforms.gcp.controller_ops import ControllerMachine, SeenMachine
+from iris.platforms.gcp.words import FAILED, marked
 
 #: A machine that has nothing yet installs Docker and pulls its image: some minutes. Its own patience with a pull is five.
 START = timedelta(minutes=15)
 LOOK_EVERY = timedelta(seconds=1)
-#: What the machine says of its own start begins so; and so when it cannot go on.
-MARK, FAILED = "[iris-init]", "[iris-init] FAILED"
 #: Lines of the console that go with an error.
 SAID = 20
-
-
-def marked(said: str) -> list[str]:
-    """The lines in which a machine tells of its start; the console puts the time and the speaker before them."""
-    return [line[line.index(MARK) :] for line in said.splitlines() if MARK in line]
 
 
 async def until_it_answers(

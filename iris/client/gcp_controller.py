@@ -14,7 +14,7 @@ from typing import Any
 
 from iris.client.closing import delete_all
 from iris.client.clusters import check_is_free, forget, read_record, write_config, write_record
-from iris.client.coming_up import FAILED, marked, until_it_answers
+from iris.client.coming_up import until_it_answers
 from iris.client.control import ControllerStatus, StopPlan, Tell, answered, answering, give_back, last_lines, nobody
 from iris.client.dry_run import UNKNOWN, shown_requests
 from iris.client.identity import cluster_uid, known_uid
@@ -28,6 +28,7 @@ from iris.platforms.factory import create_platform
 from iris.platforms.gcp.controller_ops import RUNNING, ControllerMachine, SeenMachine
 from iris.platforms.gcp.controller_vm import build_of, insert_request, made_with
 from iris.platforms.gcp.settings import GcpSettings, gcp_settings
+from iris.platforms.gcp.words import FAILED, marked
 from iris.store import Store
 
 #: A tunnel has to be opened first.

@@ -6,7 +6,7 @@ repeated says it again: Temporal does, and it heartbeats and remembers, which a 
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -118,6 +118,29 @@ async def there(calls: Calls, call: Callable[[Clients], T]) -> T | None:
         if error.trouble.is_absence:
             return None
         raise
+
+
+async def pages(calls: Calls, ask: Callable[[Clients, str], Any], most: int | None = None) -> AsyncIterator[Any]:
+    """The pages of a list, one call each: the clients' own pagers call as they please, and pass over what a page says of itself.
+
+    Args:
+        ask: for the page with this token.
+        most: so many at the most; None: all.
+
+    Raises:
+        CallFailed: one was refused, or not answered.
+    """
+    token, asked = "", 0
+    while most is None or asked < most:
+
+        def call(to: Clients, token: str = token) -> Any:
+            return ask(to, token)
+
+        page = await calls.make(Urgency.LOOK, call)
+        yield page
+        token, asked = page.next_page_token, asked + 1
+        if not token:
+            return
 
 
 def _options(endpoint: str, credentials: Credentials | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from google.cloud import compute_v1
 
 from iris.platforms.gcp import marks
-from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, there
+from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, pages, there
 from iris.platforms.gcp.errors import CallFailed, trouble_of_operation
 from iris.platforms.gcp.limits import Urgency
 from iris.platforms.gcp.requests import CreateRequest, zone_of
@@ -67,43 +67,31 @@ class Instances:
         """The operations that were to make it, of those that Google remembers."""
         link = f"https://www.googleapis.com/compute/v1/projects/{self._project}/zones/{zone}/instances/{slice_id}"
         wanted = f'(targetLink = "{link}") AND (operationType = "insert")'
-        found: list[compute_v1.Operation] = []
-        token = ""
-        for _ in range(MOST_PAGES):
+
+        def page(to: Clients, token: str) -> compute_v1.OperationList:
             request = compute_v1.ListZoneOperationsRequest(
                 project=self._project, zone=zone, filter=wanted, max_results=PAGE, page_token=token
             )
+            return next(iter(to.operations.list(request, retry=None, timeout=DEADLINE).pages))
 
-            def call(to: Clients, request: compute_v1.ListZoneOperationsRequest = request) -> compute_v1.OperationList:
-                return next(iter(to.operations.list(request, retry=None, timeout=DEADLINE).pages))
-
-            page = await self._calls.make(Urgency.LOOK, call)
-            found += page.items
-            token = page.next_page_token
-            if not token:
-                break
-        return found
+        return [each async for listed in pages(self._calls, page, MOST_PAGES) for each in listed.items]
 
 
 async def list_instances(calls: Calls, project: str, uid: str) -> tuple[list[Sight], dict[str, str]]:
     """Every virtual machine of the project with the cluster's uid, and by zone why one did not answer."""
     found: list[Sight] = []
     unreachable: dict[str, str] = {}
-    token = ""
-    while True:
+
+    def page(to: Clients, token: str) -> Any:
         request = compute_v1.AggregatedListInstancesRequest(
             project=project, filter=f"labels.{marks.UID}={uid}", max_results=PAGE, page_token=token
         )
+        return next(iter(to.instances.aggregated_list(request, retry=None, timeout=DEADLINE).pages))
 
-        def call(to: Clients, request: compute_v1.AggregatedListInstancesRequest = request) -> Any:
-            return next(iter(to.instances.aggregated_list(request, retry=None, timeout=DEADLINE).pages))
-
-        page = await calls.make(Urgency.LOOK, call)
-        found += map(instance_sight, instances_on(page))
-        unreachable |= silent_on(page)
-        if not page.next_page_token:
-            return found, unreachable
-        token = page.next_page_token
+    async for listed in pages(calls, page):
+        found += map(instance_sight, instances_on(listed))
+        unreachable |= silent_on(listed)
+    return found, unreachable
 
 
 def instances_on(page: compute_v1.InstanceAggregatedList) -> list[compute_v1.Instance]:

@@ -12,7 +12,7 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from iris.machines import MachineState
-from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, there
+from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, pages, there
 from iris.platforms.gcp.errors import CallFailed, trouble_of_status
 from iris.platforms.gcp.limits import Urgency
 from iris.platforms.gcp.requests import CreateRequest, location, zone_of
@@ -119,14 +119,14 @@ async def list_tpus(calls: Calls, project: str) -> tuple[list[Sight], set[str]]:
     Nodes are listed last, so that an active queued resource without its node in the list has lost it, and not just got it.
     """
     parent = location(project, EVERYWHERE)
-    queued, silent = await _pages(
+    queued, silent = await _listed(
         calls,
         lambda to, token: to.tpu.list_queued_resources(
             tpu_v2.ListQueuedResourcesRequest(parent=parent, page_size=PAGE, page_token=token), retry=None, timeout=DEADLINE
         ),
         lambda page: page.queued_resources,
     )
-    nodes, mute = await _pages(
+    nodes, mute = await _listed(
         calls,
         lambda to, token: to.tpu.list_nodes(
             tpu_v2.ListNodesRequest(parent=parent, page_size=PAGE, page_token=token), retry=None, timeout=DEADLINE
@@ -154,20 +154,14 @@ async def _making(calls: Calls, project: str, zone: str, target: str, operation:
         request = operations_pb2.GetOperationRequest(name=operation)
         found = await there(calls, lambda to: to.tpu.get_operation(request, retry=None, timeout=DEADLINE))
         return _made(found) if found is not None else None
-    found, token = None, ""
-    for _ in range(MOST_PAGES):
+
+    def page(to: Clients, token: str) -> operations_pb2.ListOperationsResponse:
         listing = operations_pb2.ListOperationsRequest(name=location(project, zone), page_size=PAGE, page_token=token)
+        return to.tpu.list_operations(listing, retry=None, timeout=DEADLINE)
 
-        def call(to: Clients, listing: operations_pb2.ListOperationsRequest = listing) -> operations_pb2.ListOperationsResponse:
-            return to.tpu.list_operations(listing, retry=None, timeout=DEADLINE)
-
-        page = await calls.make(Urgency.LOOK, call)
-        creates = [each for each in page.operations if _creates(each, target)]
-        found = max((*([found] if found else []), *creates), key=_begun_at, default=None)
-        token = page.next_page_token
-        if not token:
-            break
-    return _made(found) if found is not None else None
+    listed = pages(calls, page, MOST_PAGES)
+    creates = [each async for one in listed for each in one.operations if _creates(each, target)]
+    return _made(max(creates, key=_begun_at)) if creates else None
 
 
 def _made(operation: operations_pb2.Operation) -> Making:
@@ -211,24 +205,16 @@ def _delete_queued(to: Clients, request: tpu_v2.DeleteQueuedResourceRequest) -> 
         return
 
 
-async def _pages(
+async def _listed(
     calls: Calls, ask: Callable[[Clients, str], Any], items: Callable[[Any], Iterator[T]]
 ) -> tuple[list[T], set[str]]:
     """All that is listed, and the places that did not answer; an iteration over the client's own pager would not tell them."""
     found: list[T] = []
     unreachable: set[str] = set()
-    token = ""
-    while True:
-
-        def call(to: Clients, token: str = token) -> Any:
-            return next(iter(ask(to, token).pages))
-
-        page = await calls.make(Urgency.LOOK, call)
+    async for page in pages(calls, lambda to, token: next(iter(ask(to, token).pages))):
         found += items(page)
         unreachable |= set(page.unreachable)
-        if not page.next_page_token:
-            return found, unreachable
-        token = page.next_page_token
+    return found, unreachable
 
 
 def _where(sight: Sight) -> tuple[str, str]:

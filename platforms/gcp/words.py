@@ -9,6 +9,8 @@ from iris.platforms.base import LAST_WORDS
 
 #: With what the startup script's lines begin; the console puts the time and the speaker before it.
 MARK = "[iris-init]"
+#: And with what when it cannot go on.
+FAILED = f"{MARK} FAILED"
 #: Of one line.
 LONGEST_LINE = 400
 
@@ -16,14 +18,17 @@ _HEALTH = tpu_v2.Node.Health
 _QUEUED = tpu_v2.QueuedResourceState.State
 
 
+def marked(said: str) -> list[str]:
+    """The lines in which a machine's startup script tells of its start."""
+    return [line[line.index(MARK) :] for line in said.splitlines() if MARK in line]
+
+
 def tail(said: str) -> str:
     """The last lines, no more than may be told: those of the startup script where it has said anything at all."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    marked = [line[line.index(MARK) :] for line in lines if MARK in line]
     kept: list[str] = []
     left = LAST_WORDS
-    for line in reversed(marked or lines):
-        cut = line[:LONGEST_LINE]
+    for line in reversed(marked(said) or [line for line in said.splitlines() if line.strip()]):
+        cut = line.strip()[:LONGEST_LINE]
         left -= len(cut.encode()) + 1
         if left < 0:
             break
