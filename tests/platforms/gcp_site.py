@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from iris.machines import DeleteResult, MachineState, SliceObservation, SliceRequest
+from iris.machines import DeleteResult, MachineState, SliceFault, SliceObservation, SliceRequest
 from iris.platforms.base import Platform, PlatformError, RateLimited, Unavailable
 from iris.platforms.gcp.platform import GcpPlatform
 from iris.platforms.gcp.settings import GcpSettings
@@ -69,6 +69,16 @@ async def comes_up(platform: Platform, slice_id: str, zone: str = ZONE) -> None:
         return (await seen(platform, slice_id, zone)).state is MachineState.ACTIVE
 
     await until(active)
+
+
+async def fails(platform: Platform, slice_id: str, fault: SliceFault, zone: str = ZONE) -> None:
+    """Look at it until it has failed with this fault; it may not be seen before."""
+
+    async def failed() -> bool:
+        found = await platform.describe_slice(slice_id, zone)
+        return found is not None and (found.state, found.fault) == (MachineState.FAILED, fault)
+
+    await until(failed)
 
 
 async def goes(platform: Platform, slice_id: str, zone: str = ZONE) -> None:

@@ -25,7 +25,7 @@ from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.workflows import policies
 from tests.fakes.google.client import FakeGoogle
 from tests.platforms.gcp_requests import ZONE, gcp
-from tests.platforms.gcp_site import CREATES, GROUPS, Site, comes_up, goes
+from tests.platforms.gcp_site import CREATES, GROUPS, Site, comes_up, fails, goes
 from tests.platforms.worlds import until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "eu-west4.yaml"
@@ -233,12 +233,7 @@ async def test_a_failed_create_is_told_though_its_node_is_shown_as_being_made(si
     site.google.operation("lingers")
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
-
-    async def failed() -> bool:
-        found = await platform.describe_slice(request.slice_id, ZONE)
-        return found is not None and (found.state, found.fault) == (MachineState.FAILED, SliceFault.STOCK_OUT)
-
-    await until(failed)
+    await fails(platform, request.slice_id, SliceFault.STOCK_OUT)
     await goes(platform, request.slice_id)
     assert site.alive() == []
 
@@ -264,12 +259,7 @@ async def test_of_several_creates_of_a_name_the_last_counts(site: Site, kind: st
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     site.google.operation("error", code=8 if kind == "node" else 503, message="" if kind == "node" else "STOCKOUT")
     await platform.create_slice(request)
-
-    async def failed() -> bool:
-        found = await platform.describe_slice(request.slice_id, ZONE)
-        return found is not None and found.fault is SliceFault.STOCK_OUT
-
-    await until(failed)
+    await fails(platform, request.slice_id, SliceFault.STOCK_OUT)
     await goes(platform, request.slice_id)
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)

@@ -17,7 +17,7 @@ from iris.platforms.gcp import marks, tpu
 from iris.platforms.gcp.requests import create_request
 from tests.fakes.google.client import FakeGoogle
 from tests.platforms.gcp_requests import ZONE, gcp, tpu_group, vm_group
-from tests.platforms.gcp_site import CREATES, DELETES, GROUPS, OTHER, Site, comes_up, goes, insists, seen
+from tests.platforms.gcp_site import CREATES, DELETES, GROUPS, OTHER, Site, comes_up, fails, goes, insists, seen
 from tests.platforms.worlds import until
 
 S = MachineState
@@ -642,12 +642,7 @@ async def test_a_refusal_without_details_is_taken_for_what_its_code_says(site: S
     site.google.operation("error", code=8, message="internal: 0x1f")
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
-
-    async def failed() -> bool:
-        found = await platform.describe_slice(request.slice_id, ZONE)
-        return found is not None and found.fault is SliceFault.STOCK_OUT
-
-    await until(failed)
+    await fails(platform, request.slice_id, SliceFault.STOCK_OUT)
 
 
 async def test_a_group_that_google_does_not_take_is_refused_with_its_words(site: Site) -> None:
