@@ -1,6 +1,6 @@
-# Two commands do everything on a machine with Python 3.11, make and the package registries:
-#   make demo   a local cluster, a real job on it, its logs and its end
-#   make test   every test
+# Both commands need only a machine with Python 3.11, make and the package registries:
+#   make demo   runs a job on a local cluster, and shows its logs and its end
+#   make test   runs the tests
 PYTHON ?= python3
 UV := .tools/bin/uv
 BIN := .venv/bin
@@ -9,16 +9,16 @@ export VIRTUAL_ENV := $(CURDIR)/.venv
 
 .PHONY: demo test test-long test-docker env lint types check bench build lock clean
 
-demo: env ## an ephemeral local cluster runs a job of two tasks, shows its logs, and goes
+demo: env ## run a job of two tasks on an ephemeral local cluster, and show its logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
 
-test: env ## pure, time-skipping and end to end, but for the long ones and those that need a container engine
+test: env ## run the tests, without the long ones and those that need a container engine
 	DOCKER_HOST=unix:///no/engine $(BIN)/pytest -m "not long and not docker" -n 4 --dist loadfile
 
-test-long: env ## what kills and restarts whole clusters, and the guides: the gate runs it too
+test-long: env ## run the long tests: they kill and restart whole clusters, and run the guides; .ci/run runs them too
 	$(BIN)/pytest -m "long and not docker" --timeout 900 -n 4 --dist loadfile
 
-test-docker: env ## what needs a container engine: scripts/start-docker
+test-docker: env ## run the tests that need a container engine (scripts/start-docker starts one)
 	$(BIN)/pytest -m docker --timeout 900 -n 2 --dist loadfile
 
 lint: env
@@ -28,17 +28,17 @@ lint: env
 types: env
 	$(BIN)/mypy
 
-check: lint types test build ## what has to pass before a change lands
+check: lint types test build ## run the checks that must pass before a change is merged
 
-bench: env ## the table of docs/performance.md, measured here
+bench: env ## measure the table of docs/performance.md on this machine
 	$(BIN)/python -m benchmarks
 
-build: env ## sdist, the wheel from it, and the command from the wheel
+build: env ## build the sdist and the wheel from it, and run the command from the wheel
 	scripts/build
 
 env: .venv/.ready
 
-# uv makes the environment in seconds; a plain `pip install` brings uv where it is missing.
+# uv creates the environment in seconds. pip installs uv if it is missing.
 $(UV):
 	$(PYTHON) -m venv .tools
 	.tools/bin/python -m pip install --quiet --disable-pip-version-check uv
@@ -49,7 +49,7 @@ $(UV):
 	$(UV) pip install --quiet --no-deps --editable .
 	@touch $@
 
-lock: $(UV) ## pin every package by hash; no address of a registry is written down
+lock: $(UV) ## pin every package by hash, without the address of a registry
 	$(UV) pip compile --quiet pyproject.toml --extra local --extra gcp --group dev --universal --generate-hashes \
 	    --no-emit-index-url --no-header --output-file requirements.lock
 

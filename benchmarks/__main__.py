@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, print the table; exit code 1 when a target was missed."""
+"""Runs the measurements and prints the table. The exit code is 1 when a target was missed."""
 
 import argparse
 import os
@@ -40,7 +40,7 @@ def main() -> int:
     unknown = [name for name in arguments.names if name not in MEASUREMENTS]
     if unknown:
         parser.error(f"there is no measurement {unknown[0]!r}; there are: {', '.join(MEASUREMENTS)}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: clusters are stopped on the way out
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that clusters are stopped on exit
     rows: list[Row] = []
     for name in arguments.names or MEASUREMENTS:
         print(f"{name} …", file=sys.stderr, flush=True)
@@ -61,4 +61,4 @@ if __name__ == "__main__":
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # Temporal's client may abort in the interpreter's own clean-up
+    os._exit(code)  # Temporal's client may abort during the interpreter's own clean-up

@@ -1,8 +1,9 @@
-"""A crowd of jobs that do not fit, and a small one behind them that does: how soon it starts; and how soon the scheduler is back
-with all of them after its control plane was killed.
+"""Measures how soon a small job starts behind a crowd of jobs that do not fit.
 
-The cluster has two hosts: one that others keep busy, for which the crowd waits, and a free one too small for any of it. What
-counts as the start is the agent's own `started_at`, as in `latency`.
+It also measures how soon the scheduler answers again, with the whole crowd, after its control plane was killed.
+
+The cluster has two hosts: a busy one, for which the crowd waits, and a free one that is too small for any job of the crowd. The
+start is the agent's `started_at`, as in `latency`.
 """
 
 import asyncio
@@ -18,14 +19,14 @@ from benchmarks.latency import PAUSE, WARM_UP, start_of
 from benchmarks.table import Row
 from iris.client.client import IrisClient
 from iris.config import load_config, make_local_config
-from iris.errors import Unreachable
-from iris.jobs import JobSpec
-from iris.resources import Resources
-from iris.workflows.messages import Snapshot, SnapshotPage
+from iris.messages.scheduler import Snapshot, SnapshotPage
+from iris.model.errors import Unreachable
+from iris.model.jobs import JobSpec
+from iris.model.resources import Resources
 
-#: Submissions under way at once.
+#: The most concurrent submissions.
 AT_ONCE = 64
-#: What the crowd asks for, in cores: more than the small host has, less than the large one has when nobody keeps it busy.
+#: The cores that the crowd requests: more than the small host has, less than the large one has when it is idle.
 CORES = (3, 4, 5, 6, 7)
 HOSTS = """
 platform: {local: {}}
@@ -33,7 +34,7 @@ scale_groups:
   large: {type: local_vm, resources: {cpu: 8}, min_slices: 1, max_slices: 1}
   small: {type: local_vm, resources: {cpu: 2}, min_slices: 1, max_slices: 1}
 """
-#: Until all that was submitted waits.
+#: The most seconds until all submitted jobs wait, and until the scheduler answers again.
 PATIENCE = 300.0
 LOOK_EVERY = 0.1
 
@@ -78,7 +79,7 @@ def _job(name: str, cores: int, command: tuple[str, ...] = ("true",)) -> JobSpec
 
 
 async def _starts(iris: IrisClient, count: int) -> list[float]:
-    """Milliseconds from submission until the agent has taken the job, one after the other."""
+    """Returns the milliseconds from submission until the agent took the job, for several jobs one after the other."""
     taken = []
     for _ in range(WARM_UP + count):
         taken.append((await start_of(iris)).taken)
@@ -97,10 +98,10 @@ async def _submit(iris: IrisClient, crowd: int) -> None:
 
 
 async def _all_wait(iris: IrisClient, crowd: int) -> None:
-    """Return when the scheduler knows all of them.
+    """Returns when the scheduler knows the whole crowd.
 
     Raises:
-        TimeoutError: it does not come to.
+        TimeoutError: it does not within `PATIENCE`.
     """
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -111,7 +112,7 @@ async def _all_wait(iris: IrisClient, crowd: int) -> None:
 
 
 async def _killed(ground: Ground, iris: IrisClient) -> tuple[float, float]:
-    """Seconds from the control plane's death until a job submitted right then starts, and until the scheduler answers."""
+    """Returns the seconds from the control plane's death until a job submitted then starts, and until the scheduler answers."""
     os.kill(ground.controller.pid, signal.SIGKILL)
     killed = time.monotonic()
 

@@ -1,8 +1,8 @@
-"""The scheduler's book on its way from one run to the next: how large it is, and how long it takes to write and to read.
+"""Measures the scheduler's ledger as one run passes it to the next: its size, and the time to write and to read it.
 
-It goes through the converter and the codec that every client and worker has. The limits: 2 MiB for one payload, and two seconds
-for a workflow task, which writes the book (its last deed in a run) or reads it (its first in the next). Compressing and
-decompressing are not among those: the SDK's codec runs beside workflows.
+The ledger passes through the converter and the codec that every client and worker has. The limits are 2 MiB for one payload, and
+two seconds for a workflow task. The last workflow task of a run writes the ledger, and the first one of the next run reads it.
+Compression and decompression do not count in these two seconds, because the SDK runs the codec outside the workflow task.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from temporalio.converter import DataConverter
 from benchmarks import paper
 from benchmarks.passes import LATER, asked
 from benchmarks.table import Row
-from iris.client.connection import IrisPlugin
-from iris.ledger import REMEMBERED, Ledger
-from iris.units import MIB
-from iris.workflows.messages import SchedulerStart
+from iris.client.connect.connection import IrisPlugin
+from iris.messages.scheduler import SchedulerStart
+from iris.model.units import MIB
+from iris.scheduling.ledger import REMEMBERED, Ledger
 from iris.workflows.scheduler import MAX_PLACEMENTS
 
 TIMES = 3
-#: Seconds a workflow task may take without yielding.
+#: The seconds that a workflow task may take without yielding.
 PATIENCE = 2.0
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ def measure(*, quick: bool) -> list[Row]:
 
 
 def _well_used(hosts: int, waiting: int) -> Ledger:
-    """A cluster as full as it gets, and all that is remembered of what has been."""
+    """Returns the ledger of a full cluster, with the most remembered entries of the past."""
     book = asked(hosts, paper.requests(waiting))
     while book.settle(LATER, MAX_PLACEMENTS).stopped:
         pass
@@ -80,7 +80,7 @@ def _well_used(hosts: int, waiting: int) -> Ledger:
 
 
 def _best(work: Callable[[], T]) -> tuple[float, T]:
-    """The least time of several, and what came out."""
+    """Returns the shortest of several times, and the result."""
     took = []
     for _ in range(TIMES):
         began = time.perf_counter()

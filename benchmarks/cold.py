@@ -1,8 +1,8 @@
-"""A cluster without a machine: how soon a slice is asked for when a job wants one, and how soon many are there.
+"""Measures a cluster without hosts: how soon a slice is requested for a job, and how soon many slices are ready.
 
-Asked for it is when the local platform has it in writing, by the file's own time stamp: submission, a pass of the scheduler that
-finds nothing, the autoscaler's decision, the slice's workflow and its call of the platform lie before that. The agents that come
-then are real ones, two processes each.
+A slice counts as requested when the local platform has written its request file, by the time stamp of that file. Before that come
+the submission, a scheduling pass that finds no hosts, the autoscaler's evaluation, and the slice's workflow with its call of the
+platform. The agents that start then are real, with two processes each.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from typing import TypeVar
 
 from benchmarks.ground import NAME, Ground, cluster
 from benchmarks.table import Row
-from iris.client.clusters import cluster_dir
+from iris.client.connect.clusters import cluster_dir
 from iris.config import ClusterConfig, load_config, make_local_config
-from iris.jobs import JobSpec
+from iris.model.jobs import JobSpec
+from iris.model.resources import Resources
 from iris.platforms.local import REQUEST, homes
-from iris.resources import Resources
-from iris.worker_agents.local_cluster import machines_dir
+from iris.worker_agents.local.cluster import machines_dir
 
-#: Slices of one host, each filled by one task; nobody holds back how many are asked for at once.
+#: Slices of one host, each filled by one task. The rate limits of the group are too high to matter.
 CONFIG = """
 platform: {local: {}}
 defaults: {autoscaler: {scale_down_delay: DELAY, scale_ups_per_minute: 1000, scale_downs_per_minute: 1000}}
@@ -33,7 +33,7 @@ scale_groups:
 TARGET = 1.0
 PATIENCE = 300.0
 LOOK_EVERY = 0.02
-#: Between two, so that each finds the cluster at rest.
+#: The seconds between two jobs, so that each finds the cluster at rest.
 PAUSE = 4.0
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ async def _first(ground: Ground, times: int) -> Row:
         (home,) = await _until(lambda: homes(_machines()))
         took.append(((home / REQUEST).stat().st_mtime_ns - began) / 1e9)
         await iris.ended(submitted.id, submitted.run_id)
-        await _until(lambda: not homes(_machines()))  # idle for long enough, and given back
+        await _until(lambda: not homes(_machines()))  # until the idle slice is deleted
         await asyncio.sleep(PAUSE)
     took.sort()
     times_taken = " ".join(f"{seconds:.2f}" for seconds in took)
@@ -91,10 +91,10 @@ def _machines() -> Path:
 
 
 async def _until(look: Callable[[], T]) -> T:
-    """What `look` returns, once that is true.
+    """Returns the result of `look` once it is true.
 
     Raises:
-        TimeoutError: it does not become so.
+        TimeoutError: it is not within `PATIENCE`.
     """
     deadline = time.monotonic() + PATIENCE
     while True:

@@ -1,4 +1,4 @@
-"""What the command line costs before it does anything: processor time of `iris --help`."""
+"""Measures the start of the command line: the processor time of `iris --help`."""
 
 import os
 import subprocess

@@ -1,7 +1,8 @@
-"""Many agents in one process, for clusters with more hosts than one machine can have processes.
+"""Runs many agents in one process, for clusters with more hosts than one machine can have processes.
 
-Each is a real incarnation of the agent: its own connection and identity, its own worker on its own queue, its slice's workflow,
-its looks at whether it is still counted in. What it lacks is a process: no keeper, no lock, and nothing is ever run on it.
+Each agent is a real incarnation: it has its own connection and identity, its own worker on its own queue and its slice's
+workflow, and it checks whether it is still a member of the cluster. It has no process of its own, takes no lock, and never runs a
+task.
 
     python -m benchmarks.crowd ADDRESS CLUSTER STORE DIRECTORY FIRST COUNT
 """
@@ -10,18 +11,19 @@ import asyncio
 import sys
 from pathlib import Path
 
-from iris import names
-from iris.client.connection import connect
-from iris.store import Store
-from iris.worker_agents import host as agent
-from iris.worker_agents.probe import describe_host, probe
+from iris.activities.host.runtimes.environment import Accelerators
+from iris.client.connect.connection import connect
+from iris.model import names
+from iris.storage.object_store import Store
+from iris.worker_agents.host import agent
+from iris.worker_agents.host.probe import describe_host, new_incarnation, probe
 
-#: Joining at once: each join is a workflow and an exchange.
+#: The most agents that join at once: each join starts a workflow and calls the scheduler.
 AT_ONCE = 8
 
 
 async def serve(address: str, cluster: str, store: str, directory: Path, first: int, count: int) -> None:
-    """Be these hosts until standard input ends."""
+    """Runs these hosts until standard input ends."""
     stop, joining = asyncio.Event(), asyncio.Semaphore(AT_ONCE)
     resources = probe(directory)
 
@@ -29,15 +31,16 @@ async def serve(address: str, cluster: str, store: str, directory: Path, first: 
         options = agent.AgentOptions(
             address=address, namespace="default", cluster=cluster, store=store, host_id=f"crowd-{number}", directory=directory
         )
-        host = describe_host(options.host_id, resources, {}, accept_cpu_jobs=False)
+        host = describe_host(options.host_id, resources, {}, incarnation=new_incarnation(), accept_cpu_jobs=False)
         async with joining:
             client = await connect(address, identity=names.worker_identity(host.id, host.incarnation))
-        await agent._Incarnation(client, Store(store), options, host, stop).live()
+        asked = agent.Asked(stop)
+        await agent._Incarnation(client, Store(store), options, Accelerators(), lambda: None, host, asked).live()
 
     hosts = [asyncio.create_task(live(number)) for number in range(first, first + count)]
     await asyncio.to_thread(sys.stdin.buffer.read)
     for task in hosts:
-        task.cancel()  # not one by one with a farewell: the cluster they would say it to ends too
+        task.cancel()  # without a clean stop of each agent, because the cluster ends too
     await asyncio.wait(hosts, timeout=5)
 
 

@@ -1,7 +1,7 @@
-"""What a decision of the autoscaler takes, without a server: a hundred scale groups, two thousand slices, two hundred shapes.
+"""Measures an evaluation of the autoscaler without a server: 100 scale groups, 2,000 slices, 200 shapes.
 
-It is made inside a workflow task, which must end within two seconds, each time that demand or a slice has changed. So it has to
-be short whatever there is to decide: `CASES` are what a cluster comes into.
+The autoscaler evaluates inside a workflow task, which must end within two seconds, each time that demand or a slice has changed.
+So an evaluation must be short in every situation. `CASES` lists the situations.
 """
 
 import random
@@ -13,16 +13,17 @@ from typing import NamedTuple
 
 from benchmarks import paper
 from benchmarks.table import Row
-from iris import accelerators, names, scaling
-from iris.availability import kind_of
-from iris.constraints import TPU_NAME, parse_constraint
-from iris.gangs import request_for
-from iris.jobs import Band, Coscheduling, JobSpec
-from iris.resources import Device, DeviceKind, Resources
-from iris.scale_groups import ScaleGroup, SliceType
-from iris.scale_plan import Demand, GroupMemory, Memory, StockedOut, Wanted
-from iris.slices import SliceFacts, SliceState
-from iris.units import GIB
+from iris.autoscaling import plan
+from iris.autoscaling.availability import kind_of
+from iris.model import accelerators, names
+from iris.model.constraints import TPU_NAME, parse_constraint
+from iris.model.jobs import Band, Coscheduling, JobSpec
+from iris.model.requests import request_for
+from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.scale_groups import ScaleGroup, SliceType
+from iris.model.scaling import Demand, GroupMemory, Memory, StockedOut, Wanted
+from iris.model.slices import SliceFacts, SliceState
+from iris.model.units import GIB
 
 #: Milliseconds.
 TARGET = 100.0
@@ -30,14 +31,14 @@ TIMES = 5
 ZONES = ("europe-west4-b", "europe-west4-a", "us-east1-c", "us-west4-a", "asia-east1-c")
 VARIANTS = ("v5litepod-4", "v5litepod-8", "v5litepod-16", "v5litepod-32", "v5litepod-64", "v6e-8", "v6e-16", "v6e-32")
 GPUS = ("A100", "H100", "H200")
-#: Of each shape wait this many at the most.
+#: The most waiting gangs of each shape.
 MOST_ALIKE = 100
-#: What the slices are doing while those who wait have none.
+#: The time of the evaluation.
 NOW = paper.NOON + timedelta(hours=2)
 
 
 class Cluster(NamedTuple):
-    """What the autoscaler has before it."""
+    """The input of an evaluation."""
 
     groups: list[ScaleGroup]
     slices: list[SliceFacts]
@@ -59,12 +60,12 @@ def measure(*, quick: bool) -> list[Row]:
 
 
 def _least(cluster: Cluster) -> float:
-    """Milliseconds of the quickest of several decisions on the same; what waits comes anew each time, as from the scheduler."""
+    """Returns the milliseconds of the fastest of several evaluations. Each gets newly parsed demand, as from the scheduler."""
     took = []
     for _ in range(TIMES):
         wanted = Wanted.model_validate_json(cluster.wanted.model_dump_json())
         began = time.perf_counter()
-        made = scaling.plan(cluster.groups, cluster.slices, wanted, cluster.memory, NOW)
+        made = plan.plan(cluster.groups, cluster.slices, wanted, cluster.memory, NOW)
         took.append(1000 * (time.perf_counter() - began))
     assert len(made.verdicts) == len(cluster.groups)
     assert len(made.outlooks) == len(cluster.wanted.demands)
@@ -72,28 +73,28 @@ def _least(cluster: Cluster) -> float:
 
 
 def _quiet(groups: int, slices: int, shapes: int) -> Cluster:
-    """Nobody waits; a tenth is idle, some of it for long enough."""
+    """Returns a cluster where no gang waits. A tenth of the slices is idle, some of them for long enough to be deleted."""
     kinds = _groups(groups, most=slices // groups)
     there = _slices(kinds, slices)
     return Cluster(kinds, there, _wanted([], there))
 
 
 def _grows(groups: int, slices: int, shapes: int) -> Cluster:
-    """Many wait, and every group may have more."""
+    """Returns a cluster where many gangs wait, and every scale group may grow."""
     kinds = _groups(groups, most=2 * slices // groups)
     there = _slices(kinds, slices)
     return Cluster(kinds, there, _wanted(_demands(shapes), there))
 
 
 def _full(groups: int, slices: int, shapes: int) -> Cluster:
-    """Many wait, and no group may have more: everybody is passed on from group to group, and told why each has no room."""
+    """Returns a cluster where many gangs wait, and no scale group may grow: each group passes the demand on with a reason."""
     kinds = _groups(groups, most=slices // groups)
     there = _slices(kinds, slices)
     return Cluster(kinds, there, _wanted(_demands(shapes), there))
 
 
 def _under_way(groups: int, slices: int, shapes: int) -> Cluster:
-    """Half of the slices are on their way, for those who wait."""
+    """Returns a cluster where many gangs wait, and half of the slices are being created."""
     kinds = _groups(groups, most=slices // groups)
     coming = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING, *[SliceState.READY] * 3)
     there = _slices(kinds, slices, coming)
@@ -101,7 +102,7 @@ def _under_way(groups: int, slices: int, shapes: int) -> Cluster:
 
 
 def _in_trouble(groups: int, slices: int, shapes: int) -> Cluster:
-    """Quotas are used up, slices fail and die young, zones are out of stock; and many wait."""
+    """Returns a cluster where many gangs wait, quotas are used up, slices fail or are lost early, and zones are out of stock."""
     kinds = _groups(groups, most=2 * slices // groups)
     there = _slices(kinds, slices)
     later = NOW + timedelta(minutes=3)
@@ -127,7 +128,7 @@ CASES: dict[str, Callable[[int, int, int], Cluster]] = {
 
 
 def _groups(number: int, most: int) -> list[ScaleGroup]:
-    """A third each of machines without accelerators, with GPUs, and of TPU slices; each in three of five zones."""
+    """Returns scale groups, each in three of five zones: a third without accelerators, a third with GPUs, a third with TPUs."""
     made = []
     for index in range(number):
         settings = {
@@ -179,7 +180,7 @@ def _wanted(demands: list[Demand], slices: list[SliceFacts]) -> Wanted:
 
 
 def _demands(number: int) -> list[Demand]:
-    """Half of the shapes want no accelerators, some of those a zone of their choice; the others GPUs, and TPU gangs."""
+    """Returns demands: half of the shapes need no accelerators, and half of those need a zone; the others need GPUs or TPUs."""
     dice = random.Random(8)
     made = []
     for index in range(number):

@@ -1,23 +1,23 @@
-"""Counting events in histories: what Temporal stores, and what its Cloud is paid for."""
+"""Counts history events, which Temporal stores and Temporal Cloud charges for."""
 
 import asyncio
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
-from iris import names
+from iris.model import names
 
-#: Descriptions asked for at once.
+#: The most concurrent describe calls.
 AT_ONCE = 32
 FLOOR = "WorkflowType = 'FloorWorkflow'"
 
 
 def of_cluster(cluster: str) -> str:
-    """A query for every workflow of the cluster, whatever its kind and state."""
+    """Returns a query for all workflows of the cluster, of every kind and state."""
     return f"{names.SA_CLUSTER} = '{cluster}'"
 
 
 async def count_events(client: Client, query: str) -> dict[str, int]:
-    """The events in all histories that the query finds, by type of workflow."""
+    """Returns the number of events in all histories that the query finds, by workflow type."""
     at_once = asyncio.Semaphore(AT_ONCE)
 
     async def length(execution: WorkflowExecution) -> int:
@@ -36,6 +36,6 @@ async def count_events(client: Client, query: str) -> dict[str, int]:
 
 
 def added(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """What came in between, the most first, without the types that stayed as they were."""
+    """Returns the new events by workflow type, the highest count first, without types that have none."""
     grown = {kind: after[kind] - before.get(kind, 0) for kind in after}
     return {kind: count for kind, count in sorted(grown.items(), key=lambda entry: -entry[1]) if count}

@@ -1,7 +1,7 @@
-"""The floor: what the same server, SDK and settings take for a workflow with one trivial activity and nothing else.
+"""Runs the floor: a workflow with one trivial activity and nothing else, on the same server, with the same SDK and settings.
 
-As with Iris, workflows and activities are served by different processes, connected through the same plugin. Everything else is
-as the SDK has it by default.
+As with Iris, different processes serve workflows and activities, and they connect through the same plugin. Everything else has
+the SDK's defaults.
 
     python -m benchmarks.floor ADDRESS workflows|activities
 """
@@ -15,7 +15,7 @@ from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
-from iris.client.connection import connect
+from iris.client.connect.connection import connect
 
 WORKFLOW_QUEUE = "floor/workflows"
 ACTIVITY_QUEUE = "floor/activities"
@@ -23,7 +23,7 @@ ACTIVITY_QUEUE = "floor/activities"
 
 @activity.defn
 async def started() -> int:
-    """When this ran: the first thing it does."""
+    """Returns the time at which it starts."""
     return time.time_ns()
 
 
@@ -39,7 +39,7 @@ async def start(client: Client, workflow_id: str) -> WorkflowHandle[FloorWorkflo
 
 
 async def serve(address: str, role: str) -> None:
-    """Be a worker until standard input ends: it does when the benchmark does, however that ends."""
+    """Runs a worker until standard input ends. That happens whenever the benchmark ends, even by a crash."""
     client = await connect(address)
     if role == "workflows":
         worker = Worker(client, task_queue=WORKFLOW_QUEUE, workflows=[FloorWorkflow], max_cached_workflows=5_000)

@@ -1,6 +1,6 @@
-"""`iris logs -f` as users have it, timed: what it shows, how late, and whether anything is missing.
+"""Runs `iris logs -f` as a user does, and measures how late each line is and whether lines are missing.
 
-What is printed says when, by the clock that all processes of the machine share, and counts its lines.
+Each printed line has a number and the time, by the clock that all processes of the machine share.
 """
 
 import os
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.ground import NAME
-from iris.units import MIB
+from iris.model.units import MIB
 
-#: How long a follower may take to end after its job.
+#: The seconds that a follower may take to end after its job.
 PATIENCE = 180.0
-#: Prints lines in bursts until it has enough, or there is a file `stop`; then puts down how many. Its arguments: the directory
-#: for that, lines in a burst, seconds from one to the next, bursts.
+#: A program that prints lines in bursts, until all bursts are printed or a file `stop` exists. Then it writes the number of lines
+#: to a file. Its arguments: the directory of these files, lines in a burst, seconds from one burst to the next, bursts.
 PRINTS = """
 import os, sys, time
 told, lines, pause, bursts = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
@@ -35,15 +35,15 @@ with open(os.path.join(told, task), "w") as file:
 
 
 class Lines(NamedTuple):
-    """What a follower has shown."""
+    """The measurements of the lines that a follower has shown."""
 
-    #: Milliseconds from print to show, of those that were printed while it followed.
+    #: The milliseconds from print to show, of the lines that were printed while it followed.
     late: list[float]
-    #: Missing, or shown twice.
+    #: The number of lines that are missing or were shown twice.
     wrong: int
-    #: Lines a second, as they were printed.
+    #: The lines printed per second.
     rate: float
-    #: Seconds from the last print to the last show.
+    #: The seconds from the last print to the last show.
     behind: float
 
     def p(self, percent: int) -> float:
@@ -51,7 +51,7 @@ class Lines(NamedTuple):
 
 
 class Follower:
-    """`iris logs -f` as users have it, and when it showed what."""
+    """A process of `iris logs -f`, with the times at which it showed its output."""
 
     def __init__(self, job: str) -> None:
         command = [sys.executable, "-m", "iris.cli.main", "--cluster", NAME, "logs", "-f", job]
@@ -66,7 +66,7 @@ class Follower:
             self._pieces.append((time.time_ns(), piece))
 
     def lines(self, told: Path) -> Lines:
-        """All that it has shown, once it has ended, against what the programs say they have printed."""
+        """Waits for the follower's end, and compares what it showed with what the programs report to have printed."""
         if self._process.wait(PATIENCE):
             raise RuntimeError(f"`iris logs -f` ended with {self._process.returncode}")
         self._reading.join()

@@ -1,7 +1,7 @@
-"""A large gang: all its tasks placed at once on one slice, started together, and rolled up into one end.
+"""Measures a large gang: all its tasks are placed at once on one slice, start together, and roll up into one job state.
 
-Real are the server, the control plane and every message; the hosts are stand-ins in one process, whose attempts end at once. So
-this is what Iris itself takes to start and to end that many tasks.
+The server, the control plane and every message are real. The hosts are stand-ins in one process, and their attempts end at once.
+So the result is the time that Iris itself takes to start and to end that many tasks.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from benchmarks.ground import Ground, child, cluster
 from benchmarks.idle import all_there
 from benchmarks.standins import OFFERS
 from benchmarks.table import Row
-from iris import names
 from iris.client.client import IrisClient
-from iris.client.connection import connect
-from iris.constraints import TPU_NAME
-from iris.jobs import Coscheduling, JobSpec
-from iris.states import JobState
+from iris.client.connect.connection import connect
+from iris.model import names
+from iris.model.constraints import TPU_NAME
+from iris.model.jobs import Coscheduling, JobSpec
+from iris.model.states import JobState
 
 TIMES = 5
 SLICE = "bench-slice"
@@ -49,7 +49,7 @@ async def _measure(ground: Ground, tasks: int) -> list[Row]:
 
 
 async def _one(iris: IrisClient, tasks: int) -> tuple[float, str]:
-    """Seconds until the gang has ended, and its workflow."""
+    """Returns the seconds until the gang has ended, and the id of its workflow."""
     spec = JobSpec(
         user="bench",
         name=f"gang-{secrets.token_hex(4)}",

@@ -1,7 +1,7 @@
-"""Google Cloud, as its fake answers: a storm of preemptions, and the list of a large fleet.
+"""Measures the Google Cloud platform against the fake of its API: many preemptions at once, and the list of a large fleet.
 
-The fake is a process on the same machine. What it takes to answer is in the times, and what a network takes is not; the calls are
-those that Google would get. The floor of the list is the same pages, asked for by the official client and not looked at.
+The fake is a process on the same machine. The measured times include the time that the fake takes to answer, but no network. The
+calls are the same as with Google. The floor of the list is the time in which the official client gets the same pages, unread.
 """
 
 import asyncio
@@ -13,30 +13,31 @@ from google.cloud import tpu_v2
 
 from benchmarks import paper
 from benchmarks.table import Row
-from iris import accelerators, names, scaling
-from iris.activities.fleet import LIST_PATIENCE
-from iris.constraints import TPU_NAME
-from iris.gangs import request_for
-from iris.jobs import Coscheduling, JobSpec
-from iris.machines import DeleteResult, SliceFault, SliceRequest
+from iris.activities.control.observe import LIST_PATIENCE
+from iris.autoscaling import plan
+from iris.model import accelerators, names
+from iris.model.constraints import TPU_NAME
+from iris.model.jobs import Coscheduling, JobSpec
+from iris.model.provisioning import DeleteResult, SliceFault, SliceRequest
+from iris.model.requests import request_for
+from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.scale_groups import Pace, ScaleGroup, SliceType
+from iris.model.scaling import Demand, Memory, Wanted
+from iris.model.slices import SliceFacts, SliceState
 from iris.platforms.gcp.clients import connect
 from iris.platforms.gcp.platform import GcpPlatform
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.gcp.tpu import PAGE
-from iris.resources import Device, DeviceKind, Resources
-from iris.scale_groups import Pace, ScaleGroup, SliceType
-from iris.scale_plan import Demand, Memory, Wanted
-from iris.slices import SliceFacts, SliceState
 from tests.fakes.google.client import FakeGoogle
 
-#: Slices that a storm takes, milliseconds of the decision about them, and calls for each.
+#: The number of preempted slices, and the targets: milliseconds of the evaluation, and API calls per slice.
 STORM, DECISION, CALLS = 60, 100.0, 8.0
 ZONES = (*(f"{region}-{letter}" for region in ("europe-west4", "us-west1", "us-east4") for letter in "abc"), "us-west4-a")
-#: What a host's startup script has with an ordinary configuration in it, in bytes: lists bring it along.
+#: The size in bytes of a host's startup script with an ordinary configuration. Lists of hosts contain the script.
 SCRIPT = 16_000
-#: Before Google is asked again whether something is gone, in seconds.
+#: The seconds between two checks whether a deleted slice is gone.
 AGAIN = 0.2
-#: At the same time.
+#: The most concurrent creations.
 CREATES = 16
 TIMES = 5
 VARIANT = accelerators.tpu("v5litepod-16")
@@ -69,7 +70,7 @@ def measure(*, quick: bool) -> list[Row]:
 
 
 def _decision() -> Row:
-    """All slices are gone, and those who were on them wait: one evaluation asks for as many again."""
+    """Measures the evaluation after all slices were preempted and their gangs wait: it requests as many slices again."""
     now = paper.NOON + timedelta(hours=1)
     slices = [
         SliceFacts(
@@ -100,14 +101,14 @@ def _decision() -> Row:
     for _ in range(TIMES):
         wanted = Wanted(demands=(Demand(count=STORM, example=example),), as_of=now)
         began = time.perf_counter()
-        made = scaling.plan([GROUP], slices, wanted, Memory(), now)
+        made = plan.plan([GROUP], slices, wanted, Memory(), now)
         took.append(1000 * (time.perf_counter() - began))
         assert len(made.creates) == STORM
     return Row(f"{STORM} slices preempted: one evaluation asks for {STORM}, ms", min(took), target=DECISION)
 
 
 async def _storm(google: FakeGoogle) -> Row:
-    """Calls from the preemption of all slices until all of them are gone and as many are there again, lists not counted."""
+    """Counts the API calls from the preemption of all slices until they are deleted and replaced, without calls that list."""
     platform = _platform(google)
     former, later = _requests("former", STORM), _requests("later", STORM)
     await _create(platform, former)
@@ -126,14 +127,14 @@ async def _storm(google: FakeGoogle) -> Row:
 
 
 async def _list(google: FakeGoogle, nodes: int) -> list[Row]:
-    """A look at the whole fleet, which `observe_fleet` gives ten seconds."""
+    """Measures the list of all slices, for which `observe_fleet` allows ten seconds."""
     platform = _platform(google)
     await _create(platform, _requests("many", nodes))
     before = len(google.calls())
     assert len((await platform.list_slices()).slices) == nodes
     calls = google.calls()[before:]
     took, floor = [], []
-    for _ in range(TIMES):  # in turns: a neighbour on the same cores disturbs both
+    for _ in range(TIMES):  # in turns, so that other load on the same cores affects both
         began = time.perf_counter()
         await platform.list_slices()
         took.append(time.perf_counter() - began)
@@ -149,7 +150,7 @@ async def _list(google: FakeGoogle, nodes: int) -> list[Row]:
 
 
 def _pages(google: FakeGoogle) -> int:
-    """How many nodes the client gets."""
+    """Returns the number of nodes that the official client gets."""
     request = tpu_v2.ListNodesRequest(parent="projects/bench-1/locations/-", page_size=PAGE)
     return sum(len(page.nodes) for page in connect(_settings(google)).tpu.list_nodes(request).pages)
 
@@ -189,6 +190,6 @@ async def _create(platform: GcpPlatform, requests: Iterable[SliceRequest]) -> No
 
 
 async def _deleted(platform: GcpPlatform, request: SliceRequest) -> None:
-    """As a slice's workflow does it: Google does not tell."""
+    """Deletes a slice as its workflow does: it repeats the call until the slice is gone, because Google sends no notification."""
     while await platform.delete_slice(request.slice_id, request.zone) is not DeleteResult.GONE:  # noqa: ASYNC110
         await asyncio.sleep(AGAIN)

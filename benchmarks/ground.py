@@ -1,4 +1,4 @@
-"""The ground the measurements stand on: a local cluster in a directory of its own, and the floor's workers beside it."""
+"""Sets up the measurements: a local cluster in a directory of its own, and the floor's workers beside it."""
 
 import contextlib
 import os
@@ -11,27 +11,27 @@ from pathlib import Path
 
 import psutil
 
-from iris import names
 from iris.client.client import IrisClient
-from iris.client.clusters import ClusterRecord, cluster_dir
-from iris.client.connection import connect
+from iris.client.connect.clusters import ClusterRecord, cluster_dir
+from iris.client.connect.connection import connect
 from iris.config import ClusterConfig, dump_config, local_config
+from iris.model import names
 from iris.platforms.local import MACHINES, homes
-from iris.worker_agents.local_cluster import LocalClusterOptions, machines_dir
-from iris.worker_agents.local_launch import start_detached, stop_local
-from iris.worker_agents.machine_room import Machines
+from iris.worker_agents.local.cluster import LocalClusterOptions, machines_dir
+from iris.worker_agents.local.launch import start_detached, stop_local
+from iris.worker_agents.local.local_machines import LocalMachines
 
 NAME = "bench"
 
 
 @dataclass(frozen=True)
 class Ground:
-    """A running cluster and who serves what, by process."""
+    """A running cluster and its processes."""
 
     record: ClusterRecord
     server: psutil.Process
     controller: psutil.Process
-    #: Those it began with.
+    #: The agents that the cluster started with.
     agents: tuple[psutil.Process, ...]
     floor: list[psutil.Process] = field(default_factory=list)
 
@@ -41,10 +41,10 @@ class Ground:
 
 @contextlib.contextmanager
 def cluster(config: int | ClusterConfig) -> Iterator[Ground]:
-    """A local cluster with the settings of `iris cluster start --local`, gone at the end with all its files.
+    """Runs a local cluster with the settings of `iris cluster start --local`, and deletes it and its files at the end.
 
     Args:
-        config: what it consists of, under the name `NAME`; or how many hosts there are all the time.
+        config: the cluster's configuration, with the name `NAME`; or the number of hosts that always exist.
     """
     before = os.environ.get(names.ENV_STATE_DIR)
     with tempfile.TemporaryDirectory(prefix="iris-bench-", ignore_cleanup_errors=True) as directory:
@@ -63,13 +63,15 @@ def cluster(config: int | ClusterConfig) -> Iterator[Ground]:
 
 
 def _agents() -> tuple[psutil.Process, ...]:
-    reports = (Machines.model_validate_json((home / MACHINES).read_bytes()) for home in homes(machines_dir(cluster_dir(NAME))))
+    reports = (
+        LocalMachines.model_validate_json((home / MACHINES).read_bytes()) for home in homes(machines_dir(cluster_dir(NAME)))
+    )
     return tuple(psutil.Process(agent.pid) for report in reports for agent in report.agents.values())
 
 
 @contextlib.contextmanager
 def beside_floor(hosts: int = 1) -> Iterator[Ground]:
-    """A cluster and the floor's two workers on one server."""
+    """Runs a cluster and the floor's two workers on one server."""
     with cluster(hosts) as ground, contextlib.ExitStack() as stack:
         for role in ("workflows", "activities"):
             worker = stack.enter_context(child("benchmarks.floor", (ground.record.address, role)))
@@ -79,7 +81,7 @@ def beside_floor(hosts: int = 1) -> Iterator[Ground]:
 
 @contextlib.contextmanager
 def child(module: str, arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of this package; it ends when its standard input does."""
+    """Runs a module of this package in a process, which ends when its standard input ends."""
     command = [sys.executable, "-m", module, *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1])
     assert process.stdin is not None
@@ -95,7 +97,11 @@ def child(module: str, arguments: Sequence[str]) -> Iterator[subprocess.Popen[by
 
 
 def cpu_seconds(processes: Sequence[psutil.Process], *, children: bool = False) -> float:
-    """User and system time they have used so far; with that of their ended children, if so wanted."""
+    """Returns the user and system time of the processes so far.
+
+    Args:
+        children: add the time of their ended children.
+    """
     total = 0.0
     for process in processes:
         times = process.cpu_times()

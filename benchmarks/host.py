@@ -1,7 +1,7 @@
-"""What happens on a host: the set-up before a program, its log on the way to its user, an agent with many tasks, one that dies.
+"""Measures a host: the preparation of a program, the delivery of its log, an agent with many tasks, and an agent that is killed.
 
-There is one host, which claims to have many cores; everything runs on the machine's own. What is printed says when, by the clock
-that all processes here share, and counts its lines: so a follower's output tells how late each line was, and which are missing.
+There is one host, which declares many cores; everything runs on this machine's real cores. Each printed line has a number and the
+time, by the clock that all processes here share. So a follower's output shows how late each line was and which lines are missing.
 """
 
 import asyncio
@@ -27,26 +27,26 @@ from benchmarks.follower import PRINTS, Follower, Lines
 from benchmarks.ground import NAME, Ground, cluster, cpu_seconds
 from benchmarks.latency import PAUSE, STAMP, WARM_UP
 from benchmarks.table import Row
-from iris import names
-from iris.bundles import Bundle
 from iris.client.client import IrisClient
-from iris.client.clusters import cluster_dir
-from iris.client.connection import connect
-from iris.client.logs import LogReader
-from iris.client.upload import upload
+from iris.client.connect.clusters import cluster_dir
+from iris.client.connect.connection import connect
+from iris.client.logs.stored import LogReader
 from iris.client.views import Submitted
-from iris.client.workspace import pack
+from iris.client.workspace.pack import pack
+from iris.client.workspace.upload import upload
 from iris.config import load_config, make_local_config
-from iris.environments import EnvironmentSpec
-from iris.jobs import JobSpec, JobStatus
-from iris.logs import Stream
+from iris.model import names
+from iris.model.bundles import Bundle
+from iris.model.environments import EnvironmentSpec
+from iris.model.jobs import JobSpec, JobStatus
+from iris.model.resources import Resources
+from iris.model.states import JobState
+from iris.model.units import MIB
 from iris.platforms.local import MACHINES, homes
-from iris.resources import Resources
-from iris.states import JobState
-from iris.store import Store
-from iris.units import MIB
-from iris.worker_agents.local_cluster import machines_dir
-from iris.worker_agents.machine_room import Machines
+from iris.storage.log_format import Stream
+from iris.storage.object_store import Store
+from iris.worker_agents.local.cluster import machines_dir
+from iris.worker_agents.local.local_machines import LocalMachines
 
 HOST = """
 platform: {local: {}}
@@ -54,11 +54,11 @@ scale_groups:
   host: {type: local_vm, resources: {cpu: 64}, min_slices: 1, max_slices: 1}
 """
 SMALL = Resources(cpu_millis=100)
-#: What none of this should take longer than, in seconds.
+#: The time limit of every wait, in seconds.
 PATIENCE = 180.0
 LOOK_EVERY = 0.05
-#: What prints, for the latency of logs: how many lines at a time, seconds in between, and the target in milliseconds. Chunks are
-#: stored a second apart, so who prints more often than that waits for the next.
+#: The programs for the latency of logs: lines in a burst, seconds between bursts, and the target in milliseconds. Chunks are
+#: stored a second apart, so lines that are printed more often than that wait for the next chunk.
 PRINTERS = {
     "every 1.7 s": (1, 1.7, 500.0),
     "every 0.3 s": (1, 0.3, 1_500.0),
@@ -84,12 +84,12 @@ async def _measure(ground: Ground, directory: Path, *, quick: bool) -> list[Row]
     ]
 
 
-# -- before the program --------------------------------------------------------------------------------------------------------
+# -- the preparation of a program ----------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _packages(directory: Path) -> Iterator[None]:
-    """A package that a project can depend on, and agents that get packages from here alone: nothing depends on a network."""
+    """Creates a package that a project can depend on, and makes agents get packages only from here, without a network."""
     with ZipFile(directory / "toy-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("toy.py", "")
         wheel.writestr("toy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
@@ -108,7 +108,7 @@ def _packages(directory: Path) -> Iterator[None]:
 
 
 async def _building(iris: IrisClient, directory: Path, count: int) -> list[Row]:
-    """From submission to the program's own stamp: bare, among the files of a workspace, with a project's environment besides."""
+    """Measures from submission to the time that the program prints: bare, with a workspace, and with its environment too."""
     project = directory / "project"
     project.mkdir()
     (project / "train.py").write_text("import toy\n")
@@ -136,7 +136,7 @@ async def _building(iris: IrisClient, directory: Path, count: int) -> list[Row]:
 
 
 async def _start(iris: IrisClient, spec: JobSpec) -> float:
-    """Milliseconds from submission to the stamp that the program prints."""
+    """Returns the milliseconds from submission to the time that the program prints."""
     begun = time.time_ns()
     submitted = await iris.submit(_named(spec))
     await _succeeds(iris, submitted)
@@ -146,7 +146,7 @@ async def _start(iris: IrisClient, spec: JobSpec) -> float:
 
 
 async def _send(iris: IrisClient, directory: Path) -> tuple[Bundle, float, int]:
-    """Have the workspace in the store: which it is, how many seconds that took, how many bytes were sent."""
+    """Uploads the workspace; returns its bundle, the seconds that this took, and the bytes sent."""
     sent, begun = 0, time.perf_counter()
 
     def progress(done: int, _: int) -> None:
@@ -159,7 +159,7 @@ async def _send(iris: IrisClient, directory: Path) -> tuple[Bundle, float, int]:
 
 
 async def _upload(iris: IrisClient, directory: Path) -> list[Row]:
-    """A workspace of 500 files, which no compression makes smaller."""
+    """Measures the upload of a workspace of 500 files that do not compress."""
     workspace = directory / "workspace"
     workspace.mkdir()
     for number in range(500):
@@ -180,7 +180,7 @@ async def _upload(iris: IrisClient, directory: Path) -> list[Row]:
     ]
 
 
-# -- its log -------------------------------------------------------------------------------------------------------------------
+# -- the log of a program ------------------------------------------------------------------------------------------------------
 
 
 async def _latency(iris: IrisClient, directory: Path, seconds: int) -> list[Row]:
@@ -193,7 +193,7 @@ async def _latency(iris: IrisClient, directory: Path, seconds: int) -> list[Row]
 
 
 async def _throughput(iris: IrisClient, directory: Path, seconds: int) -> list[Row]:
-    """10,000 lines a second from four tasks, on the same cores as those who print and read them."""
+    """Measures 10,000 lines a second from four tasks, on the same cores as the programs that print and read them."""
     agent = _agent()
     before, used = agent.memory_info().rss, cpu_seconds([agent])
     with _most_memory(agent) as most:
@@ -226,14 +226,14 @@ def _prints(told: Path, tasks: int, lines: int, pause: float, bursts: int) -> Jo
 
 
 async def _crowd(iris: IrisClient, window: float) -> list[Row]:
-    """100 programs that do nothing, and what looking after them takes."""
+    """Measures what an agent needs for 100 programs that do nothing."""
     agent, tasks = _agent(), 100
     (idle,), before = await _cpu_shares([[agent]], window), agent.memory_info().rss
     sleep = JobSpec(user="bench", name="sleep", command=("sleep", "86400"), replicas=tasks, resources=SMALL)
     submitted = await iris.submit(_named(sleep))
     await _until(lambda: len(_started()) == tasks, "100 tasks run")
-    await asyncio.sleep(window / 2)  # until all are announced
-    shims = [shim for nursery in agent.children() for shim in nursery.children()]
+    await asyncio.sleep(window / 2)  # until all tasks are reported as running
+    shims = [shim for fork_server in agent.children() for shim in fork_server.children()]
     (busy, theirs), after = await _cpu_shares([[agent], shims], window), agent.memory_info().rss
     memory = [shim.memory_full_info() for shim in shims]
     await iris.cancel(submitted.id)
@@ -249,7 +249,7 @@ async def _crowd(iris: IrisClient, window: float) -> list[Row]:
 
 
 async def _adoption(iris: IrisClient, temporal: Client, directory: Path, rounds: int) -> list[Row]:
-    """`kill -9` of an agent with 20 programs, until the server has heard of each of them again."""
+    """Measures the time from `kill -9` of an agent with 20 programs until the server has a heartbeat of each again."""
     tasks = 20
     told = Path(tempfile.mkdtemp(dir=directory))
     submitted = await iris.submit(_prints(told, tasks, 1, 0.1, 1_000_000))
@@ -257,7 +257,7 @@ async def _adoption(iris: IrisClient, temporal: Client, directory: Path, rounds:
     await _until(lambda: len(_started()) == tasks, "20 tasks run")
     took = []
     for _ in range(rounds):
-        await asyncio.sleep(12)  # who dies within ten seconds is started again later and later
+        await asyncio.sleep(12)  # an agent that dies within ten seconds is restarted with a growing delay
         agent, killed = _agent(), datetime.now(UTC)
         os.kill(agent.pid, signal.SIGKILL)
         await asyncio.gather(*(_heard(temporal, submitted.id, index, killed) for index in range(tasks)))
@@ -277,7 +277,7 @@ async def _adoption(iris: IrisClient, temporal: Client, directory: Path, rounds:
 
 
 async def _heard(temporal: Client, job: str, index: int, since: datetime) -> None:
-    """Return when the server has had a heartbeat of the task since then."""
+    """Returns when the server has received a heartbeat of the task after that time."""
     handle = temporal.get_workflow_handle(names.task_workflow(NAME, names.task_id(job, index)))
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -287,13 +287,13 @@ async def _heard(temporal: Client, job: str, index: int, since: datetime) -> Non
             await asyncio.sleep(5 * LOOK_EVERY)
 
 
-# -- what all of them need -----------------------------------------------------------------------------------------------------
+# -- helpers -------------------------------------------------------------------------------------------------------------------
 
 
 def _agent() -> psutil.Process:
-    """The one that is the host now."""
+    """Returns the process of the host's current agent."""
     (home,) = homes(machines_dir(cluster_dir(NAME)))
-    (agent,) = Machines.model_validate_json((home / MACHINES).read_bytes()).agents.values()
+    (agent,) = LocalMachines.model_validate_json((home / MACHINES).read_bytes()).agents.values()
     return psutil.Process(agent.pid)
 
 
@@ -321,10 +321,10 @@ async def _succeeds(iris: IrisClient, submitted: Submitted) -> JobStatus:
 
 
 async def _until(look: Callable[[], bool], what: str) -> None:
-    """Return when it is so.
+    """Returns when `look` returns true.
 
     Raises:
-        TimeoutError: it does not come to be.
+        TimeoutError: it does not within `PATIENCE`.
     """
     deadline = time.monotonic() + PATIENCE
     while not look():
@@ -334,7 +334,7 @@ async def _until(look: Callable[[], bool], what: str) -> None:
 
 
 async def _cpu_shares(groups: list[list[psutil.Process]], window: float) -> list[float]:
-    """How much of a core each group uses, over so many seconds."""
+    """Returns the share of a core that each group uses, over a window in seconds."""
     used, begun = [cpu_seconds(group) for group in groups], time.monotonic()
     await asyncio.sleep(window)
     seconds = time.monotonic() - begun
@@ -343,7 +343,7 @@ async def _cpu_shares(groups: list[list[psutil.Process]], window: float) -> list
 
 @contextlib.contextmanager
 def _most_memory(process: psutil.Process) -> Iterator[Callable[[], int]]:
-    """Meanwhile its resident memory is looked at again and again; gives what tells the most that was seen."""
+    """Samples the process's resident memory during the context; yields a function that returns the largest sample."""
     most, over = 0, threading.Event()
 
     def look() -> None:

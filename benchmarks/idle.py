@@ -1,7 +1,7 @@
-"""What a cluster costs while nothing happens: history events an hour, from a window of some minutes, with few hosts and many.
+"""Measures what an idle cluster costs with few hosts and with many: history events per hour, from a window of some minutes.
 
-The few are slices of a cluster with the scale groups of `examples/eu-west4.yaml`, of which the other groups have none. The many
-are simulated (`crowd`): real agents, several hundred to a process, that have joined a cluster without groups.
+The few hosts are slices of one scale group; the cluster has the groups of `examples/eu-west4.yaml`, and the others have no
+slices. The many hosts are simulated by `crowd`: real agents, several hundred in a process, that join a cluster without groups.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from benchmarks.events import added, count_events, of_cluster
 from benchmarks.ground import NAME, Ground, child, cluster, cpu_seconds
 from benchmarks.table import Row
 from iris.client.client import IrisClient
-from iris.client.connection import connect
+from iris.client.connect.connection import connect
 from iris.config import ClusterConfig, load_config, make_local_config
-from iris.errors import Unreachable
+from iris.model.errors import Unreachable
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "eu-west4.yaml"
-#: In it: how many hosts there always are.
+#: The setting in the example that is replaced to get more hosts.
 LEAST = "min_slices: 1"
 FEW = 10
-#: Real agents in one process of the crowd.
+#: The agents in one process of the crowd.
 PER_PROCESS = 250
-#: Before the window: the last to join have been looked at, and the cluster is at rest.
+#: The seconds before the window, in which the last hosts to join are observed and the cluster comes to rest.
 SETTLE = 30.0
 JOIN_TIMEOUT = 300.0
 TARGET = 3_000
@@ -50,7 +50,7 @@ def measure_many(*, quick: bool) -> list[Row]:
 
 
 def _europe() -> ClusterConfig:
-    """The example on this machine, where so many hosts are always there."""
+    """Returns the example's configuration for this machine, with `FEW` hosts that always exist."""
     text = EXAMPLE.read_text()
     assert LEAST in text
     return make_local_config(load_config(text.replace(LEAST, f"min_slices: {FEW}")), NAME)
@@ -88,7 +88,7 @@ async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.
 
 
 async def all_there(client: IrisClient, hosts: int) -> None:
-    """Return when the scheduler has that many hosts.
+    """Returns when the scheduler has that many hosts.
 
     Raises:
         TimeoutError: some do not join, or have been lost.
@@ -98,6 +98,6 @@ async def all_there(client: IrisClient, hosts: int) -> None:
     while there != hosts:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{there} of {hosts} hosts are in the cluster")
-        with contextlib.suppress(Unreachable):  # busy with those that join
+        with contextlib.suppress(Unreachable):  # the scheduler is busy while hosts join
             there = len(await client.hosts())
         await asyncio.sleep(1)

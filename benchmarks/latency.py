@@ -1,8 +1,8 @@
-"""How long an idle cluster takes from submission to the program's start, by the wall clock that all processes here share.
+"""Measures the time from submission to the program's start on an idle cluster, by the wall clock that all processes here share.
 
-The program is `date`, which does nothing but say what time it is (GNU's: to the nanosecond). Its stamp is read from the last
-lines in the attempt's outcome, beside `started_at`, the moment at which the agent took the attempt and went about starting the
-program. On the floor it is the activity's first line. One at a time, taking turns.
+The program is `date`, which only prints the time (GNU `date`: in nanoseconds). Its output is read from the last lines in the
+attempt's outcome. The outcome also has `started_at`, the time at which the agent took the attempt and began to start the program.
+On the floor the start is the first line of the activity. Jobs and floor workflows take turns, one at a time.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from benchmarks import floor
 from benchmarks.ground import Ground, beside_floor
 from benchmarks.table import Row
 from iris.client.client import IrisClient
-from iris.client.connection import connect
-from iris.jobs import JobSpec, TaskOutcome
+from iris.client.connect.connection import connect
+from iris.model.jobs import JobSpec, TaskOutcome
 
-#: Between two, so that each finds the cluster idle.
+#: The seconds between two starts, so that each finds the cluster idle.
 PAUSE = 0.1
 WARM_UP = 5
 STAMP = ("date", "+%s%N")
@@ -28,7 +28,7 @@ STAMP = ("date", "+%s%N")
 
 @dataclass(frozen=True)
 class Start:
-    """Milliseconds from submission until the agent took the job, and until its program said that it ran."""
+    """The milliseconds from submission until the agent took the job, and until its program ran."""
 
     taken: float
     running: float
@@ -66,7 +66,7 @@ async def _measure(ground: Ground, count: int) -> list[Row]:
 
 
 async def start_of(client: IrisClient) -> Start:
-    """Submit a job, wait for its end, and say when it started."""
+    """Submits a job, waits for its end, and returns when it started."""
     spec = JobSpec(user="bench", name=f"latency-{secrets.token_hex(4)}", command=STAMP)
     begun = time.time_ns()
     submitted = await client.submit(spec)

@@ -1,9 +1,9 @@
-"""Throughput, and what a job costs: many trivial jobs with a fixed number under way.
+"""Measures throughput and the cost of a job: many trivial jobs, of which a fixed number run at the same time.
 
-Both sides are driven by the same code: start, wait for the result. Rounds take turns, in changing order; medians count, and a
-ratio is the median of those of neighbouring rounds, because a machine's cores are shared. Server CPU is that of the server's
-process from the start of a round until a second after its end, when the work it puts off is done. Events are those of every
-workflow on the side in question, the scheduler's and autoscaler's included.
+The same code drives both sides: start, wait for the result. Iris and the floor take turns, in changing order. The results are
+medians, and a ratio is the median of the ratios of neighbouring rounds, because other load may share the machine's cores. Server
+CPU is that of the server's process from the start of a round until a second after its end, when the server has done the work that
+it deferred. Events are those of all workflows of a side, with those of the scheduler and the autoscaler.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from benchmarks.events import FLOOR, added, count_events, of_cluster
 from benchmarks.ground import Ground, beside_floor, cpu_seconds
 from benchmarks.table import Row
 from iris.client.client import IrisClient
-from iris.client.connection import connect
-from iris.jobs import JobSpec
+from iris.client.connect.connection import connect
+from iris.model.jobs import JobSpec
 
 CONCURRENCY = 32
 SETTLE = 1.0
@@ -30,7 +30,7 @@ One = Callable[[str], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Round:
-    """Jobs a second; and per job the CPU milliseconds of the server, of who serves workflows and of who runs the jobs."""
+    """The jobs per second, and the CPU milliseconds per job of the server, of the workflow worker and of what runs the jobs."""
 
     rate: float
     server: float
@@ -110,7 +110,7 @@ async def _round(ground: Ground, side: str, one: One, jobs: int) -> Round:
 
 
 async def _drive(one: One, jobs: int) -> None:
-    """So many, never more than `CONCURRENCY` at once."""
+    """Runs this number of jobs, at most `CONCURRENCY` at once."""
     prefix = f"load-{secrets.token_hex(4)}"
     numbers = iter(range(jobs))
 

@@ -1,4 +1,4 @@
-"""A large cluster on paper: hosts, and gangs that want them, the same in every run. For what is measured without a server."""
+"""Generates the hosts and requests of a large cluster, the same in every run, for measurements without a server."""
 
 import contextlib
 import gc
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from iris import names
-from iris.constraints import (
+from iris.client.connect.process import rest_memory
+from iris.model import names
+from iris.model.constraints import (
     PREEMPTIBLE,
     REGION,
     SCALE_GROUP,
@@ -20,16 +21,15 @@ from iris.constraints import (
     Attribute,
     parse_constraint,
 )
-from iris.gangs import Request, request_for
-from iris.hosts import Host
-from iris.jobs import Band, Coscheduling, JobSpec
-from iris.resources import Device, DeviceKind, Resources
-from iris.units import GIB
-from iris.worker_agents.process import rest_memory
+from iris.model.hosts import Host
+from iris.model.jobs import Band, Coscheduling, JobSpec
+from iris.model.requests import Request, request_for
+from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.units import GIB
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 USERS = 50
-#: Hosts of a TPU slice.
+#: The number of hosts in a TPU slice.
 SLICE = 4
 _GPU = Device(kind=DeviceKind.GPU, variant="H100", count=8)
 _TPU = Device(kind=DeviceKind.TPU, variant="v5litepod-16", count=4)
@@ -37,7 +37,7 @@ _TPU = Device(kind=DeviceKind.TPU, variant="v5litepod-16", count=4)
 
 @contextlib.contextmanager
 def as_in_control_plane() -> Iterator[None]:
-    """The garbage collector as a control plane has it."""
+    """Sets up the garbage collector as a control plane does."""
     before = gc.get_threshold()
     rest_memory()
     try:
@@ -48,7 +48,7 @@ def as_in_control_plane() -> Iterator[None]:
 
 
 def hosts(number: int) -> list[Host]:
-    """Half of the machines are CPU hosts, a quarter GPU hosts, a quarter TPU slices of four hosts; in three zones."""
+    """Returns hosts in three zones: half of the machines are CPU hosts, a quarter GPU hosts, a quarter TPU slices."""
     dice = random.Random(1)
     made: list[Host] = []
     for machine in count():
@@ -72,7 +72,7 @@ def hosts(number: int) -> list[Host]:
 
 
 def requests(number: int, bands: tuple[Band, ...] = tuple(Band), seed: int = 2) -> list[Request]:
-    """Gangs of 30 shapes by 50 users, a tenth of a second apart."""
+    """Returns requests of 30 shapes from 50 users, a tenth of a second apart."""
     dice = random.Random(seed)
     made = []
     for index in range(number):
@@ -106,7 +106,7 @@ def _wants(cpu: int, memory: int, device: Device | None = None, **rest: object) 
     return JobSpec(user="nobody", name="shape", command=("true",), resources=resources, **rest)
 
 
-#: Ten of CPU tasks, five of them in a zone of their choice, seven of GPUs, eight of TPU gangs over one slice or two.
+#: Ten shapes of CPU tasks, five of CPU tasks with a zone, seven of GPU tasks, eight of TPU gangs over one slice or two.
 SHAPES = (
     *(_wants(cpu=1 + i, memory=4 * (1 + i % 4)) for i in range(10)),
     *(_wants(cpu=1 + i, memory=1, constraints=(parse_constraint(f"zone=eu-{i % 3}"),)) for i in range(5)),

@@ -1,6 +1,6 @@
-"""What a pass of the scheduler takes, without a server: the book, asked as the scheduler's workflow asks it.
+"""Measures scheduling passes without a server: it calls the ledger as the scheduler's workflow does.
 
-A workflow task must end within two seconds, and everybody waits for this one: so a pass has to be short whatever there is to do.
+A workflow task must end within two seconds, and all jobs wait for the scheduler's. So a pass must be short in every situation.
 """
 
 import time
@@ -10,16 +10,16 @@ from statistics import median
 
 from benchmarks import paper
 from benchmarks.table import Row
-from iris.gangs import Request
-from iris.jobs import Band
-from iris.ledger import Ledger
+from iris.model.jobs import Band
+from iris.model.requests import Request
+from iris.scheduling.ledger import Ledger
 from iris.workflows.scheduler import MAX_PLACEMENTS
 
-#: When all have asked.
+#: A time after all requests were submitted.
 LATER = paper.NOON + timedelta(hours=5)
-#: Given back before the pass that has some room.
+#: The number of placements that end before the last measured pass.
 RELEASED = 100
-#: Each pass is measured in so many books: a neighbour on the same cores makes a pass longer, never shorter.
+#: The number of measurements of each pass. The shortest counts, because other load on the same cores only makes a pass longer.
 TIMES = 3
 
 
@@ -57,7 +57,7 @@ def asked(hosts: int, requests: Iterable[Request]) -> Ledger:
 
 
 def _to_the_end(book: Ledger) -> Iterable[tuple[str, float]]:
-    """From an empty cluster to a full one, a pass in which nothing fits, and one after some have ended."""
+    """Measures the passes from an empty cluster to a full one, one in which nothing fits, and one after some placements ended."""
     stopped, number = True, 0
     while stopped:
         number += 1
@@ -70,7 +70,7 @@ def _to_the_end(book: Ledger) -> Iterable[tuple[str, float]]:
 
 
 def _evicting(hosts: int, batch: list[Request], others: list[Request]) -> Iterable[tuple[str, float]]:
-    """A cluster full of batch work, and as many others that wait, some of them stronger."""
+    """Measures passes on a cluster full of batch work, while as many other requests wait, some of them in stronger bands."""
     book = asked(hosts, batch)
     while book.settle(LATER, MAX_PLACEMENTS).stopped:
         pass
@@ -89,7 +89,7 @@ def _pass(book: Ledger, now: datetime) -> tuple[bool, float]:
 
 
 def _explained(book: Ledger) -> float:
-    """The longest of some questions why."""
+    """Returns the longest time of about twenty calls of `explain`."""
     took = []
     for key in book.waiting.keys()[:: max(1, len(book.waiting) // 20)]:
         began = time.perf_counter()

@@ -1,6 +1,6 @@
-"""The hosts of one large slice in one process: each with its worker on its own queue, and every attempt succeeds at once.
+"""Runs the hosts of one large slice in one process: each has a worker on its own queue, and every attempt succeeds at once.
 
-Unlike those of the crowd they are no agents: they report once, run nothing, and take whatever their queues have.
+Unlike the hosts of `crowd` they are not agents: they report once, run nothing, and accept every task of their queues.
 
     python -m benchmarks.standins ADDRESS CLUSTER SLICE COUNT
 """
@@ -13,22 +13,22 @@ from temporalio import activity
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
-from iris import names
-from iris.client.connection import connect
-from iris.constraints import TPU_NAME, TPU_WORKER_ID
-from iris.jobs import TaskOutcome
-from iris.resources import Device, DeviceKind, Resources
-from iris.slices import SliceState
-from iris.states import TaskState
-from iris.worker_agents.probe import describe_host
-from iris.workflows.attributes import keywords
-from iris.workflows.fleet_messages import HostReady, SliceInput
-from iris.workflows.messages import RunTask
+from iris.client.connect.connection import connect
+from iris.messages.slice import HostReady, SliceInput
+from iris.messages.task import RunTask
+from iris.model import names
+from iris.model.constraints import TPU_NAME, TPU_WORKER_ID
+from iris.model.jobs import TaskOutcome
+from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.slices import SliceState
+from iris.model.states import TaskState
+from iris.worker_agents.host.probe import describe_host
+from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
 
-#: Hosts that report through one connection.
+#: The number of hosts that share one connection.
 PER_CONNECTION = 64
-#: What each host of the slice has.
+#: The resources of each host of the slice.
 OFFERS = Resources(cpu_millis=8_000, device=Device(kind=DeviceKind.TPU, variant="v4-4096", count=4))
 
 
@@ -39,7 +39,7 @@ async def run_task(task: RunTask) -> TaskOutcome:
 
 
 async def serve(address: str, cluster: str, slice_id: str, count: int) -> None:
-    """Be these hosts until standard input ends."""
+    """Runs these hosts until standard input ends."""
     async with contextlib.AsyncExitStack() as stack:
         for number in range(count):
             if number % PER_CONNECTION == 0:

@@ -1,4 +1,4 @@
-"""What was measured, and the table of it."""
+"""Defines the rows of the results, and prints them as a table."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Row:
-    """One line: what Iris took, what the floor took, and what their ratio (or Iris' own number) should be.
+    """One measurement: the number of Iris, the number of the floor, and the target for their ratio (or for the number of Iris).
 
     Args:
-        target: None: a number worth knowing that nothing was promised of.
-        at_least: the target is a lower bound; else it is an upper one.
-        ratio: where it is not simply that of the two numbers.
-        format: how a number of this kind is written.
-        note: what is behind the numbers.
+        target: None if there is no target.
+        at_least: the target is a lower bound; else it is an upper bound.
+        ratio: the ratio, if it is not simply that of the two numbers.
+        format: the format of the numbers.
+        note: details on the numbers.
     """
 
     what: str
@@ -29,7 +29,7 @@ class Row:
 
     @property
     def judged(self) -> float:
-        """The number that the target is about: a ratio where there is a floor."""
+        """The number that is compared with the target: the ratio if there is a floor, else the number of Iris."""
         if self.floor is None:
             return self.iris
         return self.iris / self.floor if self.ratio is None else self.ratio
@@ -61,7 +61,7 @@ class Row:
 
 
 def show(rows: list[Row]) -> None:
-    """Print the table; as wide as it is when nobody looks at it on a terminal."""
+    """Prints the table: as wide as the terminal, or 200 columns where there is none."""
     table = Table()
     for heading in ("measured", "Iris", "floor", "ratio", "target", "verdict", "note"):
         numeric = heading in ("Iris", "floor", "ratio", "target")

@@ -1,4 +1,4 @@
-"""Estimate pi with as many tasks as the job has: each throws its own darts and says how far it is.
+"""Estimates pi in every task of a job: each task throws its own darts and prints its progress.
 
 iris submit --replicas 2 -- python3 examples/pi.py
 """
@@ -16,5 +16,5 @@ darts = random.Random(task)
 hits = 0
 for number in range(1, ROUNDS + 1):
     hits += sum(darts.random() ** 2 + darts.random() ** 2 < 1 for _ in range(DARTS))
-    time.sleep(0.4)  # so that there is something to follow
+    time.sleep(0.4)  # so that `iris logs -f` has something to follow
     print(f"after {number * DARTS:,} darts: pi is about {4 * hits / (number * DARTS):.4f}")

@@ -1,47 +1,47 @@
-"""What a platform is: five verbs on slices, and what they may refuse.
+"""Defines the contract of a platform: five calls on slices, and the errors that they may raise.
 
-`cluster stop`, `cleanup` and diagnostics use the last two (`list_slices`, `delete_slice`) and so cannot start anything.
+`cluster stop`, `cleanup` and diagnostics use only `SliceOps` (`list_slices`, `delete_slice`), so they cannot start anything.
 """
 
 from typing import Protocol
 
-from iris.errors import IrisError
-from iris.machines import DeleteResult, FleetListing, SliceFault, SliceObservation, SliceRequest
+from iris.model.errors import IrisError
+from iris.model.provisioning import DeleteResult, FleetListing, SliceFault, SliceObservation, SliceRequest
 
-#: Bytes that the last words of a slice may have: some twenty lines of a console.
+#: The maximum size in bytes of what `Platform.last_words` returns: about twenty console lines.
 LAST_WORDS = 2_000
 
 
 class PlatformError(IrisError):
-    """The platform did not do what it was asked to.
+    """The platform did not do what a call asked for.
 
     PlatformError
-    ├── Refused            it said no, and will say so again for a while
+    ├── Refused            the platform refused, and keeps refusing for a while
     │   ├── StockOut           the zone has no such machines now
-    │   ├── QuotaExceeded      the project may not have more of them
-    │   └── BadConfig          it does not understand what is wanted, or does not allow it
-    ├── RateLimited        too many calls; the same one may be made again later
-    └── Unavailable        no answer, or one that says nothing: whether it was done is not known
+    │   ├── QuotaExceeded      the project may not have more such machines
+    │   └── BadConfig          the platform does not understand the request, or does not allow it
+    ├── RateLimited        too many calls; the caller may repeat the call later
+    └── Unavailable        no answer, or an inconclusive one: the result is unknown
     """
 
 
 class Refused(PlatformError):
-    """It said no, and will say so again for a while. Nothing was made."""
+    """The platform refused the request, and keeps refusing it for a while. It created nothing."""
 
     fault = SliceFault.PLATFORM
 
 
 class StockOut(Refused):
-    """The zone has no such machines now; another may."""
+    """The zone has no such machines now. Another zone may have some."""
 
     fault = SliceFault.STOCK_OUT
 
 
 class QuotaExceeded(Refused):
-    """The project may not have more of them.
+    """The project may not have more such machines.
 
     Args:
-        scope: the zone or region in which that counts, or `ANYWHERE`; empty: that is not known.
+        scope: the zone or region in which the quota counts, or `ANYWHERE`; empty if it is not known.
     """
 
     fault = SliceFault.QUOTA
@@ -52,64 +52,65 @@ class QuotaExceeded(Refused):
 
 
 class BadConfig(Refused):
-    """It does not understand what is wanted, or does not allow it; it will not before somebody changes something."""
+    """The platform does not understand the request, or does not allow it. The request fails until a person changes something."""
 
     fault = SliceFault.BAD_CONFIG
 
 
 class RateLimited(PlatformError):
-    """Too many calls; the same one may be made again later. Nothing was done."""
+    """The platform received too many calls and did nothing. The caller may repeat the call later."""
 
 
 class Unavailable(PlatformError):
-    """No answer, or one that says nothing. Whether it was done is not known: ask before saying it was not."""
+    """The platform gave no answer, or an inconclusive one. The call may have taken effect: the caller has to check."""
 
 
 class SliceOps(Protocol):
-    """The narrow half: looking and deleting. It starts nothing."""
+    """The calls that list and delete slices. They cannot start anything."""
 
     async def list_slices(self) -> FleetListing:
-        """All slices with this cluster's label, but none that people marked as theirs (`manual`).
+        """Returns all slices with this cluster's label, except slices that a person marked as `manual`.
 
         Raises:
-            PlatformError: nothing at all could be listed.
+            PlatformError: the platform could not list anything.
         """
         ...
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
-        """Give it back. What is absent is GONE; GOING has to be asked again until it is.
+        """Deletes the slice. Returns GONE if nothing is left of it. After GOING, the caller has to repeat the call until GONE.
 
         Raises:
-            RateLimited, Unavailable: ask again.
+            RateLimited, Unavailable: the caller has to repeat the call.
         """
         ...
 
 
 class Platform(SliceOps, Protocol):
-    """Where machines come from."""
+    """The full contract of a platform."""
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
-        """Ask for the slice, or find it if it was asked for already; returns as soon as the platform has understood.
+        """Requests the slice, or finds it if an earlier call requested it. Returns as soon as the platform accepts the request.
 
         Raises:
-            Refused: nothing was made.
-            RateLimited, Unavailable: say it again; the second time finds what the first has made.
+            Refused: the platform created nothing.
+            RateLimited, Unavailable: the caller has to repeat the call; the repeated call finds what the first one created.
         """
         ...
 
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
-        """The slice's machines; None when there are none.
+        """Returns the state of the slice's machines, or None if there are none.
 
         Raises:
-            RateLimited, Unavailable: ask again.
+            RateLimited, Unavailable: the caller has to repeat the call.
         """
         ...
 
     async def last_words(self, slice_id: str, zone: str) -> str:
-        """What its machines have said of themselves last, on their consoles or however the platform hears of it: for people who
-        want to know why no agent came. At most `LAST_WORDS` bytes; empty: the platform has heard nothing, or there are none.
+        """Returns the latest diagnostics of the slice's machines, such as the end of a console, at most `LAST_WORDS` bytes.
+
+        The text is for people who want to know why no agent started. It is empty if there are no diagnostics or no machines.
 
         Raises:
-            RateLimited, Unavailable: ask again.
+            RateLimited, Unavailable: the caller has to repeat the call.
         """
         ...

@@ -1,14 +1,14 @@
-"""Machines on a laptop: a host is an agent in a process of its own, and claims to be whatever its group says.
+"""Implements a platform on one machine: each host is an agent process that reports the resources its scale group declares.
 
-The platform writes down what is wanted, and the cluster's supervisor (`iris.worker_agents.machine_room`) makes it so: a control
-plane may die at any time, and the agents must not die with it. What they say to each other is a directory:
+The platform writes requests to a directory. The cluster's supervisor (`iris.worker_agents.local.local_machines`) reads them, and
+starts and stops the agents. The agents therefore survive when the control plane dies. The directory contains:
 
-    <slice id>/request.json    the slice is wanted
-    <slice id>/machines.json   what runs of it; the room's
-    <slice id>/delete          it is not wanted any more
-    (no such directory)        nothing is left of it
+    <slice id>/request.json    the request for the slice
+    <slice id>/machines.json   the running agents of the slice; written by the supervisor
+    <slice id>/delete          a marker: the slice has to be deleted
+    (no such directory)        nothing is left of the slice
 
-A name that begins with a dot is a directory that comes or goes.
+A directory whose name begins with a dot is being created or removed.
 """
 
 import sys
@@ -18,31 +18,31 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from iris import names
-from iris.constraints import written
-from iris.errors import InvalidValue
-from iris.hosts import Host
-from iris.machines import DeleteResult, FleetListing, MachineState, SliceObservation, SliceRequest
+from iris.model import names
+from iris.model.constraints import written
+from iris.model.errors import InvalidValue
+from iris.model.hosts import Host
+from iris.model.provisioning import DeleteResult, FleetListing, MachineState, SliceObservation, SliceRequest
 from iris.platforms.base import BadConfig, Unavailable
 
-#: Every host of a local cluster is at the same address.
+#: The address of every host of a local cluster.
 LOCAL_ADDRESS = "127.0.0.1"
-#: Each is a process of some 100 MB.
+#: Each host is a process of about 100 MB.
 MAX_LOCAL_HOSTS = 500
 
 REQUEST = "request.json"
 MACHINES = "machines.json"
 DELETE = "delete"
-#: A directory that is being written.
+#: The name prefix of a directory that is being written.
 COMING = ".new-"
 
 
 class Unreadable(Exception):
-    """The slice's directory holds something else than what it should."""
+    """The slice's directory has missing or invalid content."""
 
 
-class RoomReport(BaseModel):
-    """What the room says of a slice."""
+class MachineReport(BaseModel):
+    """The supervisor's report on a slice."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,13 +50,13 @@ class RoomReport(BaseModel):
 
 
 class LocalPlatform:
-    """The slices of one cluster on this machine. Every object on the same directory is the same platform."""
+    """Manages the slices of one cluster on this machine. All objects with the same directory are the same platform."""
 
     def __init__(self, directory: Path) -> None:
         self._dir = directory
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
-        """See `Platform`. Two slices of one id are never made: the directory is moved into its place whole."""
+        """Implements `Platform.create_slice`. One atomic rename creates the directory, so two slices never share an id."""
         try:
             home = self._dir / names.check_name("slice", request.slice_id)
             hosts = request.group.hosts
@@ -73,16 +73,19 @@ class LocalPlatform:
         return seen
 
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
-        """See `Platform`."""
+        """Implements `Platform.describe_slice`."""
         home = _home(self._dir, slice_id)
         return _observe(home) if home else None
 
     async def last_words(self, slice_id: str, zone: str) -> str:
-        """See `Platform`. Agents here write into files beside the room's, which everybody can read."""
+        """Implements `Platform.last_words`. Returns nothing: local agents write log files, which users can read directly."""
         return ""
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
-        """See `Platform`. It is GONE when the room has stopped the agents; without a room it stays GOING."""
+        """Implements `Platform.delete_slice`.
+
+        Returns GONE after the supervisor has stopped the agents. While no supervisor runs, the result stays GOING.
+        """
         home = _home(self._dir, slice_id)
         if home is None:
             return DeleteResult.GONE
@@ -93,7 +96,7 @@ class LocalPlatform:
         return DeleteResult.GOING
 
     async def list_slices(self) -> FleetListing:
-        """See `Platform`. What cannot be read is FAILED, so that somebody deletes it."""
+        """Implements `Platform.list_slices`. A slice with an unreadable directory is FAILED, so that Iris deletes it."""
         seen = (_observe(home) for home in homes(self._dir))
         return FleetListing(slices=tuple(each for each in seen if each is not None))
 
@@ -106,12 +109,12 @@ class LocalPlatform:
                 (whole / REQUEST).write_text(request.model_dump_json())
                 whole.rename(home)
         except OSError as error:
-            if not home.exists():  # else somebody was quicker
+            if not home.exists():  # else another call created it first
                 raise Unavailable(f"{home} could not be written: {error}") from None
 
 
 def homes(directory: Path) -> list[Path]:
-    """The directories of all slices, by name."""
+    """Returns the directories of all slices, sorted by name."""
     if not directory.is_dir():
         return []
     found = (_home(directory, path.name) for path in directory.iterdir())
@@ -119,11 +122,11 @@ def homes(directory: Path) -> list[Path]:
 
 
 def read_request(home: Path) -> SliceRequest:
-    """The slice that is wanted.
+    """Returns the request that created the slice.
 
     Raises:
-        FileNotFoundError: the directory is gone.
-        Unreadable: it holds something else.
+        FileNotFoundError: the directory does not exist any more.
+        Unreadable: the request is missing or invalid.
     """
     try:
         return SliceRequest.model_validate_json((home / REQUEST).read_bytes())
@@ -136,13 +139,13 @@ def read_request(home: Path) -> SliceRequest:
 
 
 def reported(home: Path) -> MachineState:
-    """What the room says of a slice; CREATING until it has said anything.
+    """Returns the state that the supervisor reports for a slice; CREATING until there is a report.
 
     Raises:
-        Unreadable: the directory holds something else.
+        Unreadable: the report is invalid.
     """
     try:
-        return RoomReport.model_validate_json((home / MACHINES).read_bytes()).state
+        return MachineReport.model_validate_json((home / MACHINES).read_bytes()).state
     except FileNotFoundError:
         return MachineState.CREATING
     except (OSError, ValidationError) as error:
@@ -150,7 +153,7 @@ def reported(home: Path) -> MachineState:
 
 
 def agent_command(request: SliceRequest, host: Host, directory: Path) -> list[str]:
-    """The command line of the agent that is this host of the slice."""
+    """Returns the command line of the agent for this host of the slice."""
     offers = host.resources
     command = [sys.executable, "-m", "iris.cli.main", "--cluster", request.cluster, "agent"]
     command += ["--host-id", host.id, "--slice", host.slice_id, "--token", request.token]

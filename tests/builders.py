@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from iris.constraints import TPU_NAME, TPU_WORKER_ID, Constraint, parse_constraint
-from iris.fleet import Fleet
-from iris.gangs import Placement, Request, Seat
-from iris.hosts import ClosedBy, Closure, Host
-from iris.jobs import JobSpec, TaskOutcome, TaskStatus
-from iris.liveness import Silent
-from iris.resources import Device, Resources, parse_device
-from iris.states import TaskState
-from iris.units import GIB
+from iris.autoscaling.liveness import Silent
+from iris.model.constraints import TPU_NAME, TPU_WORKER_ID, Constraint, parse_constraint
+from iris.model.hosts import ClosedBy, Closure, Host
+from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
+from iris.model.requests import Placement, Request, Seat
+from iris.model.resources import Device, Resources, parse_device
+from iris.model.states import TaskState
+from iris.model.units import GIB
+from iris.scheduling.host_index import HostIndex
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -85,9 +85,9 @@ def a_gang(key: str = "gang", tasks: int = 4, wants: Resources | None = None, **
     return a_request(key, wants or CHIPS, **{"tasks": tasks, "group_by": TPU_NAME} | changes)
 
 
-def a_fleet(*hosts: Host, cordoned: Iterable[str] = (), **changes: Any) -> Fleet:
+def a_fleet(*hosts: Host, cordoned: Iterable[str] = (), **changes: Any) -> HostIndex:
     """These hosts, some of them closed by an operator."""
-    return Fleet(hosts, {host: Closure(by=ClosedBy.CORDON) for host in cordoned}, **changes)
+    return HostIndex(hosts, {host: Closure(by=ClosedBy.CORDON) for host in cordoned}, **changes)
 
 
 def demands(*texts: str) -> tuple[Constraint, ...]:
@@ -110,6 +110,6 @@ def a_task(**changes: Any) -> TaskStatus:
     return TaskStatus(**{"index": 0} | changes)
 
 
-def a_silent(host_id: str = "h1", incarnation: str = "first", age: float | None = None) -> Silent:
+def a_silent(host_id: str = "h1", incarnation: str = "first", age: float | None = None, unanswered: bool | None = None) -> Silent:
     """A host that is expected to report."""
-    return Silent(host_id=host_id, slice_id=f"slice-of-{host_id}", incarnation=incarnation, age=age)
+    return Silent(host_id=host_id, slice_id=f"slice-of-{host_id}", incarnation=incarnation, age=age, unanswered=unanswered)

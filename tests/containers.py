@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from iris import names
-from iris.activities.runtimes import shim
-from iris.activities.runtimes.docker import DockerRuntime
-from iris.activities.runtimes.program import Exit, Program
-from iris.resources import Resources
-from iris.workflows.messages import RunTask
+from iris.activities.host.runtimes import shim
+from iris.activities.host.runtimes.docker import DockerRuntime
+from iris.activities.host.runtimes.program import Exit, Program
+from iris.messages.task import RunTask
+from iris.model import names
+from iris.model.resources import Resources
 from tests.e2e.cluster import eventually
 
 #: What the agent passes on from its host.

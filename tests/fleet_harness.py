@@ -22,36 +22,28 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer
 
-from iris import names
-from iris.activities.fleet import Fleet
-from iris.activities.rollcall import RollCall
-from iris.activities.slices import Slices
-from iris.client.connection import IrisPlugin
-from iris.gangs import Request
-from iris.hosts import Host
-from iris.liveness import Silent
-from iris.machines import CreateOutcome, SliceRequest
-from iris.platforms.fake import FakePlatform
-from iris.scale_groups import Pace, ScaleGroup
-from iris.scale_plan import Drain
-from iris.slices import SliceState, SliceStatus
-from iris.workflows.attributes import keywords
+from iris.activities.control.observe import FleetObserver
+from iris.activities.control.recovery import RollCall
+from iris.activities.control.slices import Slices
+from iris.autoscaling.liveness import Silent
+from iris.client.connect.connection import IrisPlugin
+from iris.messages.autoscaler import AutoscalerStart, AutoscalerStatus, FleetReport, Look, ScalingSettings
+from iris.messages.scheduler import Ask, Configure, Envelope, Message, Release
+from iris.messages.slice import CloudState, HostReady, SliceInput
+from iris.model import names
+from iris.model.hosts import Host
+from iris.model.provisioning import CreateOutcome, SliceRequest
+from iris.model.requests import Request
+from iris.model.scale_groups import Pace, ScaleGroup
+from iris.model.scaling import Drain
+from iris.model.slices import SliceState, SliceStatus
+from iris.platforms.fake.platform import FakePlatform
 from iris.workflows.autoscaler import AutoscalerWorkflow
-from iris.workflows.fleet_messages import (
-    AutoscalerStart,
-    AutoscalerStatus,
-    CloudState,
-    FleetReport,
-    HostReady,
-    Look,
-    ScalingSettings,
-    SliceInput,
-)
-from iris.workflows.messages import Ask, Configure, Envelope, Message, Release
+from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
 from tests.builders import a_gang, a_request
-from tests.fleet_played import Lister, Tenant, TenantCouriers
-from tests.harness import PATIENCE, Cluster, Couriers, Program, succeeds
+from tests.fleet_played import Lister, Tenant, TenantNotifier
+from tests.harness import PATIENCE, Cluster, Notifier, Program, succeeds
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 #: The pace of a group that grows and shrinks at once, however much that is.
@@ -61,7 +53,7 @@ TENANT = "tenant/"
 _TENANTS = itertools.count(1)
 
 
-class PlayedFleet(Fleet):
+class PlayedFleet(FleetObserver):
     """What is observed: the machines as they are, and the hosts that the test says are silent."""
 
     def __init__(self, cluster: "FleetCluster", lister: Any) -> None:
@@ -104,10 +96,10 @@ class PlayedSlices(Slices):
 class FleetCluster(Cluster):
     """A cluster with a platform. Leaving it without an error audits it."""
 
-    couriers: TenantCouriers
+    notifier: TenantNotifier
 
-    def __init__(self, env: WorkflowEnvironment, name: str = "trial", couriers: type[Couriers] = TenantCouriers) -> None:
-        super().__init__(env, name, couriers)
+    def __init__(self, env: WorkflowEnvironment, name: str = "trial", notifier: type[Notifier] = TenantNotifier) -> None:
+        super().__init__(env, name, notifier)
         self.platform = FakePlatform(self.now, name)
         self.lister = Lister(env.client, name)
         self.fleet = PlayedFleet(self, self.lister)
@@ -294,7 +286,7 @@ class FleetCluster(Cluster):
         key = f"tenant-{next(_TENANTS)}"
         base = request or a_request(key, **asked)
         tenant = Tenant(base.model_copy(update={"key": key, "owner": TENANT + key, "submitted_at": await self.now()}))
-        self.couriers.tenants[key] = tenant
+        self.notifier.tenants[key] = tenant
         answer = await self.tells(Ask(request=tenant.request))
         tenant.placement, tenant.refusal = answer.placement or tenant.placement, answer.refusal
         return tenant

@@ -8,11 +8,12 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris import names
-from iris.gangs import Placement, Request
-from iris.refusals import Refusal
-from iris.workflows.messages import EvictionNotices, Keys, Notices
-from tests.harness import BlindCouriers
+from iris.messages.scheduler import EvictionNotices, Notices
+from iris.messages.wire import Keys
+from iris.model import names
+from iris.model.requests import Placement, Request
+from iris.scheduling.refusals import Refusal
+from tests.harness import BlindNotifier
 
 
 class Tenant:
@@ -32,7 +33,7 @@ class Tenant:
         return {seat.slice_id for seat in self.placement.seats} if self.placement else set()
 
 
-class TenantCouriers(BlindCouriers):
+class TenantNotifier(BlindNotifier):
     """Those who tell jobs, and tenants too."""
 
     def __init__(self, client: Client) -> None:

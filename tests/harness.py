@@ -1,11 +1,11 @@
-"""A cluster to try workflows in: real workflows, outbox and couriers on a test server, and hosts whose programs are scripted.
+"""A cluster to try workflows in: real workflows, outbox and notifier on a test server, and hosts whose programs are scripted.
 
 On the time-skipping server (`time_skipping_cluster`) ten days pass in a moment, under these rules:
 
 1. The clock jumps only inside `later`, and exactly as far; else it runs as real time does. (The SDK's own way, to let it jump
    while somebody waits for a result, lets it jump on after that result: years, until the scheduler's workflow times out.)
 2. It does not jump while any activity is pending: programs end at once, or hold the clock until the test lets them end.
-3. It cannot list or count, so the activities that need that are played by `Couriers` and `Watch` below.
+3. It cannot list or count, so the activities that need that are played by `Notifier` and `Watch` below.
 4. A timer that fires, or an activity that ends, while its workflow is about to cancel it wedges that workflow
    (temporalio/sdk-java#2606): such races are tried on the dev server.
 5. A child that ends after its parent was terminated stops the clock for good; so may what is terminated while it does something.
@@ -34,52 +34,52 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
-from iris import names
-from iris.activities import notices, outbox
-from iris.activities.rollcall import RollCall
-from iris.attempts import AttemptRecord
+from iris.activities.control import notifier as notices
+from iris.activities.control import outbox
+from iris.activities.control.recovery import RollCall
+from iris.autoscaling.liveness import Silent
 from iris.client.client import IrisClient
-from iris.client.clusters import ClusterRecord
-from iris.client.connection import IrisPlugin
-from iris.client.scheduling import configure
-from iris.constraints import TPU_NAME, TPU_WORKER_ID
-from iris.gangs import Placement
-from iris.hosts import Host
-from iris.jobs import Coscheduling, JobSpec, JobStatus, TaskOutcome, TaskStatus
-from iris.liveness import Silent
-from iris.placement import Rules
-from iris.preemption import Eviction
-from iris.resources import Resources
-from iris.slices import SliceState, SliceStatus
-from iris.states import TaskState
-from iris.workflows import policies
-from iris.workflows.attributes import keywords
-from iris.workflows.autoscaler import AutoscalerWorkflow
-from iris.workflows.fleet_messages import AutoscalerStart, FleetReport, HostReady, SliceInput
-from iris.workflows.job import JobWorkflow
-from iris.workflows.messages import (
+from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.connection import IrisPlugin
+from iris.client.operate.scheduling import configure
+from iris.messages.autoscaler import AutoscalerStart, FleetReport
+from iris.messages.job import Attempts
+from iris.messages.scheduler import (
     Amend,
     Answer,
     Ask,
-    Attempts,
     Batch,
-    ClusterRef,
     Envelope,
     EvictionNotices,
     HostLost,
-    Keys,
     Message,
     Notices,
     Reason,
     Reasons,
     Release,
-    RunTask,
     SchedulerStart,
     Snapshot,
     SnapshotPage,
-    TaskProgress,
 )
+from iris.messages.slice import HostReady, SliceInput
+from iris.messages.task import RunTask, TaskProgress
+from iris.messages.wire import ClusterRef, Keys
+from iris.model import names
+from iris.model.attempts import AttemptRecord
+from iris.model.constraints import TPU_NAME, TPU_WORKER_ID
+from iris.model.hosts import Host
+from iris.model.jobs import Coscheduling, JobSpec, JobStatus, TaskOutcome, TaskStatus
+from iris.model.requests import Placement
+from iris.model.resources import Resources
+from iris.model.rules import Rules
+from iris.model.slices import SliceState, SliceStatus
+from iris.model.states import TaskState
+from iris.scheduling.preemption import Eviction
+from iris.workflows import policies
+from iris.workflows.autoscaler import AutoscalerWorkflow
+from iris.workflows.job import JobWorkflow
 from iris.workflows.scheduler import SchedulerWorkflow
+from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
 from iris.workflows.task import TaskWorkflow
 from tests.builders import a_host, a_spec, some
@@ -265,7 +265,7 @@ class Outbox(outbox.Outbox):
         return answer
 
 
-class Couriers(notices.Couriers):
+class Notifier(notices.Notifier):
     """The real ones, unless a test keeps them away."""
 
     def __init__(self, client: Client) -> None:
@@ -282,25 +282,25 @@ class Couriers(notices.Couriers):
     async def tell_placed(self, notices: Notices) -> Keys:
         self.given.extend(notices.placements)
         if self.away:
-            raise ApplicationError("the couriers are away")
+            raise ApplicationError("the notifier is away")
         return await super().tell_placed(notices)
 
     @activity.defn
     async def tell_evicted(self, notices: EvictionNotices) -> Keys:
         self.evictions.extend(notices.evictions)
         if self.away:
-            raise ApplicationError("the couriers are away")
+            raise ApplicationError("the notifier is away")
         return await super().tell_evicted(notices)
 
     @activity.defn
     async def tell_reasons(self, reasons: Reasons) -> None:
         self.reasons.extend(reasons.reasons)
         if self.away:
-            raise ApplicationError("the couriers are away")
+            raise ApplicationError("the notifier is away")
         await super().tell_reasons(reasons)
 
 
-class BlindCouriers(Couriers):
+class BlindNotifier(Notifier):
     """To them nobody is ever gone: finding that out needs a list of workflows."""
 
     @activity.defn
@@ -330,13 +330,13 @@ class Watch:
 class Cluster:
     """One cluster, its users and its hosts. Use as a context; leaving it ends the workers, not the workflows."""
 
-    def __init__(self, env: WorkflowEnvironment, name: str = "trial", couriers: type[Couriers] = Couriers) -> None:
+    def __init__(self, env: WorkflowEnvironment, name: str = "trial", notifier: type[Notifier] = Notifier) -> None:
         self.name = name
         self.client = env.client
         self._env = env
         self.users = IrisClient(env.client, ClusterRecord(name=name, address="trial:7233", namespace="default", store="", ui=""))
         self.outbox = Outbox(env.client, name)
-        self.couriers = couriers(env.client)
+        self.notifier = notifier(env.client)
         self.watch = Watch()
         self.hosts: dict[str, FakeHost] = {}
         self._workers = contextlib.AsyncExitStack()
@@ -360,10 +360,10 @@ class Cluster:
             workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
             activities=[
                 self.outbox.exchange,
-                self.couriers.tell_placed,
-                self.couriers.tell_evicted,
-                self.couriers.tell_reasons,
-                self.couriers.check_jobs,
+                self.notifier.tell_placed,
+                self.notifier.tell_evicted,
+                self.notifier.tell_reasons,
+                self.notifier.check_jobs,
                 *self.on_machines(),
             ],
         )
@@ -628,7 +628,7 @@ C = TypeVar("C", bound=Cluster)
 @contextlib.asynccontextmanager
 async def time_skipping_cluster(
     kind: Callable[..., C] = Cluster,  # type: ignore[assignment]
-    couriers: type[Couriers] = BlindCouriers,
+    notifier: type[Notifier] = BlindNotifier,
 ) -> AsyncIterator[C]:
     """A cluster on a fresh time-skipping server: a workflow that is wedged stops the clock for all, so none is shared."""
     server = Path(sys.executable).with_name("temporal-test-server")
@@ -637,7 +637,7 @@ async def time_skipping_cluster(
     )
     usual, policies.CHECK_JOBS_EVERY = policies.CHECK_JOBS_EVERY, SELDOM
     try:
-        async with env, kind(env, couriers=couriers) as cluster:
+        async with env, kind(env, notifier=notifier) as cluster:
             yield cluster
     finally:
         policies.CHECK_JOBS_EVERY = usual
@@ -647,7 +647,7 @@ async def time_skipping_cluster(
 async def dev_server_cluster(
     *settings: str,
     kind: Callable[..., C] = Cluster,  # type: ignore[assignment]
-    couriers: type[Couriers] = Couriers,
+    notifier: type[Notifier] = Notifier,
 ) -> AsyncIterator[C]:
     """A cluster on a fresh dev server with these dynamic settings (`key=value`)."""
     server = Path(sys.executable).with_name("temporal")
@@ -658,5 +658,5 @@ async def dev_server_cluster(
         dev_server_extra_args=[word for setting in settings for word in ("--dynamic-config-value", setting)],
         dev_server_startup_timeout=PATIENCE,
     )
-    async with env, kind(env, couriers=couriers) as cluster:
+    async with env, kind(env, notifier=notifier) as cluster:
         yield cluster

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from iris.constraints import TPU_WORKER_ID, Attribute
-from iris.fleet import Fleet
-from iris.gangs import Placement, Request
-from iris.hosts import Host
-from iris.resources import Resources
+from iris.model.constraints import TPU_WORKER_ID, Attribute
+from iris.model.hosts import Host
+from iris.model.requests import Placement, Request
+from iris.model.resources import Resources
+from iris.scheduling.host_index import HostIndex
 
 Amounts = dict[str, int]
 
@@ -74,7 +74,7 @@ def could_serve(host: Host, request: Request) -> bool:
     )
 
 
-def takes(fleet: Fleet, host: Host, request: Request, placements: Iterable[Placement]) -> bool:
+def takes(fleet: HostIndex, host: Host, request: Request, placements: Iterable[Placement]) -> bool:
     """Whether one task of the request could go to the host now."""
     open_ = fleet.closed(host) is None
     return open_ and could_serve(host, request) and not lacking(request.resources, free_on(host, placements))
@@ -89,7 +89,7 @@ def groups_of(hosts: Iterable[Host], request: Request) -> dict[str, list[Host]]:
     return {name: sorted(each, key=lambda host: int(host.attributes.get(TPU_WORKER_ID, 0))) for name, each in groups.items()}
 
 
-def fits(fleet: Fleet, request: Request, placements: Sequence[Placement], without: Iterable[str] = ()) -> bool:
+def fits(fleet: HostIndex, request: Request, placements: Sequence[Placement], without: Iterable[str] = ()) -> bool:
     """Whether the whole gang has room now, on hosts other than these."""
     barred = set(without)
     free = [host for host in fleet.hosts if host.id not in barred and takes(fleet, host, request, placements)]

@@ -15,15 +15,17 @@ from typing import Any
 
 from temporalio.client import WorkflowHandle
 
-from iris.client.scheduling import drain, pause, resume, uncordon
-from iris.jobs import Band
+from iris.activities.control import notifier as notifier_activities
+from iris.autoscaling import liveness
+from iris.client.operate.scheduling import drain, pause, resume, uncordon
+from iris.model.jobs import Band
+from iris.model.slices import SliceState
 from iris.platforms.base import StockOut
-from iris.platforms.fake_cloud import Verb
-from iris.slices import SliceState
+from iris.platforms.fake.cloud import Verb
 from iris.workflows import autoscaler, policies
 from tests.builders import a_host, a_silent, some
 from tests.fleet_harness import EAGER, FleetCluster
-from tests.fleet_played import TenantCouriers
+from tests.fleet_played import TenantNotifier
 from tests.harness import (
     Cluster,
     Held,
@@ -290,7 +292,7 @@ async def _evictions(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await drain(cluster.users, "h1", "new disk")
     await cluster.waits(batch, attempt=2)
     for code in ("CLOSED", "PAUSED"):
-        await cluster.until(lambda code=code: any(reason.refusal.code == code for reason in cluster.couriers.reasons))
+        await cluster.until(lambda code=code: any(reason.refusal.code == code for reason in cluster.notifier.reasons))
         await pause(cluster.users, "moving house")
     await resume(cluster.users)
     await uncordon(cluster.users, "h1")
@@ -366,16 +368,16 @@ async def _adopted(fleet: FleetCluster, slice_id: str) -> bool:
 
 async def main() -> None:
     """Each group of scenes has a cluster of its own; what is not wanted is played and not written."""
-    policies.HEARTBEAT = policies.CHECK_JOBS_EVERY = SECOND
+    policies.HEARTBEAT = policies.CHECK_JOBS_EVERY = notifier_activities.LEFT_TO_HOSTS = SECOND
     policies.DRAIN_LOOK = policies.DELETE_LOOK = SECOND / 5
-    autoscaler.LOOK_EVERY = autoscaler.LOOK_AGAIN = SECOND
+    autoscaler.LOOK_EVERY = liveness.SECOND_LOOK_DELAY = SECOND
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
     for scenes, settings in ((_first_version, [short]), (_gangs, [short]), (_holds, []), (_evictions, [])):
         async with dev_server_cluster(*settings) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
     for of_fleet in (_made_slices, _scaling):
-        async with dev_server_cluster(kind=FleetCluster, couriers=TenantCouriers) as fleet:
+        async with dev_server_cluster(kind=FleetCluster, notifier=TenantNotifier) as fleet:
             await of_fleet(fleet, Recorder(fleet, sys.argv[1:]).keep)
 
 

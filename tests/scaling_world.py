@@ -13,17 +13,17 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from iris.availability import learn
-from iris.fleet import Fleet
-from iris.gangs import Placement, Request
-from iris.hosts import Host
-from iris.machines import SliceFault
-from iris.placement import place
-from iris.scale_groups import Pace, ScaleGroup, SliceType
-from iris.scale_plan import Create, Demand, Drain, Memory, ScalePlan, Wanted
-from iris.scaling import plan
-from iris.slices import SliceFacts, SliceState, move_slice
-from iris.waiting import Waiting
+from iris.autoscaling.availability import learn
+from iris.autoscaling.plan import plan
+from iris.model.hosts import Host
+from iris.model.provisioning import SliceFault
+from iris.model.requests import Placement, Request
+from iris.model.scale_groups import Pace, ScaleGroup, SliceType
+from iris.model.scaling import Create, Demand, Drain, Memory, ScalePlan, Wanted
+from iris.model.slices import SliceFacts, SliceState, move_slice
+from iris.scheduling.host_index import HostIndex
+from iris.scheduling.placement import place
+from iris.scheduling.queue import Queue
 from tests.builders import NOON, TPU_HOST, at, some
 from tests.strategies import PATIENT
 
@@ -263,8 +263,8 @@ class World:
 
     def _schedule(self) -> None:
         hosts = [host for id, some in self._hosts.items() if self.slices[id].state is S.READY for host in some]
-        queue = Waiting(self.waiting.values())
-        for placed in place(Fleet(hosts), self.live.values(), queue, self.now, PATIENT).placed:
+        queue = Queue(self.waiting.values())
+        for placed in place(HostIndex(hosts), self.live.values(), queue, self.now, PATIENT).placed:
             request = self.waiting.pop(placed.key)
             self.live[placed.key] = placed
             ids = {seat.slice_id for seat in placed.seats}

@@ -11,14 +11,15 @@ from typing import NamedTuple
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from iris.fleet import Fleet
-from iris.gangs import Placement, Request, Seat
-from iris.hosts import ClosedBy, Closure, Host
-from iris.jobs import Band
-from iris.placement import Rules, place
-from iris.resources import Device, DeviceKind, Resources
-from iris.units import GIB
-from iris.waiting import Waiting
+from iris.model.hosts import ClosedBy, Closure, Host
+from iris.model.jobs import Band
+from iris.model.requests import Placement, Request, Seat
+from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.rules import Rules
+from iris.model.units import GIB
+from iris.scheduling.host_index import HostIndex
+from iris.scheduling.placement import place
+from iris.scheduling.queue import Queue
 from tests.builders import NOON, a_gang, a_host, a_request, a_slice, at, demands, some
 
 #: For properties of plain functions.
@@ -30,7 +31,7 @@ PATIENT = Rules(patience=timedelta(days=365))
 class Situation(NamedTuple):
     """All that a pass is told."""
 
-    fleet: Fleet
+    fleet: HostIndex
     live: list[Placement]
     queue: list[Request]
 
@@ -68,14 +69,14 @@ def a_situation(random: Random, alone: int, slices: int, held: int, waiting: int
         hosts += _slice(random, f"s{i}")
     random.shuffle(hosts)
     live = []
-    for placement in place(Fleet(hosts), [], Waiting(a_queue(random, held, "held")), NOON, PATIENT).placed:
+    for placement in place(HostIndex(hosts), [], Queue(a_queue(random, held, "held")), NOON, PATIENT).placed:
         first, *others = placement.seats
         seats = (Seat(first.host_id, first.slice_id, "an earlier one", first.group) if random.random() < 0.2 else first, *others)
         since = at(random.choice([-600, -121, -119, 0]))
         live.append(placement.model_copy(update={"seats": seats, "placed_at": since}))
     hosts = [_shrunk(host) if random.random() < 0.1 else host for host in hosts]
     closed = {host.id: Closure(by=ClosedBy.CORDON) for host in hosts if random.random() < 0.1}
-    return Situation(Fleet(hosts, closed), live, a_queue(random, waiting))
+    return Situation(HostIndex(hosts, closed), live, a_queue(random, waiting))
 
 
 def a_queue(random: Random, count: int, prefix: str = "k") -> list[Request]:

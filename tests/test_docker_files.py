@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from iris.worker_agents.temporal_server import SERVER_SETTINGS
+from iris.worker_agents.local.temporal_server import SERVER_SETTINGS
 
 ROOT = Path(__file__).parent.parent
 DOCKER = ROOT / "docker"

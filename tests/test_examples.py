@@ -7,9 +7,9 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from iris import names
-from iris.config import groups, load_config
-from iris.scale_groups import SliceType
+from iris.config import load_config, scale_groups_of
+from iris.model import names
+from iris.model.scale_groups import SliceType
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -46,7 +46,11 @@ def test_a_clusters_images_are_those_that_are_built_for_it() -> None:
 
 def test_a_clusters_slices_have_the_time_that_they_take() -> None:
     """Four or five minutes have been seen until a spot pod was up; a slice that is given up is asked for anew, for ever."""
-    slices = [group for group in groups(load_config((EXAMPLES / "eu-west4.yaml").read_text())) if group.type is SliceType.TPU_VM]
+    slices = [
+        group
+        for group in scale_groups_of(load_config((EXAMPLES / "eu-west4.yaml").read_text()))
+        if group.type is SliceType.TPU_VM
+    ]
 
     assert slices
     assert [group.name for group in slices if group.pace.boot_timeout < timedelta(minutes=10)] == []

@@ -2,11 +2,14 @@
 
 import importlib
 import subprocess
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+import iris
 
 ROOT = Path(__file__).parent.parent
 ROLES = ("workflows", "activities", "platforms", "worker_agents")
@@ -48,3 +51,16 @@ def test_the_installed_version_is_the_one_in_pyproject() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
     assert metadata.version("iris-temporal") == project["version"]
+
+
+@pytest.mark.parametrize("name", iris.__all__)
+def test_a_public_name_is_imported_from_the_package_itself(name: str) -> None:
+    """Users' programs must not depend on where a class is defined."""
+    assert getattr(iris, name).__name__ == name
+
+
+def test_importing_the_package_loads_nothing_of_it() -> None:
+    """The command line and the shim's neighbours pay for every import at each start."""
+    code = "import sys, iris; print([name for name in sys.modules if name.startswith(('iris.', 'temporalio', 'pydantic'))])"
+
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -1,8 +1,11 @@
-"""The autoscaler: one workflow per cluster that watches the fleet and decides how many slices each scale group has.
+"""Defines the autoscaler: one workflow per cluster that observes the fleet and decides how many slices each scale group has.
 
-It does nothing itself. Looks at the fleet find out what has changed, and the slices concerned are told (`_watch`). Whenever
-something has changed, or is due, it asks the scheduler what is wanted, plans (`iris.scaling`), and starts a slice's workflow or
-tells one to go (`_evaluate`). Both go on side by side: a cloud that is slow to list its machines holds up no decision.
+The autoscaler itself touches no machine: each slice's workflow creates and deletes its own. Two loops run side by side, so a
+platform that is slow to list its machines delays no decision:
+
+- `_watch` observes the fleet and signals the changes to the slices concerned.
+- `_evaluate` runs when something has changed or is due. It asks the scheduler for the demand, plans (`iris.autoscaling.plan`),
+  and starts the workflow of a new slice or signals `drain` to a slice.
 """
 
 import asyncio
@@ -13,28 +16,30 @@ from datetime import datetime
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from iris import availability, details, names, scaling
-from iris.activities.fleet import Fleet
-from iris.activities.rollcall import RollCall
-from iris.liveness import LOOK_AGAIN, LOOK_EVERY, Silent, judge
-from iris.machines import MachineState, SliceObservation, SliceRequest
-from iris.scale_groups import ScaleGroup, unknown_group
-from iris.scale_plan import Action, Drain, Outlook, ScalePlan, Verdict, Wanted
-from iris.slices import LIVE, SliceFacts, SliceState
-from iris.workflows import policies
-from iris.workflows.fleet_messages import (
+from iris.activities.control.observe import FleetObserver
+from iris.activities.control.recovery import RollCall
+from iris.autoscaling import availability, plan
+from iris.autoscaling.liveness import OBSERVE_INTERVAL, Silent, lost_hosts, next_look
+from iris.messages.autoscaler import (
     AutoscalerStart,
     AutoscalerStatus,
     CloseDown,
-    CloudState,
     FleetReport,
     Look,
     PauseScaling,
     ScalingSettings,
     Unowned,
 )
-from iris.workflows.known_slices import KnownSlices
-from iris.workflows.messages import Batch, ClusterRef, HostLost, Message, Outlooks
+from iris.messages.scheduler import Batch, HostLost, Message, Outlooks
+from iris.messages.slice import CloudState
+from iris.messages.wire import ClusterRef
+from iris.model import names
+from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
+from iris.model.scale_groups import ScaleGroup, unknown_group
+from iris.model.scaling import Action, Drain, GroupVerdict, Outlook, ScalePlan, Wanted
+from iris.model.slices import LIVE, SliceFacts, SliceState
+from iris.workflows import policies, web_ui
+from iris.workflows.slice_registry import SliceRegistry
 
 
 @workflow.defn
@@ -44,19 +49,20 @@ class AutoscalerWorkflow:
         self._cluster = start.cluster
         self._suspects = list(start.suspects)
         self._settings = start.settings
-        self._slices = KnownSlices(start.cluster, start.slices, start.strays)
+        self._slices = SliceRegistry(start.cluster, start.slices, start.strays)
         self._memory = start.memory
         self._unowned: dict[str, Unowned] = {each.observation.slice_id: each for each in start.unowned}
         self._outlooks: tuple[Outlook, ...] = start.outlooks
         self._paused, self._closing = start.paused, start.closing
-        #: What slices have said and has not been learned from.
+        #: Facts that slices have signalled and that `_learn` has not processed yet.
         self._news: deque[SliceFacts] = deque()
-        #: Slices have said something; somebody waits, or has given an order.
+        #: `_changed`: a slice reported a change. `_urgent`: the demand changed or an order arrived, so the evaluation is not
+        #: delayed.
         self._changed, self._urgent = False, True
-        self._verdicts: tuple[Verdict, ...] = ()
+        self._verdicts: tuple[GroupVerdict, ...] = ()
         self._evaluated_at: datetime | None = None
         self._next_at: datetime | None = None
-        #: The number of the last report of the fleet, and how many looks there were since the last census.
+        #: The number of the last fleet report, and the number of observations in this run.
         self._heard = self._looks = 0
         self._unreachable: dict[str, str] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -90,13 +96,16 @@ class AutoscalerWorkflow:
         )
 
     def _ends(self) -> bool:
-        """Whether this run does: the watch ends by itself, between two looks; with groups to decide on that may be too late."""
+        """Returns whether this run continues as new now.
+
+        The watch loop ends by itself between two observations. With groups to decide on, that may be too late.
+        """
         assert self._watching is not None
         suggested = workflow.info().is_continue_as_new_suggested()
         return self._watching.done() or (suggested and self._settings is not None)
 
     async def _wait(self) -> None:
-        """Until something has changed or is due."""
+        """Waits until something has changed or is due."""
         due = self._next_at
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(
@@ -104,7 +113,7 @@ class AutoscalerWorkflow:
                 timeout=max(policies.MOMENT, due - workflow.now()) if due else None,
             )
 
-    # Signals and queries. Handlers only record and wake.
+    # Signals and queries. Handlers only record the change and wake the loop.
 
     @workflow.signal(description="Something else waits for hosts than before; what, is asked")
     def demand(self) -> None:
@@ -153,11 +162,11 @@ class AutoscalerWorkflow:
             settings=self._settings,
         )
 
-    # Deciding.
+    # Decisions.
 
     async def _evaluate(self, settings: ScalingSettings) -> None:
         if self._changed and not self._urgent:
-            # A storm of preemptions arrives slice by slice: it is answered as one.
+            # Preemptions of many slices arrive slice by slice: evaluate them together.
             await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
         self._changed = self._urgent = False
         wanted = await self._ask_wanted()
@@ -166,18 +175,18 @@ class AutoscalerWorkflow:
             await asyncio.gather(*(self._slices.drain(drain) for drain in self._slices.all_of_them(self._closing)))
         if wanted is not None:
             await self._carry_out(
-                settings, scaling.plan(settings.groups, self._slices.as_they_will_be, wanted, self._memory, wanted.as_of), wanted
+                settings, plan.plan(settings.groups, self._slices.as_they_will_be, wanted, self._memory, wanted.as_of), wanted
             )
         else:
-            self._urgent = True  # the scheduler does not answer: nothing can be decided, and it is asked again
+            self._urgent = True  # the scheduler did not answer: decide nothing, and ask it again
         self._describe()
-        # What happens meanwhile is evaluated together. Always, not only if it is too soon: no decision may hang on the clock.
+        # Evaluate together what happens meanwhile. This sleep is unconditional: no decision may depend on the clock.
         await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
 
     async def _ask_wanted(self) -> Wanted | None:
         try:
             return await workflow.execute_activity_method(
-                Fleet.ask_wanted,
+                FleetObserver.ask_wanted,
                 ClusterRef(cluster=self._cluster),
                 task_queue=names.control_queue(self._cluster),
                 start_to_close_timeout=policies.ASK,
@@ -189,7 +198,10 @@ class AutoscalerWorkflow:
             return None
 
     async def _carry_out(self, settings: ScalingSettings, plan: ScalePlan, wanted: Wanted) -> None:
-        """Do what the plan says; a cluster that is paused or closes down has only its reasons."""
+        """Carries out the plan, and sends changed outlooks to the scheduler.
+
+        While the cluster is paused or closes down, the plan starts and drains no slice; it only gives the reasons to show.
+        """
         self._verdicts, self._evaluated_at = plan.verdicts, wanted.as_of
         if self._closing is not None or self._paused is not None:
             self._next_at = None
@@ -203,7 +215,7 @@ class AutoscalerWorkflow:
             await self._tell_scheduler(Outlooks(outlooks=plan.outlooks))
 
     def _learn(self) -> None:
-        """What slices have said since the last evaluation."""
+        """Processes the facts that slices have signalled since the last evaluation."""
         while self._news:
             facts = self._news.popleft()
             before = self._slices.known.get(facts.id)
@@ -217,7 +229,7 @@ class AutoscalerWorkflow:
         return next((group for group in groups if group.name == name), None)
 
     async def _tell_scheduler(self, message: Message) -> bool:
-        """Whether there was one to be told."""
+        """Sends a message to the scheduler. Returns False if no scheduler runs."""
         scheduler = workflow.get_external_workflow_handle(names.scheduler_workflow(self._cluster))
         try:
             await scheduler.signal("deliver", Batch(messages=(message,)))
@@ -225,14 +237,14 @@ class AutoscalerWorkflow:
             return False
         return True
 
-    # Watching.
+    # Observation.
 
     async def _watch(self) -> None:
-        """Look at hosts and machines at regular times, and tell the slices concerned."""
+        """Observes hosts and machines at regular intervals, and signals changes to the slices concerned."""
         while not workflow.info().is_continue_as_new_suggested():
             self._looks += 1
             report = await workflow.execute_activity_method(
-                Fleet.observe_fleet,
+                FleetObserver.observe_fleet,
                 Look(
                     cluster=self._cluster,
                     heard=self._heard,
@@ -243,21 +255,25 @@ class AutoscalerWorkflow:
                 start_to_close_timeout=policies.OBSERVE,
                 retry_policy=policies.UNTIL_DONE,
             )
-            self._suspects, lost = judge(self._suspects, report.silent)
+            self._suspects, lost = lost_hosts(self._suspects, report.silent)
             for host in lost:
                 await self._tell_lost(host)
             await self._heed(report)
             self._describe()
-            every = LOOK_EVERY if self._settings is None else self._settings.observe_interval
-            await workflow.sleep(LOOK_AGAIN if self._suspects else every)
+            every = OBSERVE_INTERVAL if self._settings is None else self._settings.observe_interval
+            await workflow.sleep(next_look(self._suspects, every))
 
     async def _tell_lost(self, host: Silent) -> None:
         news = HostLost(host_id=host.host_id, incarnation=host.incarnation, reason=host.reason)
         if not await self._slices.tell(host.slice_id, "host_lost", news):
-            await self._tell_scheduler(news)  # which the slice cannot have done
+            await self._tell_scheduler(news)  # the slice's workflow is gone and cannot do it
 
     async def _heed(self, report: FleetReport) -> None:
-        """What the platform's list says, for the slices that it is about."""
+        """Applies a fleet report.
+
+        Signals changes of machines to their slices, and handles machines without a workflow. After a census it signals `report`
+        to each slice that has lost its workflow or that the autoscaler does not know.
+        """
         self._heard, self._unreachable = report.number, report.unreachable
         self._learn()
         coming = {facts.id: facts for facts in self._slices.facts if facts.state in (SliceState.REQUESTED, *LIVE)}
@@ -279,7 +295,10 @@ class AutoscalerWorkflow:
             await asyncio.gather(*(self._slices.tell(slice_id, "report") for slice_id in (*lost, *unheard)))
 
     async def _look_after(self, report: FleetReport) -> None:
-        """Machines that nobody looks after, look after look, get a workflow: it waits for their agents, or gives them back."""
+        """Starts a workflow for machines that had none in `policies.ORPHAN_LOOKS` observations in a row.
+
+        That workflow waits for their agents, or deletes the machines.
+        """
         before = self._unowned
         self._unowned = {
             each.slice_id: Unowned(observation=each, looks=before[each.slice_id].looks + 1 if each.slice_id in before else 1)
@@ -299,7 +318,7 @@ class AutoscalerWorkflow:
             cluster=self._cluster,
             zone=found.zone,
             token=found.token,
-            # One that the configuration no longer has is given back by the next plan, when what runs there has ended.
+            # The configuration may no longer have the group: the next plan then drains the slice once its tasks have ended.
             group=self._group(found.group) or unknown_group(found.group, found.zone, found.hosts),
         )
         if await self._slices.start(request, reason, workflow.now(), adopted=True):
@@ -310,7 +329,7 @@ class AutoscalerWorkflow:
             self._changed = True
 
     async def _gather(self) -> None:
-        """Ask the slices there are where they are: the autoscaler before this one may have been terminated."""
+        """Queries the running slices for their facts: the previous autoscaler may have been terminated."""
         found = await workflow.execute_activity_method(
             RollCall.list_slices,
             ClusterRef(cluster=self._cluster),
@@ -321,18 +340,18 @@ class AutoscalerWorkflow:
         )
         self._slices.gathered(found.slices)
 
-    # Showing.
+    # Display.
 
     def _describe(self) -> None:
         notes = [f"{host.reason}; looked at again" for host in self._suspects]
         notes += [f"**Paused**: {self._paused}"] if self._paused is not None else []
         notes += [f"**Closing down**: {self._closing.reason}"] if self._closing is not None else []
         notes += [f"Zone {zone} could not be listed: {reason}" for zone, reason in self._unreachable.items()]
-        workflow.set_current_details(details.autoscaler_details(self._verdicts, self._memory.actions, notes))
+        workflow.set_current_details(web_ui.autoscaler_details(self._verdicts, self._memory.actions, notes))
 
 
 def _is_news(seen: SliceObservation, known: SliceFacts) -> bool:
-    """Whether a slice of which this is known does not know it yet."""
+    """Returns whether the observation is new to a slice with these facts."""
     if seen.state is MachineState.ACTIVE:
         return known.state in (SliceState.REQUESTED, SliceState.PROVISIONING) or known.repair_until is not None
     return seen.state is not MachineState.CREATING

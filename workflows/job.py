@@ -1,8 +1,8 @@
-"""A job: ask, wait, run, account, release, roll up, end.
+"""Defines the job's workflow: it asks for hosts, waits, runs, accounts for the outcome, releases, rolls up the state, and ends.
 
-A job whose tasks form one gang lives that gang's life itself; so does a job of one task. A job of several that go their own ways
-gives each a `TaskWorkflow`, so that no history grows with the number of tasks times attempts. A job that failed is a failed
-workflow and a cancelled one is cancelled, so Temporal's own lists, colours and buttons mean what they say.
+A job whose tasks form one gang runs that gang itself, and so does a job of one task. A job of several independent tasks starts a
+`TaskWorkflow` for each, so that no history grows with the number of tasks times attempts. A failed job is a failed workflow and a
+cancelled job is a cancelled workflow, so Temporal's lists, colours and buttons keep their usual meaning.
 """
 
 import asyncio
@@ -13,24 +13,29 @@ from typing import NoReturn
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
-from iris import details, names
-from iris.gangs import Placement
-from iris.jobs import Band, JobStatus, TaskStatus
-from iris.preemption import Eviction
-from iris.roll import Claim
-from iris.states import ENDED, JobState, TaskState, roll_up
-from iris.wishes import Hold, Wishes
-from iris.workflows.attributes import keywords, show_band, show_state
-from iris.workflows.gang_life import GangLife
-from iris.workflows.messages import Attempts, JobInput, Reason, TaskInput, TaskProgress
-from iris.workflows.on_hosts import Gang
+from iris.messages.job import Attempts, JobInput
+from iris.messages.scheduler import Reason
+from iris.messages.task import TaskInput, TaskProgress
+from iris.model import names
+from iris.model.bounds import check_demands
+from iris.model.errors import InvalidValue
+from iris.model.jobs import Band, JobStatus, TaskStatus
+from iris.model.overrides import Hold, Overrides
+from iris.model.requests import Placement
+from iris.model.states import ENDED, JobState, TaskState, roll_up
+from iris.scheduling.preemption import Eviction
+from iris.scheduling.recovery import Claim
+from iris.workflows import web_ui
+from iris.workflows.gang_attempt import Gang
+from iris.workflows.gang_run import GangRun
+from iris.workflows.search_attributes import keywords, show_band, show_state
 from iris.workflows.task import TaskWorkflow
 
-#: Children started by one workflow task: each start carries the job's specification, and all of them go in one 4 MiB request.
+#: Children started by one workflow task. Each start carries the job's specification, and all of them go in one 4 MiB request.
 STARTS_AT_ONCE = 32
-#: Between two tries to start a task whose id is still in use.
+#: The pause between two tries to start a task whose workflow id is still in use.
 NAME_IN_USE = timedelta(seconds=5)
-#: Some tens of kilobytes.
+#: The most tasks in the workflow's result: some tens of kilobytes.
 TASKS_IN_RESULT = 100
 
 
@@ -41,15 +46,15 @@ class JobWorkflow:
         self._job = job
         self._submitted_at = job.submitted_at or workflow.info().workflow_start_time
         self._tasks = list(job.tasks) or [TaskStatus(index=index) for index in range(job.spec.replicas)]
-        #: What lists show; a short job is spared the events until it has ended otherwise than well.
+        #: The state that lists show. None for a short job that succeeds, which saves the events.
         self._shown_state: JobState | None = None
-        #: What tasks that are ended by their job show as their reason.
+        #: The reason of the tasks that the job ends.
         self._why_ended = "cancelled"
         self._wishes = job.wishes
-        #: Which wishes all tasks' workflows have been told; None: some of them have older ones.
-        self._passed_on: Wishes | None = job.wishes
+        #: The overrides that all tasks' workflows have; None: some of them have older ones.
+        self._passed_on: Overrides | None = job.wishes
         self._children: dict[int, workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]] = {}
-        self._life: GangLife | None = None
+        self._life: GangRun | None = None
         if job.spec.replicas == 1 or job.spec.coscheduling is not None:
             gang = Gang(
                 cluster=job.cluster,
@@ -61,13 +66,15 @@ class JobWorkflow:
                 held_for=job.held_for,
                 attempts=list(job.attempts),
             )
-            self._life = GangLife(gang, self._life_changed, self._renew)
+            self._life = GangRun(gang, self._life_changed, self._renew)
         self._describe()
 
     @workflow.run
     async def run(self, job: JobInput) -> JobStatus:
         try:
-            if self._life is not None:
+            if self._too_much(job):
+                pass
+            elif self._life is not None:
                 await self._life.run()
             else:
                 await self._run_tasks()
@@ -78,7 +85,7 @@ class JobWorkflow:
         status = self.status()
         if status.state is not JobState.SUCCEEDED or self._shown_state is not None:
             self._show(status.state)
-        # The history keeps the end of a large job short; the query has all of it.
+        # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
             raise ApplicationError(status.reason, end, type=status.state, non_retryable=True)
@@ -119,14 +126,14 @@ class JobWorkflow:
 
     @workflow.signal(description="A task of this job has got further")
     def task_changed(self, task: TaskStatus) -> None:
-        if self._tasks[task.index].state not in ENDED:  # news may come after the end
+        if self._tasks[task.index].state not in ENDED:  # a signal may arrive after the end
             self._set_task(task)
 
     @workflow.query(description="The job and its tasks as they are now")
     def status(self) -> JobStatus:
         started = [task.started_at for task in self._tasks if task.started_at]
         finished = [task.finished_at for task in self._tasks if task.finished_at]
-        has_run = any(task.attempt for task in self._tasks)
+        has_run = any(task.host for task in self._tasks)
         state = roll_up(
             (task.state for task in self._tasks),
             has_run=has_run,
@@ -153,13 +160,31 @@ class JobWorkflow:
     def attempts(self) -> Attempts:
         return Attempts(attempts=tuple(self._life.gang.attempts) if self._life is not None else ())
 
-    def _wish(self, wishes: Wishes) -> None:
+    def _wish(self, wishes: Overrides) -> None:
         self._wishes = wishes
         if self._life is not None:
             self._life.wish(wishes)
         self._describe()
 
-    # One gang: the job lives its life.
+    def _too_much(self, job: JobInput) -> bool:
+        """Ends the job as UNSCHEDULABLE if it demands more than the scheduler accepts; returns whether it did.
+
+        Not every client checks the demands before it submits the job.
+        """
+        if job.tasks:
+            return False  # an earlier run has asked
+        try:
+            check_demands(job.spec)
+        except InvalidValue as error:
+            if not workflow.patched("demands"):
+                return False
+            end = {"state": TaskState.UNSCHEDULABLE, "reason": str(error), "finished_at": workflow.now()}
+            self._tasks = [task.model_copy(update=end) for task in self._tasks]
+            self._describe()
+            return True
+        return False
+
+    # Jobs of one gang.
 
     def _life_changed(self) -> None:
         assert self._life is not None
@@ -181,10 +206,10 @@ class JobWorkflow:
             )
         )
 
-    # Several tasks: each has a workflow of its own.
+    # Jobs of independent tasks: each task has its own workflow.
 
     async def _run_tasks(self) -> None:
-        """Every task to its end; once the job's state is decided, the others are ended too."""
+        """Runs every task to its end. Once the job's state is decided, it ends the others."""
         starts = asyncio.Semaphore(STARTS_AT_ONCE)
         asyncio.create_task(self._pass_on())  # noqa: RUF006 - it ends with the workflow
         running = [asyncio.create_task(self._run_task(task.index, starts)) for task in self._tasks if task.finished_at is None]
@@ -203,12 +228,12 @@ class JobWorkflow:
             raise
 
     async def _pass_on(self) -> None:
-        """Tell the tasks what the user has changed."""
+        """Sends the user's changes to the tasks."""
         while True:
             await workflow.wait_condition(lambda: self._wishes is not self._passed_on)
             wishes = self._passed_on = self._wishes
             for child in list(self._children.values()):
-                with contextlib.suppress(ApplicationError):  # it has ended
+                with contextlib.suppress(ApplicationError):  # the task has ended
                     await child.signal(TaskWorkflow.wish, wishes)
 
     async def _end(self, running: list[asyncio.Task[None]]) -> None:
@@ -220,13 +245,13 @@ class JobWorkflow:
         try:
             child, given = await self._start_task(index, starts)
             self._children[index] = child
-            if given is not self._wishes:  # they changed while it was being started
+            if given is not self._wishes:  # the overrides changed during the start
                 self._passed_on = None
             status = await child
         except ChildWorkflowError as error:
             status = self._status_of(index, error)
         except asyncio.CancelledError:
-            # Cancelled before it was started.
+            # Cancelled before the task was started.
             self._set_task(self._ended(index, self._why_ended))
             raise
         finally:
@@ -235,15 +260,15 @@ class JobWorkflow:
 
     async def _start_task(
         self, index: int, starts: asyncio.Semaphore
-    ) -> tuple[workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus], Wishes]:
-        """The task's workflow, and the wishes that it was started with."""
+    ) -> tuple[workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus], Overrides]:
+        """Starts the task's workflow. Returns it, and the overrides that it was started with."""
         while True:
             try:
                 async with starts:
                     given = self._wishes
                     return await self._start_child(index), given
             except WorkflowAlreadyStartedError:
-                # A task of an earlier job of this name, which was terminated, is still being ended.
+                # A task of an earlier job of this name, which was terminated, is still ending.
                 await workflow.sleep(NAME_IN_USE)
 
     async def _start_child(self, index: int) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
@@ -288,7 +313,7 @@ class JobWorkflow:
             wishes=self._wishes,
         )
 
-    # What is shown.
+    # Display.
 
     def _set_task(self, task: TaskStatus) -> None:
         self._tasks[task.index] = task
@@ -296,8 +321,8 @@ class JobWorkflow:
 
     def _describe(self) -> None:
         status = self.status()
-        workflow.set_current_details(details.job_details(self._job.spec, status))
-        # PENDING is shown once it has to wait, RUNNING once a host has reported it.
+        workflow.set_current_details(web_ui.job_details(self._job.spec, status))
+        # Show PENDING once the job has to wait, and RUNNING once a host has reported it.
         if any(task.state is TaskState.RUNNING for task in self._tasks):
             self._show(JobState.RUNNING)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
@@ -309,7 +334,7 @@ class JobWorkflow:
             show_state(state)
 
     def _reason(self, state: JobState) -> str:
-        """The first task's reason that explains the state, with the task's number where there are several."""
+        """Returns the first task's reason that explains the state, with the task's number if there are several tasks."""
         if state is JobState.HELD:
             return str(self._wishes.hold)
         explains = {
@@ -323,7 +348,7 @@ class JobWorkflow:
         tasks = self._tasks
         together = self._life is not None
         if self._life is not None and state.ended and self._life.gang.attempts:
-            # The one that brought down the others explains the end; theirs only point to it.
+            # The task that ended the others explains the end; their reasons only refer to it.
             last = self._life.gang.attempts[-1]
             tasks = sorted(tasks, key=lambda task: task.reason != last.reason)
         for task in tasks:
@@ -333,7 +358,7 @@ class JobWorkflow:
         return ""
 
     def _limit(self, state: JobState) -> str:
-        """The limit that failed a job of several tasks."""
+        """Names the limit that failed a job of several tasks; empty in any other case."""
         if state is not JobState.FAILED or self._life is not None:
             return ""
         failed = sum(task.state is TaskState.FAILED for task in self._tasks)

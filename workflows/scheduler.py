@@ -1,43 +1,29 @@
-"""The scheduler: one workflow per cluster that holds the book of hosts, placements and waiting tasks.
+"""Defines the scheduler: one workflow per cluster that holds the ledger of hosts, placements and waiting gangs.
 
-It decides nothing itself (`iris.ledger`, `iris.placement` do). Messages come in batches through the `exchange` update, whose
-answer carries what could be placed at once; those that had to wait are told by signals, sent by an activity.
+It decides nothing itself: `iris.scheduling.ledger` and `iris.scheduling.placement` do. Messages come in batches through the
+`exchange` update, whose answer carries what could be placed at once. An activity signals later placements to the gangs that had
+to wait.
 
-The handlers are synchronous and never raise: an async handler starves continue-as-new under load, and a raising one fails or
-wedges the workflow on which everything waits.
+The handlers are synchronous and never raise. An async handler starves continue-as-new under load. A handler that raises fails or
+blocks the workflow on which the whole cluster depends.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from iris import names
-from iris.activities.notices import Couriers
-from iris.activities.rollcall import RollCall
-from iris.forecast import Forecast
-from iris.gangs import Placement, Request, Shape
-from iris.ledger import Ledger
-from iris.preemption import Eviction
-from iris.reasons import news
-from iris.refusals import Refusal, RefusalCode
-from iris.roll import Gathering, RollPage
-from iris.scale_plan import Wanted
-from iris.workflows import policies
-from iris.workflows.entries import enter
-from iris.workflows.messages import (
-    Amend,
+from iris.activities.control.notifier import Notifier
+from iris.activities.control.recovery import RollCall
+from iris.messages.scheduler import (
     Answer,
     Answers,
-    Ask,
     Batch,
-    ClusterRef,
     EvictionNotices,
-    Keys,
     Message,
     Notices,
     Owners,
@@ -48,20 +34,31 @@ from iris.workflows.messages import (
     Snapshot,
     SnapshotPage,
 )
-from iris.workflows.views import broken_slices, owners_of, reserve_of, snapshot_of, wanted_of
+from iris.messages.wire import ClusterRef, Keys
+from iris.model import names
+from iris.model.bounds import MESSAGE_BYTES, cut, fitting, size_of
+from iris.model.requests import Placement, Request, Shape
+from iris.model.scaling import Wanted
+from iris.scheduling.forecast import Forecast
+from iris.scheduling.ledger import Ledger, Settled
+from iris.scheduling.preemption import Eviction
+from iris.scheduling.reason_changes import news
+from iris.scheduling.recovery import Gathering, RollPage
+from iris.scheduling.refusals import Refusal
+from iris.workflows import policies
+from iris.workflows.ledger_messages import GATHERING, MAX_PLACEMENTS, Entered, enter, serve
+from iris.workflows.scheduler_views import broken_slices, owners_of, reserve_of, snapshot_of, wanted_of
 
-#: Placed by one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
-MAX_PLACEMENTS = 1_000
-#: Signals sent by one activity: a second's work, and a payload of some hundred kilobytes.
+#: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.
 MAX_NOTICES = 500
 _NOW = timedelta(0)
-#: Between two signals to the autoscaler that something else waits.
+#: The pause between two `demand` signals to the autoscaler.
 WAKE_EVERY = timedelta(seconds=1)
-#: Between two passes of which the first had to stop: a workflow task's end.
+#: The pause between two passes when the first stopped at its limit: it ends the workflow task.
 BREATH = timedelta(milliseconds=1)
 News = TypeVar("News", Notices, EvictionNotices)
 Notice = TypeVar("Notice", Placement, Eviction)
-GATHERING = Refusal(code=RefusalCode.QUEUED, message="the scheduler was started anew and asks everybody what they have and hold")
+Letter = TypeVar("Letter", Placement, Eviction, Reason)
 
 
 @workflow.defn
@@ -74,13 +71,13 @@ class SchedulerWorkflow:
         self._evictions: dict[str, Eviction] = {eviction.key: eviction for eviction in start.evictions}
         self._told: dict[str, str] = dict(start.told)
         self._checked_at = start.checked_at
-        #: There may be more to place: the last pass stopped at its limit, or there was none yet.
+        #: There may be more to place: the last pass stopped at its limit, or no pass has run yet.
         self._unsettled = bool(len(self._ledger.waiting))
-        #: When somebody may be evicted who may not be yet.
+        #: When victims are looked for again; None: no time is set.
         self._again_at: datetime | None = None
-        #: The book is being put together: nothing is placed before it is whole.
+        #: The recovery of the ledger while it runs: nothing is placed before the ledger is complete.
         self._gathering = Gathering(self._ledger) if start.call_roll else None
-        #: What waited when the autoscaler was last woken, and whether it should be woken again.
+        #: The demand, broken slices, idle reserve and pauses at the last comparison, and whether to signal the autoscaler again.
         self._known_demand: dict[Shape, int] = {}
         self._known_broken: set[str] = set()
         self._known_reserve: set[str] = set()
@@ -108,7 +105,7 @@ class SchedulerWorkflow:
                 await self._wait()
         for task in beside:
             task.cancel()
-        # No await between here and the end: whatever has been handled is in the book, and the book goes along.
+        # No await between here and the end: everything that was handled is in the ledger, and the next run gets the ledger.
         workflow.continue_as_new(
             SchedulerStart(
                 cluster=self._cluster,
@@ -121,7 +118,10 @@ class SchedulerWorkflow:
         )
 
     async def _wait(self) -> None:
-        """Until there is something to do; a timer runs only while somebody waits for a victim to have run long enough."""
+        """Waits until there is something to do.
+
+        A timer runs only while `_again_at` is set: a victim has not run long enough yet, or not all gangs were considered.
+        """
         armed = self._again_at
 
         def something() -> bool:
@@ -136,31 +136,25 @@ class SchedulerWorkflow:
 
     @workflow.update(description="Messages from jobs, slices and operators; answered with what can be placed now")
     def exchange(self, batch: Batch) -> Answers:
-        # Why those who give up were waiting is looked up while they are still in the book.
-        withdrawn = [
-            message.key for message in batch.messages if isinstance(message, Release) and message.key in self._ledger.waiting
-        ]
-        refusals = dict(zip(withdrawn, self._ledger.inquiry.explain_all(withdrawn), strict=True))
-        problems = [self._enter(message) for message in batch.messages]
-        asked = [message for message in batch.messages if isinstance(message, Ask | Amend)]
-        asking = {message.request.key if isinstance(message, Ask) else message.key: None for message in asked}
-        self._settle(told_by_answer=asking)
-        waiting = [key for key in asking if key not in self._ledger.live]
-        refusals.update(zip(waiting, self._ledger.inquiry.explain_all(waiting), strict=True))
-        answers = []
-        for message, problem in zip(batch.messages, problems, strict=True):
-            key = message.request.key if isinstance(message, Ask) else getattr(message, "key", "")
-            placement = self._ledger.live.get(key) if isinstance(message, Ask | Amend) else None
-            refusal = refusals.get(key)
-            if self._gathering is not None and refusal is not None and refusal.code is not RefusalCode.UNKNOWN:
-                refusal = GATHERING
-            answers.append(Answer(placement=placement, refusal=None if placement else refusal, problem=problem))
-        return Answers(answers=tuple(answers))
+        served = serve(self._ledger, batch.messages, workflow.now(), whole=self._gathering is None, careful=self._careful)
+        for message, entered in zip(batch.messages, served.entered, strict=True):
+            self._entered(message, entered)
+        if served.settled is not None:
+            self._settled(served.settled, served.notices)
+        return Answers(answers=served.answers)
+
+    @exchange.validator
+    def _takes(self, batch: Batch) -> None:
+        """Raises ApplicationError for a batch that is too large to be accepted: the acceptance contains a copy of it."""
+        if (size := size_of(batch)) > MESSAGE_BYTES:
+            problem = f"batch: {size:,} bytes are too many for the scheduler; send at most {MESSAGE_BYTES:,} at once"
+            raise ApplicationError(problem, type="TooLarge", non_retryable=True)
 
     @workflow.signal(description="Messages from senders that need no answer")
     def deliver(self, batch: Batch) -> None:
         for message in batch.messages:
-            self._enter(message)
+            entered = enter(self._ledger, message, whole=self._gathering is None, careful=self._careful)
+            self._entered(message, entered)
         self._settle()
 
     @workflow.query(description="Hosts with what is free on them, a page at a time")
@@ -169,7 +163,7 @@ class SchedulerWorkflow:
 
     @workflow.query(description="Why the request with this key has no host")
     def explain(self, key: str) -> Refusal:
-        return self._ledger.explain(key) if self._gathering is None else GATHERING
+        return self._ledger.explain(key, workflow.now()) if self._gathering is None else GATHERING
 
     @workflow.query(description="What would become of this request if it were asked now; nothing is changed")
     def forecast(self, request: Request) -> Forecast:
@@ -189,42 +183,48 @@ class SchedulerWorkflow:
     def owners(self, page: SnapshotPage) -> Owners:
         return owners_of(self._ledger, page)
 
-    def _enter(self, message: Message) -> str:
-        """Write it into the book; what is wrong with it, if it cannot be."""
-        entered = enter(self._ledger, message, whole=self._gathering is None)
+    @property
+    def _careful(self) -> bool:
+        """Returns whether duplicates and sizes of messages are taken into account: not in a run that began with version 0.1."""
+        return workflow.patched("careful")
+
+    def _entered(self, message: Message, entered: Entered) -> None:
+        """Updates the pending signals and the recovery after a message was entered into the ledger."""
         self._evictions.update((each.key, each) for each in entered.evicted)
         if isinstance(message, Release):
             self._notices.pop(message.key, None)
             self._evictions.pop(message.key, None)
         if self._gathering is not None:
             self._gathering.heard(entered.hosts)
-        return entered.problem
 
-    def _settle(self, told_by_answer: Container[str] = ()) -> None:
-        if self._gathering is not None:
-            return
-        settled = self._ledger.settle(workflow.now(), MAX_PLACEMENTS)
+    def _settle(self) -> None:
+        if self._gathering is None:
+            settled = self._ledger.settle(workflow.now(), MAX_PLACEMENTS)
+            self._settled(settled, settled.placed)
+
+    def _settled(self, settled: Settled, notices: Sequence[Placement]) -> None:
+        """Queues the placements and evictions of a pass to be signalled."""
         self._unsettled, self._again_at = settled.stopped, settled.again_at
-        self._notices.update((placement.key, placement) for placement in settled.placed if placement.key not in told_by_answer)
+        self._notices.update((placement.key, placement) for placement in notices)
         self._evictions.update((eviction.key, eviction) for eviction in settled.evicted)
         if not settled.stopped:
             self._watch_demand()
         self._describe()
 
     async def _tell(self) -> None:
-        """Signal the owners of what was placed while they waited."""
-        notices = tuple(self._notices.values())[:MAX_NOTICES]
-        gone = await self._tell_owners(Couriers.tell_placed, Notices(placements=notices), f"{len(notices)} placed")
+        """Signals placements to the owners that waited for them."""
+        notices = _some(self._notices.values())
+        gone = await self._tell_owners(Notifier.tell_placed, Notices(placements=notices), f"{len(notices)} placed")
         self._were_told(self._notices, notices, gone)
 
     async def _evict(self) -> None:
-        """Signal the owners of what has to make room."""
-        evictions = tuple(self._evictions.values())[:MAX_NOTICES]
-        gone = await self._tell_owners(Couriers.tell_evicted, EvictionNotices(evictions=evictions), f"{len(evictions)} evicted")
+        """Signals evictions to the owners of the gangs that have to leave."""
+        evictions = _some(self._evictions.values())
+        gone = await self._tell_owners(Notifier.tell_evicted, EvictionNotices(evictions=evictions), f"{len(evictions)} evicted")
         self._were_told(self._evictions, evictions, gone)
 
-    async def _tell_owners(self, tell: Callable[[Couriers, News], Awaitable[Keys]], news: News, summary: str) -> Keys:
-        """The keys whose owners are gone."""
+    async def _tell_owners(self, tell: Callable[[Notifier, News], Awaitable[Keys]], news: News, summary: str) -> Keys:
+        """Sends the signals in one activity. Returns the keys whose owners are gone."""
         return await workflow.execute_activity_method(
             tell,
             news,
@@ -235,23 +235,23 @@ class SchedulerWorkflow:
         )
 
     def _were_told(self, waiting: dict[str, Notice], told: Sequence[Notice], gone: Keys) -> None:
-        """They need not be told again; whoever is gone has no use for it, and holds nothing."""
+        """Removes what was signalled, and forgets the keys of owners that are gone: they hold nothing."""
         for each in told:
             waiting.pop(each.key, None)
         self._forget(gone.keys)
 
     async def _call_roll(self) -> None:
-        """Ask all slices and gangs what they have and hold: the book may have been lost with an earlier workflow."""
+        """Recovers the ledger from all slices and gangs: it may have been lost with an earlier workflow."""
         assert self._gathering is not None
         if await self._enter_roll(self._gathering):
-            # Lists of workflows lag behind by moments, so whoever began just before is found by asking again.
+            # Lists of workflows lag a little: the second round finds workflows that began just before the first.
             await workflow.sleep(policies.LIST_LAG)
             await self._enter_roll(self._gathering)
         self._gathering = None
         self._unsettled = True
 
     async def _enter_roll(self, gathering: Gathering) -> int:
-        """How many answered."""
+        """Queries slices and gangs page by page and enters their answers. Returns the number of hosts and claims."""
         page, found = RollPage(cluster=self._cluster), 0
         while True:
             gathering.ask()
@@ -270,18 +270,25 @@ class SchedulerWorkflow:
             page = page.model_copy(update={"token": roll.token})
 
     async def _tell_demand(self) -> None:
-        """Wake the autoscaler when something else waits than it knows of. It asks what; how often it is woken is bounded."""
+        """Signals the autoscaler when the demand differs from what it knows, at most once per `WAKE_EVERY`.
+
+        The signal does not carry the demand; the autoscaler asks for it.
+        """
         autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(self._cluster))
         while True:
             await workflow.wait_condition(lambda: self._demand_changed)
             self._known_demand, self._demand_changed = dict(self._ledger.demand()), False
-            with contextlib.suppress(ApplicationError):  # there is none; a new one asks at once
+            with contextlib.suppress(ApplicationError):  # no autoscaler runs; a new one asks at once
                 await autoscaler.signal("demand")
             await workflow.sleep(WAKE_EVERY)
 
     def _watch_demand(self) -> None:
-        """Whether the autoscaler should know: more waits for something than when it was last woken, or nobody does any more; a
-        slice cannot do its work; one of a group that keeps a reserve is idle no longer; a pause began or has ended."""
+        """Decides whether the autoscaler has to be signalled.
+
+        It has to be if more gangs of a shape wait than at the last signal, if no gang of a shape waits any more, if a slice is
+        broken, if a slice of a group that keeps a reserve is no longer idle, or if a pause began or ended. While the whole
+        cluster is paused, only pauses count.
+        """
         pauses = (self._ledger.paused is not None, frozenset(self._ledger.paused_groups))
         if pauses != self._known_pauses:
             self._known_pauses = pauses
@@ -297,18 +304,18 @@ class SchedulerWorkflow:
         self._known_demand = {shape: min(count, demand[shape]) for shape, count in known.items() if shape in demand}
 
     async def _check_jobs(self) -> None:
-        """Free what ended workflows still hold, and tell those who wait when the reason has changed.
+        """Releases what ended workflows still hold, and sends waiting gangs their changed reasons.
 
-        A job gives everything back itself; one that was terminated cannot.
+        A job releases everything itself; a terminated one cannot.
         """
         while True:
             await workflow.wait_condition(lambda: bool(self._ledger.live or len(self._ledger.waiting) or len(self._ledger.held)))
-            # Runs may be short: the time of the one before counts.
+            # Runs may be short: the last check of the previous run counts.
             since = workflow.now() - self._checked_at if self._checked_at else _NOW
             await workflow.sleep(max(_NOW, policies.CHECK_JOBS_EVERY - since))
             self._checked_at = None
             gone = await workflow.execute_activity_method(
-                Couriers.check_jobs,
+                Notifier.check_jobs,
                 ClusterRef(cluster=self._cluster),
                 task_queue=names.control_queue(self._cluster),
                 start_to_close_timeout=policies.CHECK_JOBS,
@@ -321,23 +328,25 @@ class SchedulerWorkflow:
                 await self._tell_reasons()
 
     async def _tell_reasons(self) -> None:
-        """Let those who wait show why they wait now. By shape: it is the same for all who want the same."""
+        """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same reason."""
         changed, told = news(self._ledger, self._told)
         reasons = [
             Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
         ]
         try:
-            for start in range(0, len(reasons), MAX_NOTICES):
+            while reasons:
+                some = _some(reasons)
+                reasons = reasons[len(some) :]
                 await workflow.execute_activity_method(
-                    Couriers.tell_reasons,
-                    Reasons(reasons=tuple(reasons[start : start + MAX_NOTICES])),
+                    Notifier.tell_reasons,
+                    Reasons(reasons=some),
                     task_queue=names.control_queue(self._cluster),
                     start_to_close_timeout=policies.TELL,
                     retry_policy=policies.ONCE,
-                    summary=f"{len(reasons)} wait for another reason",
+                    summary=f"{len(some) + len(reasons)} wait for another reason",
                 )
         except ActivityError:
-            # Only for show, and nothing to end the checks for: the next look tells them again.
+            # The reasons are only for display, and a failure must not end the checks: the next check sends them again.
             for each in changed:
                 told.pop(each.shape, None)
         self._told = told
@@ -354,7 +363,12 @@ class SchedulerWorkflow:
         if len(ledger.held):
             lines.append(f"{len(ledger.held)} held by their users")
         if ledger.paused is not None:
-            lines.append(f"**PAUSED** {ledger.paused}")
-        lines += [f"Scale group {group} is paused: {reason}" for group, reason in ledger.paused_groups.items()]
-        lines += [f"- host {host}: {closure}" for host, closure in list(ledger.closed.items())[:20]]
+            lines.append(f"**PAUSED** {cut(ledger.paused)}")
+        lines += [f"Scale group {group} is paused: {cut(reason)}" for group, reason in ledger.paused_groups.items()]
+        lines += [f"- host {host}: {cut(str(closure))}" for host, closure in list(ledger.closed.items())[:20]]
         workflow.set_current_details("\n\n".join(lines))
+
+
+def _some(news: Iterable[Letter]) -> tuple[Letter, ...]:
+    """Returns the first of the items, as many as one activity sends."""
+    return tuple(fitting(((each, size_of(each)) for each in news), MAX_NOTICES))

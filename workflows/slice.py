@@ -1,9 +1,8 @@
-"""One slice, from the intent to have it to its confirmed end.
+"""Defines the workflow of one slice, from its request to its confirmed deletion.
 
-A slice that the autoscaler wants is *made*: its machines are asked for, waited for, and given back until the platform says that
-nothing is left, whatever happens in between, a cancellation included. A slice that people brought *joined*: its agents start this
-workflow themselves, and there is nothing to give back. Both tell the scheduler which hosts there are, and in order: a host is
-taken out before it comes back.
+A slice that the autoscaler wants is *made*: the workflow requests its machines, waits for them, and deletes them until the
+platform says that nothing is left, also when it is cancelled. A slice of machines that people provide *joined*: its agents start
+this workflow, and there is nothing to delete. Both report their hosts to the scheduler: a host is removed before it comes back.
 """
 
 import asyncio
@@ -13,21 +12,21 @@ from datetime import datetime
 
 from temporalio import workflow
 
-from iris import details, slices
-from iris.hosts import ClosedBy, Closure, Host
-from iris.machines import CreateOutcome, MachineState, SliceFault, SliceObservation, SliceRequest, loss_of
-from iris.scale_plan import Drain
-from iris.slices import COMING, LIVE, SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
-from iris.units import format_duration
-from iris.workflows import machines, policies
-from iris.workflows.attributes import show_state
-from iris.workflows.exchange import exchange, tell_autoscaler, uninterrupted
-from iris.workflows.fleet_messages import CloudState, HostReady, SliceInput
-from iris.workflows.messages import HostLost, Retire, SliceDown, SliceUp
+from iris.messages.scheduler import HostLost, Retire, SliceDown, SliceUp
+from iris.messages.slice import CloudState, HostReady, SliceInput
+from iris.model import slices
+from iris.model.hosts import ClosedBy, Closure, Host
+from iris.model.provisioning import CreateOutcome, MachineState, SliceFault, SliceObservation, SliceRequest, loss_of
+from iris.model.scaling import Drain
+from iris.model.slices import COMING, LIVE, SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
+from iris.model.units import format_duration
+from iris.workflows import policies, slice_machines, web_ui
+from iris.workflows.scheduler_call import exchange, tell_autoscaler, uninterrupted
+from iris.workflows.search_attributes import show_state
 
 News = HostReady | HostLost | CloudState | Drain
 
-#: Steps that are kept to be shown.
+#: The most steps that are kept for display.
 MOST_STEPS = 30
 
 
@@ -50,15 +49,15 @@ class SliceWorkflow:
         begun = (SliceStep(at=self._requested_at, state=self._state, reason=self._reason),) if start.request else ()
         self._steps: deque[SliceStep] = deque(start.steps or begun, maxlen=MOST_STEPS)
         self._drain = start.drain
-        #: When a draining slice is looked at again, or one that is late; and how long after that.
+        #: When a draining or overdue slice is checked again, and the pause after that.
         self._look_at = workflow.now()
         self._look_every = policies.DRAIN_LOOK
-        #: What ran on it at its deadline was told to go.
+        #: What ran on the slice at its deadline was evicted.
         self._evicted = False
-        #: The autoscaler wants to know where the slice is, though nothing has changed.
+        #: The autoscaler asks for the slice's facts, though nothing has changed.
         self._asked = False
         self._refused: set[str] = set()
-        #: The request to the platform.
+        #: The request to the platform while it runs.
         self._asking: workflow.ActivityHandle[CreateOutcome] | None = None
 
     @workflow.run
@@ -67,11 +66,11 @@ class SliceWorkflow:
             await self._live()
             await self._give_back()
         except asyncio.CancelledError:
-            # Somebody's Cancel in the Web UI: its hosts are taken out, and its machines given back before this ends.
+            # Cancelled, for example in the Web UI: remove its hosts and delete its machines before this ends.
             await uninterrupted(self._cancelled())
             raise
         if start.request is None and any(isinstance(news, HostReady) and news.life not in self._lives() for news in self._inbox):
-            # A host's new life, begun while its former one was being taken out: that is a new slice of the same name.
+            # A new incarnation of a host registered while the former one was being removed: that is a new slice of the same name.
             workflow.continue_as_new(SliceInput(cluster=start.cluster, id=start.id, size=start.size, reports=tuple(self._inbox)))
         return self.status()
 
@@ -91,7 +90,7 @@ class SliceWorkflow:
                 self._continue()
 
     async def _come(self) -> None:
-        """From the wish to machines, or at least to a platform that has understood."""
+        """Leaves REQUESTED: requests the machines, or waits for machines that joined or were adopted."""
         if self._start.request is None:
             self._move(SliceState.BOOTSTRAPPING, f"waits for {self._start.size} host(s) to report")
         elif self._start.adopted:
@@ -100,7 +99,7 @@ class SliceWorkflow:
             await self._ask_for(self._start.request)
 
     async def _ask_for(self, request: SliceRequest) -> None:
-        asking = self._asking = machines.ask(request)
+        asking = self._asking = slice_machines.ask(request)
         await workflow.wait_condition(lambda: asking.done() or any(isinstance(event, Drain) for event in self._inbox))
         if not asking.done():
             await self._move_and_tell(SliceState.DELETING, "not wanted any more before the platform had answered")
@@ -115,8 +114,10 @@ class SliceWorkflow:
             await self._machines(outcome.observation)
 
     async def _wait(self) -> datetime | None:
-        """Until there is news, or something is due: what was due then. No decision hangs on the clock: when a query is the first
-        to wake a workflow, it shows the time before the timer fired, and in a replay the one after."""
+        """Waits for an event or a deadline. Returns the deadline if it is due, else None.
+
+        No decision depends on the clock: see decision 14.
+        """
         facts = self._facts()
         due = slices.due(facts, self._made.group.pace, self._look_at) if facts is not None else None
 
@@ -129,7 +130,7 @@ class SliceWorkflow:
             return due
         return None
 
-    # Signals and queries. Handlers only record and wake.
+    # Signals and queries. Handlers only record the change and wake the loop.
 
     @workflow.signal(description="An agent is ready to take work")
     def host_ready(self, ready: HostReady) -> None:
@@ -165,7 +166,7 @@ class SliceWorkflow:
             steps=tuple(self._steps),
         )
 
-    # News.
+    # Events.
 
     async def _handle(self, event: News) -> None:
         match event:
@@ -199,13 +200,13 @@ class SliceWorkflow:
         self._describe()
 
     async def _host_lost(self, lost: HostLost) -> None:
-        """One host gone is the slice gone: the survivors of a TPU slice cannot compute without it."""
+        """Fails the slice: the other hosts of a TPU slice cannot compute without the lost one."""
         known = self._hosts.get(lost.host_id)
-        if known is not None and known.incarnation == lost.incarnation:  # else news of an earlier life of the host
+        if known is not None and known.incarnation == lost.incarnation:  # else it was an earlier incarnation
             await self._fail(SliceFault.HOST_LEFT if lost.left else SliceFault.HOST_LOST, lost.reason)
 
     async def _machines(self, seen: SliceObservation | None) -> None:
-        """What the platform says of them."""
+        """Handles the platform's observation of the machines."""
         if (loss := loss_of(seen)) is not None:
             self._quota_scope = seen.quota_scope if seen is not None else ""
             await self._fail(*loss)
@@ -216,7 +217,7 @@ class SliceWorkflow:
                 await self._repaired(seen)
 
     async def _repaired(self, seen: SliceObservation) -> None:
-        """The platform has begun to repair its machines, or is done. Its agents may live on meanwhile, and what runs there."""
+        """Records that the platform has begun or finished a repair. The agents and their tasks may go on meanwhile."""
         begins = seen.state is MachineState.REPAIRING
         self._repair_until = workflow.now() + policies.REPAIR_GRACE if begins else None
         told = f"is given back unless it is whole in {format_duration(policies.REPAIR_GRACE)}: {seen.reason}"
@@ -224,15 +225,15 @@ class SliceWorkflow:
         await self._tell()
 
     async def _look_closer(self) -> bool:
-        """Ask the platform about this one slice: its lists may lag behind. Whether it answered."""
-        if (found := await machines.look(self._made)) is not None:
+        """Asks the platform about this one slice, because its lists may lag behind. Returns whether it answered."""
+        if (found := await slice_machines.look(self._made)) is not None:
             await self._machines(found.observation)
         self._look_at = workflow.now() + policies.LOOK_AGAIN
         return found is not None
 
     async def _drained(self, drain: Drain) -> None:
         if self._state in COMING and self._start.adopted and self._start.request is not None and self._start.request.token:
-            self._drain = drain  # something may run there: first its agents have to say who they are
+            self._drain = drain  # tasks may run there: first its agents have to identify themselves
         elif self._state in COMING:
             await self._move_and_tell(SliceState.DELETING, drain.reason)
         elif drain.idle_since is not None:
@@ -247,7 +248,7 @@ class SliceWorkflow:
             await self._look(None)
 
     async def _retire_if_idle(self, drain: Drain) -> None:
-        """The scheduler has the last word: whatever it gave to the slice meanwhile runs there."""
+        """Deletes the slice if the scheduler confirms that it is idle. A gang that was placed there meanwhile keeps it."""
         answer = await exchange(self._start.cluster, Retire(lives=self._lives(), idle_since=drain.idle_since))
         if answer.problem:
             self._note(f"not given back ({drain.reason}): {answer.problem}")
@@ -255,17 +256,17 @@ class SliceWorkflow:
         else:
             await self._move_and_tell(SliceState.DELETING, drain.reason)
 
-    # Time.
+    # Deadlines.
 
     @property
     def _made(self) -> SliceRequest:
-        """The request of a slice that was made."""
+        """The platform request of a slice that was made."""
         assert self._start.request is not None
         return self._start.request
 
     async def _in_time(self, due: datetime) -> None:
         if self._repair_until is not None and due >= self._repair_until:
-            # Whoever was to say that it is whole may not have been there.
+            # The autoscaler, which reports the end of a repair, may not have been running.
             answered = await self._look_closer()
             if answered and self._repair_until is not None and self._state in LIVE:
                 await self._fail(SliceFault.PREEMPTED, f"in repair for {format_duration(policies.REPAIR_GRACE)}")
@@ -278,20 +279,20 @@ class SliceWorkflow:
             case SliceState.BOOTSTRAPPING:
                 await self._come_too_late()
             case SliceState.PROVISIONING:
-                # Slow is not failed: the platform may have made them while nobody looked, or it cannot be asked.
+                # Slow is not failed: the machines may exist without having been observed, or the platform may not answer.
                 if await self._look_closer() and self._state is SliceState.PROVISIONING:
                     await self._come_too_late()
 
     async def _come_too_late(self) -> None:
-        """Before its machines are given back they are asked what ails them."""
+        """Fails the slice because its machines or agents are overdue; reads the machines' last output before they are deleted."""
         fault, told = slices.lateness(self._state, self._made.group.pace, len(self._hosts), self._start.size)
         if workflow.patched("last words"):
-            self._last_words = await machines.last_words(self._made)
+            self._last_words = await slice_machines.last_words(self._made)
         await self._fail(fault, slices.with_last_words(told, self._last_words))
 
     async def _look(self, due: datetime | None) -> None:
-        """Whether a draining slice is free; the first look, which was due at no time, closes its hosts, and the one that is due
-        at its deadline stops what runs there."""
+        """Deletes a draining slice if it is free. The first check has no due time and closes the hosts; one at or after the
+        deadline evicts what still runs there."""
         assert self._drain is not None
         deadline, overdue = self._drain.deadline, self._drain.is_over(due)
         closure = Closure(by=ClosedBy.DRAIN, reason=self._drain.reason)
@@ -309,7 +310,7 @@ class SliceWorkflow:
             self._look_at = min(self._look_at, deadline)
         self._look_every = min(2 * self._look_every, policies.MOST_EVICTION_LOOK if overdue else policies.MOST_DRAIN_LOOK)
 
-    # The end.
+    # Deletion.
 
     async def _fail(self, fault: SliceFault, reason: str) -> None:
         self._fault = fault
@@ -319,16 +320,16 @@ class SliceWorkflow:
         if self._state is SliceState.DELETED:
             return
         self._note("cancelled")
-        await self._give_back(continues=False)  # the run that comes after would not know that it is cancelled
+        await self._give_back(continues=False)  # the next run would not know that it is cancelled
 
     async def _give_back(self, *, continues: bool = True) -> None:
-        """Its hosts are taken out; what was asked for is deleted until the platform says that nothing is left."""
+        """Removes the hosts from the scheduler, and deletes the machines until the platform says that nothing is left."""
         if self._asking is not None and not self._asking.done():
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
         down = asyncio.create_task(exchange(self._start.cluster, SliceDown(lives=self._lives()))) if self._hosts else None
         if down is not None and self._start.request is not None:
-            # A scheduler that does not answer gives nothing to these hosts either: machines are not kept for it.
+            # A scheduler that does not answer places nothing on these hosts either: do not keep the machines for it.
             with contextlib.suppress(TimeoutError):
                 await workflow.wait_condition(down.done, timeout=policies.SCHEDULER_PATIENCE)
         elif down is not None:
@@ -336,7 +337,7 @@ class SliceWorkflow:
         if self._state is not SliceState.DELETING:
             await self._move_and_tell(SliceState.DELETING, self._reason)
         pause = policies.DELETE_LOOK
-        while self._start.request is not None and not await machines.give_back(self._start.request):
+        while self._start.request is not None and not await slice_machines.give_back(self._start.request):
             if continues and workflow.info().is_continue_as_new_suggested():
                 self._continue()
             await workflow.sleep(pause)
@@ -345,7 +346,7 @@ class SliceWorkflow:
             await down
         await self._move_and_tell(SliceState.DELETED, self._reason)
 
-    # Telling.
+    # Reports.
 
     def _lives(self) -> tuple[tuple[str, str], ...]:
         return tuple((host.id, host.incarnation) for host in self._hosts.values())
@@ -369,7 +370,7 @@ class SliceWorkflow:
         )
 
     async def _tell(self) -> None:
-        """Let the autoscaler know; one that is not there asks when it comes."""
+        """Signals the slice's facts to the autoscaler. An autoscaler that is not running asks for them when it starts."""
         if (facts := self._facts()) is not None:
             await tell_autoscaler(self._start.cluster, facts)
 
@@ -390,7 +391,7 @@ class SliceWorkflow:
         self._describe()
 
     def _describe(self) -> None:
-        workflow.set_current_details(details.slice_details(self.status()))
+        workflow.set_current_details(web_ui.slice_details(self.status()))
 
     def _continue(self) -> None:
         carried = {"state": self._state, "facts": self._facts(), "steps": tuple(self._steps), "last_words": self._last_words}

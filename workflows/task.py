@@ -1,4 +1,4 @@
-"""One task of a job of several: the same life that a job of one task lives, told to the job as it goes."""
+"""Runs one task of a job of several independent tasks, as a job of one task runs, and reports its state to the job."""
 
 import asyncio
 from datetime import timedelta
@@ -7,19 +7,21 @@ from typing import NoReturn
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from iris import details
-from iris.gangs import Placement
-from iris.jobs import TaskStatus
-from iris.preemption import Eviction
-from iris.roll import Claim
-from iris.states import TaskState
-from iris.wishes import Wishes
-from iris.workflows.attributes import show_band, show_state
-from iris.workflows.gang_life import GangLife
-from iris.workflows.messages import Attempts, Reason, TaskInput, TaskProgress
-from iris.workflows.on_hosts import Gang
+from iris.messages.job import Attempts
+from iris.messages.scheduler import Reason
+from iris.messages.task import TaskInput, TaskProgress
+from iris.model.jobs import TaskStatus
+from iris.model.overrides import Overrides
+from iris.model.requests import Placement
+from iris.model.states import TaskState
+from iris.scheduling.preemption import Eviction
+from iris.scheduling.recovery import Claim
+from iris.workflows import web_ui
+from iris.workflows.gang_attempt import Gang
+from iris.workflows.gang_run import GangRun
+from iris.workflows.search_attributes import show_band, show_state
 
-#: After each piece of news; a thousand tasks with nine each stay below the 10,000 signals that a workflow takes.
+#: The pause after each report. A thousand tasks with nine reports each stay below the 10,000 signals that a workflow takes.
 NEWS_PAUSES = tuple(timedelta(seconds=seconds) for seconds in (1, 1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**6))
 
 
@@ -38,7 +40,7 @@ class TaskWorkflow:
             held_for=task.held_for,
             attempts=list(task.attempts),
         )
-        self._life = GangLife(gang, self._changed, self._renew)
+        self._life = GangRun(gang, self._changed, self._renew)
         self._news: list[TaskStatus] = []
 
     @workflow.run
@@ -74,7 +76,7 @@ class TaskWorkflow:
         self._life.waits(reason)
 
     @workflow.signal(description="The user has changed the band, holds the job back, or lets it go")
-    def wish(self, wishes: Wishes) -> None:
+    def wish(self, wishes: Overrides) -> None:
         if wishes.band is not None and wishes.band is not self._life.gang.wishes.band:
             show_band(wishes.band)
         self._life.wish(wishes)
@@ -97,14 +99,15 @@ class TaskWorkflow:
         workflow.continue_as_new(self._task.model_copy(update=changes))
 
     def _changed(self) -> None:
-        """The job hears what its users wait for: that the task runs, or waits again. Ends travel as this workflow's own end."""
+        """Shows the new state, and reports to the job that the task runs or waits again. Its end reaches the job as this
+        workflow's own end."""
         status = self.status()
-        workflow.set_current_details(details.task_details(self._task.spec, status))
+        workflow.set_current_details(web_ui.task_details(self._task.spec, status))
         if status.state is TaskState.RUNNING or (status.state is TaskState.PENDING and status.reason):
             self._news = [status]
 
     async def _tell_parent(self) -> None:
-        """Tell the latest news, ever less often: a job's history must not grow with tasks times attempts."""
+        """Reports the latest status, at growing intervals: a job's history must not grow with tasks times attempts."""
         parent = workflow.get_external_workflow_handle(self._task.parent, run_id=self._task.run_id)
         for pause in NEWS_PAUSES:
             await workflow.wait_condition(lambda: bool(self._news))

@@ -1,4 +1,4 @@
-"""`iris autoscaler status | pause | resume`"""
+"""Implements `iris autoscaler status | pause | resume`."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ import click
 
 from iris.cli import render_fleet
 from iris.cli.common import cluster_option, json_option, print_json, with_client
-from iris.client.scaling import FleetClient
+from iris.client.operate.scaling import FleetClient
 
 
 @click.group()
@@ -19,7 +19,7 @@ def autoscaler() -> None:
 @cluster_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Show each scale group: what it has, what is wanted of it, and why nothing more is done; and what was done last."""
+    """Show each scale group: its slices, its demand, and why no more is done; and the last actions."""
     found = with_client(ctx, lambda client: FleetClient.of(client).autoscaler())
     if as_json:
         print_json(render_fleet.autoscaler_json(found))
@@ -32,7 +32,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
 @cluster_option
 @click.pass_context
 def pause(ctx: click.Context, reason: str) -> None:
-    """Neither ask for slices nor give any back. What runs runs on, and so do slices that are on their way."""
+    """Neither create nor delete slices. Running tasks continue, and so do slices on their way."""
     with_client(ctx, lambda client: FleetClient.of(client).pause_scaling(reason))
     click.echo("the autoscaler is paused; go on with: iris autoscaler resume")
 
@@ -41,6 +41,6 @@ def pause(ctx: click.Context, reason: str) -> None:
 @cluster_option
 @click.pass_context
 def resume(ctx: click.Context) -> None:
-    """Ask for slices and give them back again."""
+    """Create and delete slices again."""
     with_client(ctx, lambda client: FleetClient.of(client).resume_scaling())
     click.echo("the autoscaler goes on")

@@ -1,4 +1,4 @@
-"""`iris cluster cleanup`"""
+"""Implements `iris cluster cleanup`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +9,12 @@ import click
 
 from iris.cli import elsewhere
 from iris.cli.common import cluster_option, json_option, print_json
-from iris.client.clusters import known_clusters, read_record
-from iris.errors import IrisError, NotFound, Rejected
-from iris.names import check_name
+from iris.client.connect.clusters import known_clusters, read_record
+from iris.model.errors import IrisError, NotFound, Rejected
+from iris.model.names import check_name
 
 if TYPE_CHECKING:
-    from iris.client.cleanup import Leftover
+    from iris.client.operate.cleanup import Leftover
 
 
 @click.command()
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 @cluster_option
 @click.pass_context
 def cleanup(ctx: click.Context, name: str | None, file: Path | None, with_controller: bool, really: bool, as_json: bool) -> None:
-    """Find what clusters have left: machines that nobody looks after, processes and directories of dead ones.
+    """Find what clusters have left behind: machines without an owner, and processes and directories of dead clusters.
 
-    Of NAME, or of all clusters on this machine; of one on Google Cloud when it is named. What a stopped cluster needs for its
-    next start stays, and so does whatever is another cluster's, is not labelled, or has the label iris-manual=true.
+    Covers NAME, or all clusters on this machine; a cluster on Google Cloud only if it is named. Keeps what a stopped cluster
+    needs for its next start, and everything that belongs to another cluster, has no label, or has the label iris-manual=true.
     """
     named = elsewhere.named(ctx, name, file)
     if file is not None or (named is not None and ":" not in named and _is_remote(named)):
@@ -48,7 +48,7 @@ def _is_remote(name: str) -> bool:
 
 
 def _clean_here(named: str | None, *, really: bool, as_json: bool) -> None:
-    from iris.client.cleanup import clean, leftovers
+    from iris.client.operate.cleanup import clean, leftovers
 
     if named is not None and read_record(check_name("name", named)) is None:
         raise NotFound(f"there is no local cluster {named!r}")
@@ -60,8 +60,8 @@ def _clean_here(named: str | None, *, really: bool, as_json: bool) -> None:
 
 
 def _clean_elsewhere(name: str | None, file: Path | None, *, with_controller: bool, really: bool, as_json: bool) -> None:
-    from iris.client.cleanup import clean_elsewhere, left_elsewhere
-    from iris.client.subject import subject
+    from iris.client.operate.cleanup import clean_elsewhere, left_elsewhere
+    from iris.client.operate.cluster_ref import subject
 
     controller = subject(name, file).controller("say its name instead: iris cluster cleanup NAME", elsewhere.say)
     found = asyncio.run(left_elsewhere(controller, with_controller=with_controller))
@@ -84,7 +84,7 @@ def _end(
     do: Callable[[], None],
     unreachable: Mapping[str, str] | None = None,
 ) -> None:
-    """Say what was found, and delete it if that is meant; as JSON when it is done, since it may fail."""
+    """Prints what was found, and deletes it if `really` is set. Prints JSON after the deletion, because that may fail."""
     for each in () if as_json else found:
         click.echo(f"{'deleting' if really else 'would delete'} {each}")
     if really and found:
@@ -98,6 +98,6 @@ def _end(
 
 
 def leftover_json(left: "Leftover") -> dict[str, Any]:
-    """Without what is known of it beside."""
+    """Returns the fields of a leftover that users see."""
     shown = left.model_dump(mode="json", include={"cluster", "kind", "id"})
     return {**shown, "zone": left.zone or None, "state": left.state or None}

@@ -1,4 +1,4 @@
-"""`iris cluster start | status | pause | resume`; the rest is in `lifecycle`."""
+"""Implements `iris cluster start | status | pause | resume`. The other commands are in `lifecycle`, `config` and `validate`."""
 
 import asyncio
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any, TextIO
 
 import click
 
-from iris import accelerators
 from iris.cli import elsewhere, lifecycle, render_fleet
 from iris.cli.common import (
     CPU,
@@ -23,16 +22,17 @@ from iris.cli.common import (
 )
 from iris.cli.config import config
 from iris.cli.validate import validate
-from iris.client import scheduling
-from iris.client.clusters import ClusterRecord, check_is_free, cluster_dir, known_cluster
-from iris.client.scaling import FleetClient
+from iris.client.connect.clusters import ClusterRecord, check_is_free, cluster_dir, known_cluster
+from iris.client.operate import scheduling
+from iris.client.operate.scaling import FleetClient
 from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config, with_rules
-from iris.constraints import parse_attribute
-from iris.names import check_name
+from iris.messages.autoscaler import AutoscalerStatus
+from iris.messages.scheduler import Snapshot, SnapshotPage
+from iris.model import accelerators
+from iris.model.constraints import parse_attribute
+from iris.model.names import check_name
+from iris.model.resources import Device
 from iris.platforms.local import MAX_LOCAL_HOSTS
-from iris.resources import Device
-from iris.workflows.fleet_messages import AutoscalerStatus
-from iris.workflows.messages import Snapshot, SnapshotPage
 
 #: Gives an `accelerators.Tpu`.
 TPU = Parsed("variant", accelerators.tpu)
@@ -75,14 +75,14 @@ for command in (config, validate, *lifecycle.COMMANDS):
 @click.option("--new", is_flag=True, help="Refuse one elsewhere that is there, and delete one that does not come up.")
 @click.option("--options", "given", type=click.File(), hidden=True)
 def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **asked: Any) -> None:
-    """Start a cluster. A local one runs until Ctrl-C, with -d until it is stopped, as one elsewhere does.
+    """Start a cluster. A local one runs until Ctrl-C. With -d, or elsewhere, it runs until it is stopped.
 
     \b
     iris cluster start --local -d                              one host
     iris cluster start --local --tpu v5litepod-16 --slices 2   one host, and two simulated TPU slices
-    iris cluster start --local --config cluster.yaml           what the file says, simulated
-    iris cluster start --config cluster.yaml                   what the file says
-    iris cluster start --config cluster.yaml --dry-run         what would be asked of the cloud
+    iris cluster start --local --config cluster.yaml           the cluster of the file, simulated
+    iris cluster start --config cluster.yaml                   the cluster of the file
+    iris cluster start --config cluster.yaml --dry-run         show the requests to the cloud
     """
     if not local:
         record = elsewhere.start(asked, dry_run=dry_run)
@@ -91,9 +91,10 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **aske
         return
     if dry_run:
         raise click.UsageError("--dry-run shows what would be asked of a cloud, and with --local none is")
-    from iris.client.controllers import create_controller
-    from iris.worker_agents.local_cluster import LocalClusterOptions, supervise
-    from iris.worker_agents.local_launch import wait_until_ready
+    from iris.client.connect.process import be_private
+    from iris.client.operate.controllers import create_controller
+    from iris.worker_agents.local.cluster import LocalClusterOptions, supervise
+    from iris.worker_agents.local.launch import wait_until_ready
 
     if given is not None:
         options = LocalClusterOptions.model_validate_json(given.read())
@@ -106,8 +107,10 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **aske
         _say_ready(known_cluster(options.name))
         return
 
+    umask = be_private()
+
     async def run() -> None:
-        supervisor = asyncio.create_task(supervise(options))
+        supervisor = asyncio.create_task(supervise(options, umask))
         ready = asyncio.create_task(wait_until_ready(options))
         await asyncio.wait({supervisor, ready}, return_when=asyncio.FIRST_COMPLETED)
         if not supervisor.done():
@@ -122,12 +125,12 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **aske
     asyncio.run(run())
 
 
-#: What the options say that a configuration file says better.
+#: Options that describe the machines. A configuration file takes their place.
 _MACHINES = ("hosts", "tpu", "slices", "cpu", "memory", "disk", "device", "attribute")
 
 
 def _local_config(asked: dict[str, Any]) -> ClusterConfig:
-    """The configuration of the local cluster that was asked for: a file's, or one made of the options."""
+    """Returns the configuration of the requested local cluster: from the file, or from the options."""
     name = None if asked["name"] is None else check_name("name", asked["name"])
     if asked["file"] is not None:
         beside = [f"--{option}" for option in _MACHINES if asked[option]]
@@ -167,10 +170,10 @@ def _simple_config(name: str, asked: dict[str, Any]) -> ClusterConfig:
 @cluster_option
 @click.pass_context
 def status(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
-    """Show a cluster: where it is, its hosts, slices and jobs, and what keeps it from its work."""
+    """Show a cluster: where it is, its hosts, slices and jobs, and what blocks it."""
     wanted = elsewhere.named(ctx, name, file)
     if file is not None:
-        from iris.client.subject import meant_by
+        from iris.client.operate.cluster_ref import meant_by
 
         wanted = meant_by(wanted, file)
 
@@ -220,7 +223,7 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
 @cluster_option
 @click.pass_context
 def pause(ctx: click.Context, group: str | None, reason: str) -> None:
-    """Place nothing new. What runs runs on, and what waits is told why."""
+    """Place nothing new. Running tasks continue, and waiting jobs show the reason."""
     with_client(ctx, lambda client: scheduling.pause(client, reason, group))
     click.echo(f"{f'scale group {group}' if group else 'the cluster'} is paused; go on with: iris cluster resume")
 

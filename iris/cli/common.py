@@ -1,4 +1,4 @@
-"""What the commands share: options, the client, JSON."""
+"""Holds what the commands share: options, the connection of the client, and JSON output."""
 
 import asyncio
 import json
@@ -9,10 +9,10 @@ import click
 
 import iris.cli as cli_package
 from iris.client.client import IrisClient
-from iris.client.identity import full_job_id
-from iris.errors import InvalidValue, IrisError
-from iris.resources import Device, parse_device
-from iris.units import parse_bytes, parse_cpu, parse_duration
+from iris.client.connect.identity import full_job_id
+from iris.model.errors import InvalidValue, IrisError
+from iris.model.resources import Device, parse_device
+from iris.model.units import parse_bytes, parse_cpu, parse_duration
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ def _meant(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
         ctx.find_root().obj["cluster"] = value
 
 
-#: On every command, so that it may stand where people look for it; the one before the command gives way.
+#: On every command, so that users may put it after the command. It overrides the option before the command.
 cluster_option = click.option(
     "--cluster", metavar="NAME|ADDRESS", expose_value=False, callback=_meant, help="Which cluster; else the local one that runs."
 )
@@ -30,7 +30,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 
 
 class Parsed(click.ParamType[Any]):
-    """A value that one of Iris' parsers reads; what it refuses is wrong usage."""
+    """A parameter type that uses one of Iris' parsers. A refused value is a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
@@ -60,7 +60,7 @@ DEVICE = Parsed("kind[:variant[:count]]", _device)
 
 
 def utf8(text: str) -> str:
-    """The text itself. Python smuggles bytes of an argument that are no UTF-8 in as surrogates, which no history can carry."""
+    """Returns the text, if it is UTF-8. Python turns other bytes of an argument into surrogates, which no history can hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -72,7 +72,7 @@ TEXT = Parsed("text", utf8)
 
 
 def key_value(text: str) -> tuple[str, str]:
-    """The parts of `KEY=VALUE`."""
+    """Returns the parts of `KEY=VALUE`."""
     key, equals, value = utf8(text).partition("=")
     if not equals or not key:
         raise InvalidValue("KEY=VALUE", text, "is not a pair", "write a name, = and a value")
@@ -82,13 +82,13 @@ def key_value(text: str) -> tuple[str, str]:
 KEY_VALUE = Parsed("key=value", key_value)
 
 
-#: Of a process that ends with its command. Its loop is never closed: a request that was given up may still be
-#: answered, in a thread that would find the loop closed and say so to the user.
+#: Runners of a process that ends with its command. Their loops are never closed: an abandoned request may still be answered in a
+#: thread, which would find the loop closed and print that to the user.
 runners: list[asyncio.Runner] = []
 
 
 def with_client(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]]) -> T:
-    """Connect to the cluster that is meant and do the work."""
+    """Connects to the selected cluster and runs `work`."""
 
     async def run() -> T:
         return await work(await IrisClient.connect(ctx.find_root().obj["cluster"]))
@@ -100,10 +100,10 @@ def with_client(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]]) 
 
 
 def for_each(ctx: click.Context, names: Sequence[str], work: Callable[[IrisClient, str], Awaitable[str]]) -> None:
-    """Do it to every one, whatever becomes of the others, and print what was done.
+    """Runs `work` for every name, even if it fails for others, and prints the results.
 
     Raises:
-        IrisError: the first that went wrong; the others are printed.
+        IrisError: the first failure; the others are printed.
     """
 
     async def all_of_them(client: IrisClient) -> list[IrisError]:
@@ -119,7 +119,7 @@ def for_each(ctx: click.Context, names: Sequence[str], work: Callable[[IrisClien
 
 
 def raise_first(errors: Sequence[BaseException]) -> None:
-    """Say all errors; the first one is the command's, with its exit code."""
+    """Prints all errors but the first and raises the first, which determines the exit code."""
     for extra in errors[1:]:
         click.echo(f"error: {extra}", err=True)
     if errors:
@@ -131,10 +131,10 @@ def print_json(value: Any) -> None:
 
 
 def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
-    """The id of the job in `NAME`, `USER/NAME` or `NAME:3`, and which task is meant.
+    """Returns the id of the job in `NAME`, `USER/NAME` or `NAME:3`, and the number of the task.
 
     Raises:
-        InvalidValue: what follows the colon is no number, or another task than the one that was given beside it.
+        InvalidValue: the text after the colon is not a number, or differs from `task`.
     """
     name, colon, number = job.partition(":")
     if colon:

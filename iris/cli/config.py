@@ -1,4 +1,4 @@
-"""`iris cluster config check | show | schema`"""
+"""Implements `iris cluster config check | show | schema`."""
 
 import json
 from pathlib import Path
@@ -8,11 +8,11 @@ import click
 
 from iris.cli.common import json_option, print_json
 from iris.cli.render import table
-from iris.config import ClusterConfig, config_values, dump_config, groups, load_config, make_local_config, origins
-from iris.config_defaults import IN_FILE
-from iris.scale_groups import ScaleGroup
+from iris.config import ClusterConfig, config_values, dump_config, load_config, make_local_config, origins, scale_groups_of
+from iris.config.defaults import IN_FILE
+from iris.model.scale_groups import ScaleGroup
 
-#: Where a value came from that was changed for this machine.
+#: The source of a value that was changed for this machine.
 LOCAL = "--local"
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -20,19 +20,19 @@ file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=Fal
 
 @click.group()
 def config() -> None:
-    """Look at configuration files. No cluster is asked."""
+    """Look at configuration files. Contacts no cluster."""
 
 
 @config.command()
 @file_argument
 @json_option
 def check(file: Path, as_json: bool) -> None:
-    """Say whether a file can be used, or everything that is wrong with it.
+    """Check a file, and show everything that is wrong with it.
 
-    Exits with 5 when something is.
+    Exits with 5 if the file has errors.
     """
     loaded = load_config(file)
-    found = groups(loaded)
+    found = scale_groups_of(loaded)
     if as_json:
         shown = [
             each.model_dump(mode="json", include={"name", "type", "hosts", "zones", "min_slices", "max_slices"}) for each in found
@@ -55,7 +55,7 @@ def _row(group: ScaleGroup) -> tuple[str, ...]:
 @click.option("--local", is_flag=True, help="As `iris cluster start --local` changes it.")
 @json_option
 def show(file: Path, origin: bool, local: bool, as_json: bool) -> None:
-    """Show a file with every value decided."""
+    """Show a file with all defaults applied."""
     written = load_config(file)
     shown = make_local_config(written) if local else written
     if origin:
@@ -77,7 +77,7 @@ def schema() -> None:
 
 
 def _show_origins(written: ClusterConfig, shown: ClusterConfig, *, as_json: bool) -> None:
-    """A line for each value. What `--local` decided stands in no file, although it is set."""
+    """Prints a line for each value. A value that `--local` changed is not in the file, although it is set."""
     before, in_file, now = _by_path(written), origins(written), origins(shown)
     found = {}
     for path, value in _by_path(shown).items():
@@ -93,7 +93,7 @@ def _show_origins(written: ClusterConfig, shown: ClusterConfig, *, as_json: bool
 
 
 def _by_path(config: ClusterConfig) -> dict[str, Any]:
-    """Every value of a complete configuration by its path, in the order of `origins`."""
+    """Returns every value of a complete configuration by its path, in the order of `origins`."""
     known = origins(config)
     values: dict[str, Any] = {}
 

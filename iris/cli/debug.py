@@ -1,4 +1,7 @@
-"""`iris debug discover | ssh-status | tunnel | health | autoscaler-status | list-workers | logs | bootstrap-logs | list-jobs`"""
+"""Implements `iris debug`.
+
+Its commands are discover, ssh-status, tunnel, health, autoscaler-status, list-workers, logs, bootstrap-logs and list-jobs.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,11 +15,11 @@ from iris.cli import debug_render, render, render_fleet
 from iris.cli.common import cluster_option, json_option, print_json, with_client
 from iris.cli.tunnel import show_tunnel
 from iris.client.client import IrisClient
-from iris.client.debugging import PARTS, Check, DebugClient, checked, local_log
-from iris.client.machine import container_log, look
-from iris.client.scaling import FleetClient
-from iris.client.subject import Subject, discovery, subject
-from iris.errors import NotFound, Rejected
+from iris.client.operate.cluster_ref import Subject, discovery, subject
+from iris.client.operate.controller_ssh import container_log, look
+from iris.client.operate.debugging import PARTS, Check, DebugClient, checked, local_log
+from iris.client.operate.scaling import FleetClient
+from iris.model.errors import NotFound, Rejected
 
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
 T = TypeVar("T")
@@ -39,7 +42,7 @@ _tail = click.option("--tail", type=click.IntRange(min=0), default=100, show_def
 
 
 def looking(command: Function) -> Function:
-    """The options of every command here: which cluster, and JSON."""
+    """Adds the options of every debug command: configuration, cluster and JSON."""
     for option in (json_option, cluster_option, config_option):
         command = option(command)
     return command
@@ -49,9 +52,9 @@ def looking(command: Function) -> Function:
 @cluster_option
 @config_option
 def debug() -> None:
-    """Find out what is wrong with a cluster: where it is, which of its parts answer, what they say of themselves.
+    """Find out what is wrong with a cluster: where it is, which of its parts answer, and what they log.
 
-    All but ssh-status, tunnel and bootstrap-logs serve any cluster.
+    All but ssh-status, tunnel and bootstrap-logs work with any cluster.
     """
 
 
@@ -59,7 +62,7 @@ def debug() -> None:
 @looking
 @click.pass_context
 def discover(ctx: click.Context, as_json: bool) -> None:
-    """Say where a cluster is, and whether it runs; nothing is started for it but a tunnel."""
+    """Show where a cluster is and whether it runs. Starts nothing but a tunnel."""
     found = discovery(meant(ctx))
     if as_json:
         print_json(found.model_dump(mode="json"))
@@ -71,9 +74,9 @@ def discover(ctx: click.Context, as_json: bool) -> None:
 @looking
 @click.pass_context
 def health(ctx: click.Context, as_json: bool) -> None:
-    """Look at each part of a cluster by itself: service, control plane, planners, hosts, store.
+    """Check each part of a cluster by itself: service, control plane, planners, hosts, store.
 
-    Exits with 1 when something is not as it has to be.
+    Exits with 1 if a check fails.
     """
     looked_at = meant(ctx)
     checks = asyncio.run(_checks(looked_at.reached()))
@@ -89,7 +92,7 @@ async def _checks(cluster: str | None) -> list[Check]:
     clients: list[IrisClient] = []
 
     async def service() -> str:
-        clients.append(await IrisClient.connect(cluster))  # which asks the service
+        clients.append(await IrisClient.connect(cluster))  # queries the service
         record = clients[0].cluster
         return f"answers at {record.address}, namespace {record.namespace}"
 
@@ -101,7 +104,7 @@ async def _checks(cluster: str | None) -> list[Check]:
 @looking
 @click.pass_context
 def autoscaler_status(ctx: click.Context, as_json: bool) -> None:
-    """Show what the autoscaler has, wants, waits for and did: as `iris autoscaler status`."""
+    """Show what the autoscaler has, wants, waits for and did, like `iris autoscaler status`."""
     found = _ask(ctx, lambda client: FleetClient.of(client).autoscaler())
     if as_json:
         print_json(render_fleet.autoscaler_json(found))
@@ -113,7 +116,7 @@ def autoscaler_status(ctx: click.Context, as_json: bool) -> None:
 @looking
 @click.pass_context
 def list_workers(ctx: click.Context, as_json: bool) -> None:
-    """List hosts and agents: those that take work, those that report and take none, and those that are silent."""
+    """List hosts and agents: which take work, which report but take none, and which are silent."""
     rows = _ask(ctx, lambda client: DebugClient.of(client).workers())
     if as_json:
         print_json([row.model_dump(mode="json") for row in rows])
@@ -126,7 +129,7 @@ def list_workers(ctx: click.Context, as_json: bool) -> None:
 @looking
 @click.pass_context
 def list_jobs(ctx: click.Context, limit: int, as_json: bool) -> None:
-    """List jobs, the newest first, ended ones too."""
+    """List jobs, the newest first, including ended ones."""
     rows = _ask(ctx, lambda client: client.jobs(limit=limit))
     if as_json:
         print_json([render.row_json(row) for row in rows])
@@ -142,7 +145,7 @@ def list_jobs(ctx: click.Context, limit: int, as_json: bool) -> None:
 @looking
 @click.pass_context
 def logs(ctx: click.Context, part: str, tail: int, as_json: bool) -> None:
-    """Show what the control plane says of itself; on Google Cloud that of its container, read over SSH."""
+    """Show the log of the control plane; on Google Cloud that of its container, read over SSH."""
     looked_at = meant(ctx)
     if looked_at.platform == "local" and looked_at.record is not None:
         lines = local_log(looked_at.record, part, tail)
@@ -160,7 +163,7 @@ def logs(ctx: click.Context, part: str, tail: int, as_json: bool) -> None:
 @looking
 @click.pass_context
 def bootstrap_logs(ctx: click.Context, tail: int, as_json: bool) -> None:
-    """Show the serial console of the control plane's machine on Google Cloud: how it came up."""
+    """Show the serial console of the control plane's machine on Google Cloud, with its boot messages."""
     looked_at = meant(ctx)
     said = looked_at.controller(NO_MACHINE).fetch_startup_logs(tail)
     if said is None:
@@ -172,7 +175,7 @@ def bootstrap_logs(ctx: click.Context, tail: int, as_json: bool) -> None:
 @looking
 @click.pass_context
 def ssh_status(ctx: click.Context, as_json: bool) -> None:
-    """Log in to the control plane's machine on Google Cloud, and show its containers, its disk and how long it is up."""
+    """Log in to the control plane's machine on Google Cloud, and show its containers, disk and uptime."""
     found = look(meant(ctx).gate(NO_MACHINE))
     if as_json:
         print_json(found)
@@ -184,18 +187,18 @@ def ssh_status(ctx: click.Context, as_json: bool) -> None:
 @looking
 @click.pass_context
 def tunnel(ctx: click.Context, as_json: bool) -> None:
-    """Open the tunnel to a cluster on Google Cloud, or find the one that is open; say where it begins on this machine."""
+    """Open the tunnel to a cluster on Google Cloud, or find the open one, and show its local address."""
     show_tunnel(meant(ctx), as_json)
 
 
 def meant(ctx: click.Context) -> Subject:
-    """The cluster that the options name, or the only one that runs here."""
+    """Returns the cluster that the options name, or the only one that runs here."""
     asked = ctx.find_root().obj
     return subject(asked["cluster"], asked.get("config"))
 
 
 def _ask(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]]) -> T:
-    """Connect to the cluster and do the work."""
+    """Connects to the cluster and runs `work`."""
     ctx.find_root().obj["cluster"] = meant(ctx).reached()
     return with_client(ctx, work)
 

@@ -1,17 +1,17 @@
-"""What `iris debug` has found, as tables for people and as JSON for programs."""
+"""Formats the results of `iris debug` as tables for people and as JSON for programs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from iris.cli.render import age, table
-from iris.client.debugging import Check, WorkerRow
-from iris.client.subject import Discovery
-from iris.units import format_duration
+from iris.client.operate.cluster_ref import Discovery
+from iris.client.operate.debugging import Check, WorkerRow
+from iris.model.units import format_duration
 
 
 def discovery_text(found: Discovery) -> str:
-    """Where a cluster is, for people."""
+    """Formats where a cluster is, for people."""
     runs = {None: "is known by its address", True: "runs", False: "does not run"}[found.running]
     answers = "answers" if found.healthy else "does not answer"
     lines = [f"cluster {found.cluster} ({found.platform}) {runs}" + ("" if found.running is False else f", and {answers}")]
@@ -55,7 +55,7 @@ def workers_table(rows: Sequence[WorkerRow], now: datetime) -> str:
 
 
 def machine_text(found: Mapping[str, Any]) -> str:
-    """What a login on a machine has shown, for people."""
+    """Formats what a login on a machine showed, for people."""
     lines = [f"{found['machine']} in {found['zone']}"]
     words = ("hostname", "up", "load", "disk", "startup")
     lines += [f"  {word:<8}  {found[word]}" for word in words if found.get(word)]

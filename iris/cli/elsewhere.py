@@ -1,4 +1,4 @@
-"""Starting a cluster that is not on this machine, and which one is meant by a command that is about its control plane."""
+"""Starts clusters that are not on this machine, and finds the cluster that a control plane command acts on."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iris.cli.common import print_json
-from iris.client.clusters import ClusterRecord, check_is_free, known_clusters, read_record
+from iris.client.connect.clusters import ClusterRecord, check_is_free, known_clusters, read_record
 from iris.config import load_written
-from iris.errors import NotFound
-from iris.names import check_name
+from iris.model.errors import NotFound
+from iris.model.names import check_name
 
 if TYPE_CHECKING:
-    from iris.client.control import ControllerProtocol
+    from iris.client.operate.control import ControllerProtocol
 
-#: `--config` of a command that is about a cluster.
+#: `--config` of a command that acts on a cluster.
 config_option = click.option(
     "--config",
     "file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The cluster of this configuration, instead of NAME: nobody here has to know it.",
 )
-#: Options of `iris cluster start` that say how a cluster on this machine is to be.
+#: Options of `iris cluster start` that describe a cluster on this machine.
 _LOCAL_ONLY = (
     *("name", "hosts", "tpu", "slices", "ephemeral", "cpu", "memory", "disk", "device", "attribute"),
     *("preemption", "patience", "min_run_time"),
@@ -29,13 +29,13 @@ _LOCAL_ONLY = (
 
 
 def start(asked: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
-    """Start the cluster of the configuration, wherever that says, or show what would be asked of a cloud; its record.
+    """Starts the configuration's cluster and returns its record, or prints the requests to the cloud.
 
     Raises:
         InvalidValue: this version cannot start it from here.
         IrisError: it did not start.
     """
-    from iris.client.controllers import create_controller
+    from iris.client.operate.controllers import create_controller
 
     file: Path | None = asked["file"]
     if file is None:
@@ -55,10 +55,10 @@ def start(asked: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
 
 
 def named(ctx: click.Context, name: str | None, file: Path | None) -> str | None:
-    """The NAME of a command, or what was said before it; a configuration on the command itself goes before that.
+    """Returns the NAME of the command, else the name before the command. Returns None if the command has a configuration.
 
     Raises:
-        click.UsageError: there are both a name and a configuration.
+        click.UsageError: both a name and a configuration are given.
     """
     if file is None:
         return name or ctx.find_root().obj["cluster"]
@@ -68,7 +68,7 @@ def named(ctx: click.Context, name: str | None, file: Path | None) -> str | None
 
 
 def meant(name: str | None) -> ClusterRecord:
-    """The cluster of that name that was started from here, running or not, or the only one that runs.
+    """Returns the cluster of that name that was started from here, running or not, or the only one that runs.
 
     Raises:
         NotFound: there is no such cluster, or there are several.
@@ -90,13 +90,13 @@ def meant(name: str | None) -> ClusterRecord:
 
 
 def controller_of(name: str | None, file: Path | None) -> tuple[str, "ControllerProtocol"]:
-    """The name and the control plane of the cluster of that configuration or name, or of the only one that runs.
+    """Returns the name and the control plane of the cluster of that configuration or name, or of the only one that runs.
 
     Raises:
         NotFound: there is no such cluster, or there are several.
         InvalidConfig, InvalidValue: the configuration cannot be used.
     """
-    from iris.client.controllers import LocalController, create_controller, known_controller
+    from iris.client.operate.controllers import LocalController, create_controller, known_controller
 
     if file is None:
         record = meant(name)
@@ -109,5 +109,5 @@ def controller_of(name: str | None, file: Path | None) -> tuple[str, "Controller
 
 
 def say(text: str) -> None:
-    """Tell a person what a long operation waits for."""
+    """Prints what a long operation waits for."""
     click.echo(text, err=True)

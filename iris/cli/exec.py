@@ -1,4 +1,4 @@
-"""`iris exec`"""
+"""Implements `iris exec`."""
 
 import asyncio
 import contextlib
@@ -15,17 +15,17 @@ import click
 
 from iris.cli.common import DURATION, cluster_option, job_and_task, utf8, with_client
 from iris.client.client import IrisClient
-from iris.client.execs import ExecClient, Session, new_session
-from iris.errors import InvalidValue
-from iris.execs import ExecEnd, ExecRequest, Frame, Kind, size_frame
+from iris.client.exec import ExecClient, Session, new_session
+from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, size_frame
+from iris.model.errors import InvalidValue
 
-#: What is read from the standard input at once, in bytes.
+#: Bytes that are read from standard input at once.
 BLOCK = 64 * 1024
-#: In characters: a command travels through the service, which is no place for data.
+#: In characters. A command travels through the Temporal service, which is not meant for data.
 MAX_COMMAND = 64 * 1024
-#: Our own exit code after Ctrl-C, said twice.
+#: The exit code after the second Ctrl-C.
 INTERRUPTED = 130
-#: Rows and columns of a terminal that has none.
+#: Rows and columns if there is no terminal.
 DEFAULT_SIZE = (24, 80)
 
 
@@ -40,7 +40,7 @@ DEFAULT_SIZE = (24, 80)
 def exec_(
     ctx: click.Context, job: str, command: tuple[str, ...], with_input: bool, terminal: bool, timeout: timedelta | None
 ) -> int:
-    """Run COMMAND beside a running task, with its environment, directory and limits; its exit code is this command's.
+    """Run COMMAND beside a running task, with its environment, directory and limits. Exits with COMMAND's exit code.
 
     \b
     iris exec train -- nvidia-smi
@@ -78,7 +78,7 @@ def exec_(
 
 
 async def _talk(session: Session, *, with_input: bool, terminal: bool) -> ExecEnd:
-    """Pass everything on, both ways, until the command has ended."""
+    """Passes data on in both directions until the command has ended."""
     loop = asyncio.get_running_loop()
     talking = asyncio.current_task()
     assert talking is not None
@@ -86,10 +86,10 @@ async def _talk(session: Session, *, with_input: bool, terminal: bool) -> ExecEn
 
     def interrupt() -> None:
         nonlocal interrupted
-        if interrupted:  # it does not mind the first
+        if interrupted:  # the command ignored the first signal
             talking.cancel()
         interrupted = True
-        session.say(Frame(Kind.SIGNAL, b"%d" % signal.SIGINT))
+        session.say(Frame(FrameKind.SIGNAL, b"%d" % signal.SIGINT))
 
     def resized() -> None:
         session.say(size_frame(*_size()))
@@ -102,7 +102,7 @@ async def _talk(session: Session, *, with_input: bool, terminal: bool) -> ExecEn
             if with_input:
                 threading.Thread(target=_read, args=(session, loop), daemon=True).start()
             async for kind, data in session.output():
-                out = sys.stderr.buffer if kind is Kind.ERR else sys.stdout.buffer
+                out = sys.stderr.buffer if kind is FrameKind.ERR else sys.stdout.buffer
                 out.write(data)
                 out.flush()
             return await session.end()
@@ -115,19 +115,19 @@ async def _talk(session: Session, *, with_input: bool, terminal: bool) -> ExecEn
 
 
 def _size() -> tuple[int, int]:
-    """Rows and columns of this terminal, whatever the environment says of it."""
+    """Returns the rows and columns of this terminal, and ignores the environment variables."""
     size = os.get_terminal_size(sys.stdout.fileno())
     return size.lines or DEFAULT_SIZE[0], size.columns or DEFAULT_SIZE[1]
 
 
 def _read(session: Session, loop: asyncio.AbstractEventLoop) -> None:
-    """Send what comes in. In a thread, which may hang in its reading when all else is over: a file cannot be waited for."""
+    """Sends standard input. Runs in a thread, because reading a file cannot be awaited; it may block after the session."""
     while True:
         data = os.read(sys.stdin.fileno(), BLOCK)
-        frame = Frame(Kind.INPUT, data) if data else Frame(Kind.END_OF_INPUT)
+        frame = Frame(FrameKind.INPUT, data) if data else Frame(FrameKind.END_OF_INPUT)
         try:
             asyncio.run_coroutine_threadsafe(session.send(frame), loop).result()
-        except (RuntimeError, asyncio.CancelledError):  # all else is over
+        except (RuntimeError, asyncio.CancelledError):  # the session is over
             return
         if not data:
             return
@@ -135,7 +135,7 @@ def _read(session: Session, loop: asyncio.AbstractEventLoop) -> None:
 
 @contextlib.contextmanager
 def _raw() -> Iterator[None]:
-    """Every key goes to the command, Ctrl-C too; afterwards the terminal is as it was."""
+    """Sends every key to the command, also Ctrl-C, and restores the terminal afterwards."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setraw(descriptor)

@@ -1,4 +1,4 @@
-"""`iris fetch`"""
+"""Implements `iris fetch`."""
 
 import asyncio
 import sys
@@ -14,10 +14,10 @@ from iris.cli.follow import reading_from
 from iris.cli.logs import find_archive
 from iris.client.outputs import Fetched, OutputFile, outputs_of
 from iris.client.outputs import fetch as fetch_files
-from iris.errors import NotFound
-from iris.names import ENV_OUTPUT_DIR
-from iris.store import Store
-from iris.units import format_bytes
+from iris.model.errors import NotFound
+from iris.model.names import ENV_OUTPUT_DIR
+from iris.model.units import format_bytes
+from iris.storage.object_store import Store
 
 
 @click.command()
@@ -39,9 +39,10 @@ from iris.units import format_bytes
 def fetch(
     ctx: click.Context, job: str, directory: Path | None, attempt: int | None, only_list: bool, force: bool, as_json: bool
 ) -> None:
-    """Fetch what JOB (NAME, USER/NAME, or one task of it: NAME:3) left in its output directory, $IRIS_OUTPUT_DIR.
+    """Fetch the files that JOB (NAME, USER/NAME, or one task of it: NAME:3) left in its output directory, $IRIS_OUTPUT_DIR.
 
-    The files of a job of several tasks go to a folder for each: NAME-outputs/3/. Works when hosts and control plane are gone.
+    If the job has several tasks, the files of each go to a folder of their own: NAME-outputs/3/. Works when hosts and control
+    plane are gone.
 
     \b
     iris fetch train
@@ -100,13 +101,13 @@ def _files(count: int) -> str:
 
 
 def _printable(file: OutputFile) -> str:
-    """The path on one line, without what a terminal would act on."""
+    """Returns the path on one line, without characters that a terminal would interpret."""
     return "".join(each if each.isprintable() else "�" for each in str(file.path))
 
 
 @contextmanager
 def _progress(files: list[OutputFile]) -> Iterator[Callable[[Fetched], None]]:
-    """A bar on a terminal, a line for each file elsewhere; on standard error."""
+    """Shows the progress on standard error: a bar on a terminal, else a line for each file."""
     if not sys.stderr.isatty():
         yield lambda fetched: click.echo(f"{format_bytes(fetched.file.size):>10}  {fetched.to}", err=True)
         return

@@ -1,4 +1,4 @@
-"""Following a job in a terminal: its logs on standard output, what happens to it on standard error."""
+"""Follows a job in a terminal: prints its logs on standard output, and its changes of state on standard error."""
 
 import asyncio
 import contextlib
@@ -10,20 +10,20 @@ from obstore.exceptions import BaseError
 
 from iris.cli.lines import LinePrinter, Printer
 from iris.client.client import IrisClient
-from iris.client.logs import LogReader
-from iris.client.reading import Reader
-from iris.errors import IrisError, JobCancelled, JobFailed
-from iris.jobs import JobStatus
-from iris.states import JobState
-from iris.store import Store
-from iris.units import format_duration
+from iris.client.logs.reading import Reader
+from iris.client.logs.stored import LogReader
+from iris.model.errors import IrisError, JobCancelled, JobFailed
+from iris.model.jobs import JobStatus
+from iris.model.states import JobState
+from iris.model.units import format_duration
+from iris.storage.object_store import Store
 
-#: Between looks for new output: short enough to feel immediate; where a look is a file's, it costs nearly nothing.
-LOOK_EVERY = 0.25
+#: Between checks for new output: short enough to feel immediate. A check of a local file costs almost nothing.
+POLL_INTERVAL_S = 0.25
 LOOK_EVERY_LOCALLY = 0.1
-#: A store that has failed for so many seconds counts as away for good.
+#: A store that has failed for this many seconds counts as gone.
 STORE_PATIENCE = 20.0
-#: Between looks at the state; each asks the control plane.
+#: Between checks of the state; each queries the control plane.
 STATE_EVERY = 1.0
 
 
@@ -33,22 +33,22 @@ def attempt_mark(task: int, attempt: int, *, prefixed: bool) -> str:
 
 @contextlib.contextmanager
 def reading_from(store: Store, what: str) -> Iterator[None]:
-    """Turns failures of the store into a sentence."""
+    """Turns failures of the store into readable errors."""
     try:
         yield
-    except BrokenPipeError:  # nobody reads on
+    except BrokenPipeError:  # the reader of the output has closed it
         raise
     except (OSError, BaseError) as error:
         raise IrisError(f"{what} cannot be read from the store {store.url}: {error}") from None
 
 
 async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[None]", what: str) -> None:
-    """Print what is written until the end of that, and all that was written until then.
+    """Prints output until `ended` is done, and then the rest that was written before.
 
     Raises:
-        IrisError: the store is away for good.
+        IrisError: the store is gone.
     """
-    look_every = LOOK_EVERY_LOCALLY if reader.store.url.startswith("file:") else LOOK_EVERY
+    look_every = LOOK_EVERY_LOCALLY if reader.store.url.startswith("file:") else POLL_INTERVAL_S
     last = False
     failing_since: float | None = None
     while True:
@@ -59,19 +59,19 @@ async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[
             if last:
                 break
             failing_since = None
-        except IrisError:  # for a moment, perhaps; nothing is skipped
+        except IrisError:  # perhaps temporary; nothing is skipped
             failing_since = failing_since or time.monotonic()
             if time.monotonic() - failing_since > STORE_PATIENCE:
                 raise
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_INTERVAL_S)
         await asyncio.wait({ended}, timeout=look_every)
-        # All output is stored before a job ends, so one look after the end sees all of it.
+        # All output is stored before a job ends, so one check after the end sees all of it.
         last = ended.done()
     printer.finish()
 
 
 async def follow_logs(client: IrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
-    """Print what is written until the job has ended and everything is printed."""
+    """Prints output until the job has ended and everything is printed."""
     ended = asyncio.create_task(client.ended(job, run_id))
     try:
         await follow_lines(reader, printer, ended, f"the log of {job}")
@@ -81,7 +81,7 @@ async def follow_logs(client: IrisClient, reader: LogReader, printer: Printer, j
 
 
 async def follow_job(client: IrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool) -> JobStatus:
-    """Follow logs and state until the job's end; its last status."""
+    """Follows logs and state until the job ends, and returns its last status."""
     teller = asyncio.create_task(_tell_states(client, job, run_id))
     printer = LinePrinter(
         prefixed=prefixed, growing=True, next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed)
@@ -94,7 +94,7 @@ async def follow_job(client: IrisClient, reader: LogReader, job: str, run_id: st
 
 
 async def _tell_states(client: IrisClient, job: str, run_id: str) -> None:
-    """Say on standard error when the job's state or reason changes."""
+    """Prints changes of the job's state or reason on standard error."""
     told = ""
     while True:
         await asyncio.sleep(STATE_EVERY)
@@ -107,10 +107,10 @@ async def _tell_states(client: IrisClient, job: str, run_id: str) -> None:
 
 
 def tell_end(status: JobStatus) -> None:
-    """Say how the job ended.
+    """Prints how the job ended.
 
     Raises:
-        JobFailed, JobCancelled: so that the exit code says it too.
+        JobFailed, JobCancelled: the job did not succeed; they set the exit code.
     """
     ran = f" after {format_duration(status.finished_at - status.started_at)}" if status.started_at and status.finished_at else ""
     if status.state is JobState.SUCCEEDED:

@@ -1,10 +1,10 @@
-"""`iris group list`"""
+"""Implements `iris group list`."""
 
 import click
 
 from iris.cli import render_fleet
 from iris.cli.common import cluster_option, json_option, print_json, with_client
-from iris.client.scaling import FleetClient
+from iris.client.operate.scaling import FleetClient
 
 
 @click.group()
@@ -17,7 +17,7 @@ def group() -> None:
 @cluster_option
 @click.pass_context
 def list_groups(ctx: click.Context, as_json: bool) -> None:
-    """List scale groups: what their slices are, how many there are and may be, and whether more can be had."""
+    """List scale groups: the kind of slice, how many exist and are allowed, and whether more can be created."""
     found = with_client(ctx, lambda client: FleetClient.of(client).autoscaler())
     if as_json:
         print_json(render_fleet.groups_json(found))

@@ -1,4 +1,4 @@
-"""`iris host list | cordon | uncordon | drain`"""
+"""Implements `iris host list | cordon | uncordon | drain`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -7,9 +7,9 @@ import click
 
 from iris.cli import render
 from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, with_client
-from iris.client import scheduling
 from iris.client.client import IrisClient
-from iris.client.draining import DrainClient
+from iris.client.operate import scheduling
+from iris.client.operate.draining import DrainClient
 
 
 @click.group()
@@ -22,7 +22,7 @@ def host() -> None:
 @cluster_option
 @click.pass_context
 def list_hosts(ctx: click.Context, as_json: bool) -> None:
-    """List hosts: what they offer, what is free, what they run, and why some take nothing new."""
+    """List hosts: what they offer, what is free, what they run, and why some take no new tasks."""
     views = with_client(ctx, lambda client: client.hosts())
     if as_json:
         print_json([render.host_json(view) for view in views])
@@ -40,7 +40,7 @@ _reason = click.option("--reason", default="", help="Why, for whoever looks at t
 @cluster_option
 @click.pass_context
 def cordon(ctx: click.Context, host: tuple[str, ...], reason: str) -> None:
-    """Place nothing new on each HOST; what runs there runs on."""
+    """Place nothing new on each HOST. Its running tasks continue."""
     _each(ctx, host, lambda client, name: scheduling.cordon(client, name, reason), "is cordoned")
 
 
@@ -49,7 +49,7 @@ def cordon(ctx: click.Context, host: tuple[str, ...], reason: str) -> None:
 @cluster_option
 @click.pass_context
 def uncordon(ctx: click.Context, host: tuple[str, ...]) -> None:
-    """Let each HOST take work again, whoever closed it."""
+    """Let each HOST take work again, whatever closed it."""
     _each(ctx, host, lambda client, name: DrainClient.of(client).uncordon(name), "takes work")
 
 
@@ -60,9 +60,9 @@ def uncordon(ctx: click.Context, host: tuple[str, ...]) -> None:
 @cluster_option
 @click.pass_context
 def drain(ctx: click.Context, host: tuple[str, ...], deadline: timedelta | None, reason: str) -> None:
-    """Place nothing new on each HOST and evict what runs there; each program has its grace, and its job waits for another.
+    """Place nothing new on each HOST and evict its tasks. Programs get their grace period, and their jobs wait for other hosts.
 
-    With a deadline what runs may end until then, and a host whose slice was made is given back with all of it.
+    With a deadline, running tasks may end until then, and a host whose slice Iris created is deleted with the whole slice.
     """
     for_each(ctx, host, lambda client, name: DrainClient.of(client).drain(name, reason, deadline))
 

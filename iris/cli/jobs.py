@@ -1,4 +1,4 @@
-"""`iris jobs | status | wait | cancel | explain | hold | release | priority`"""
+"""Implements `iris jobs | status | wait | cancel | explain | hold | release | priority`."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -9,13 +9,13 @@ from iris.cli import render
 from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, raise_first, with_client
 from iris.cli.follow import tell_end
 from iris.client.client import IrisClient
-from iris.client.identity import full_job_id
-from iris.client.in_use import InUse, UseClient
+from iris.client.connect.identity import full_job_id
+from iris.client.usage import InUse, UseClient
 from iris.client.views import JobRow
-from iris.errors import IrisError, WaitTimeout
-from iris.jobs import Band, JobStatus
-from iris.resources import Resources
-from iris.states import JobState
+from iris.model.errors import IrisError, WaitTimeout
+from iris.model.jobs import Band, JobStatus
+from iris.model.resources import Resources
+from iris.model.states import JobState
 
 
 @click.command()
@@ -25,7 +25,7 @@ from iris.states import JobState
 @cluster_option
 @click.pass_context
 def jobs(ctx: click.Context, all_jobs: bool, limit: int, as_json: bool) -> None:
-    """List jobs, the newest first; with --json ended ones too."""
+    """List jobs, the newest first; with --json including ended ones."""
 
     async def work(client: IrisClient) -> list[JobRow]:
         return await client.jobs(live_only=not (all_jobs or as_json), limit=limit)
@@ -72,7 +72,7 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
 def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as_json: bool) -> None:
     """Wait until every JOB has ended.
 
-    Exits with 0 when all succeeded, 125 when one failed, 126 when one was cancelled, 124 when the time was over.
+    Exits with 0 if all succeeded, 125 if one failed, 126 if one was cancelled, 124 if the time is over.
     """
 
     async def work(client: IrisClient) -> list[JobStatus | BaseException]:
@@ -89,7 +89,7 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
             tell_end(found)
         except IrisError as error:
             errors.append(error)
-    # A time-out says least about the jobs, so any other news is the exit code.
+    # A timeout says least about the jobs, so any other error determines the exit code.
     errors.sort(key=lambda error: isinstance(error, WaitTimeout))
     raise_first(errors)
 
@@ -100,7 +100,7 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
 @cluster_option
 @click.pass_context
 def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
-    """End each JOB: SIGTERM, its grace, SIGKILL."""
+    """End each JOB: SIGTERM, its grace period, SIGKILL."""
 
     async def work(client: IrisClient, name: str) -> str:
         name = full_job_id(name)
@@ -116,9 +116,9 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 @cluster_option
 @click.pass_context
 def explain(ctx: click.Context, job: str, as_json: bool) -> None:
-    """Say why JOB, or its task JOB:INDEX, is where it is, and what became of every attempt.
+    """Explain the state of JOB, or of its task JOB:INDEX, and how each attempt ended.
 
-    For a waiting one: what it needs, what there is, who is served first, and what would end the wait.
+    For a waiting job: what it needs, what is free, which jobs come first, and what would end the wait.
     """
     name, colon, index = job.partition(":")
     if colon and not index.isdecimal():
@@ -136,7 +136,7 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
 @cluster_option
 @click.pass_context
 def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
-    """Start nothing more of each JOB until it is released. What runs runs on, but is not tried again."""
+    """Start no more tasks of each JOB until it is released. Running tasks continue, but are not retried."""
 
     async def work(client: IrisClient, name: str) -> str:
         name = full_job_id(name)
@@ -151,7 +151,7 @@ def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 @cluster_option
 @click.pass_context
 def release(ctx: click.Context, job: tuple[str, ...]) -> None:
-    """Let each held JOB go."""
+    """Release each held JOB."""
 
     async def work(client: IrisClient, name: str) -> str:
         name = full_job_id(name)
@@ -167,8 +167,8 @@ def release(ctx: click.Context, job: tuple[str, ...]) -> None:
 @cluster_option
 @click.pass_context
 def priority(ctx: click.Context, job: tuple[str, ...], band: str) -> None:
-    """Serve each JOB in another BAND from now on."""
-    if not job:  # said here: the only word there is counts as the band, so click would ask for a job whatever is missing
+    """Serve each JOB in another priority BAND from now on."""
+    if not job:  # click takes a single argument for the band and cannot tell which one is missing
         raise click.UsageError(f"which JOB is to be served in band {band}?")
 
     async def work(client: IrisClient, name: str) -> str:

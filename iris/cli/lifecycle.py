@@ -1,4 +1,4 @@
-"""`iris cluster stop | restart | reload | tunnel`: what is done to a cluster that was started."""
+"""Implements `iris cluster stop | restart | reload | tunnel`: the operations on a cluster that was started."""
 
 import asyncio
 import sys
@@ -10,13 +10,13 @@ import click
 from iris.cli.cleanup import cleanup
 from iris.cli.common import cluster_option, json_option, print_json
 from iris.cli.elsewhere import config_option, controller_of, meant, named, say
-from iris.client.clusters import ClusterRecord, cluster_dir, not_running, read_record
-from iris.config import ClusterConfig, groups, load_written, make_local_config
-from iris.errors import InvalidValue
+from iris.client.connect.clusters import ClusterRecord, cluster_dir, not_running, read_record
+from iris.config import ClusterConfig, load_written, make_local_config, scale_groups_of
+from iris.model.errors import InvalidValue
 from iris.platforms.local import MAX_LOCAL_HOSTS
 
 if TYPE_CHECKING:
-    from iris.client.control import StopPlan
+    from iris.client.operate.control import StopPlan
 
 _name = click.argument("name", required=False)
 _dry = click.option("--dry-run", is_flag=True, help="Change nothing; show what would be done.")
@@ -32,11 +32,11 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @cluster_option
 @click.pass_context
 def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: Path | None, as_json: bool) -> None:
-    """Give back all slices of a cluster, and stop it. What was interrupted is finished by the next stop.
+    """Delete all slices of a cluster, and stop it. The next stop finishes an interrupted one.
 
-    Programs have their grace. When the control plane does not answer, the machines are deleted directly. The jobs of a local
-    cluster go on when it is started again, unless it is ephemeral. A control plane in a cloud goes with its disk, and the jobs
-    with it, unless the Temporal service is elsewhere.
+    Programs get their grace period. If the control plane does not answer, the machines are deleted directly. The jobs of a local
+    cluster continue when it is started again, unless it is ephemeral. A control plane in a cloud is deleted with its disk and the
+    jobs, unless the Temporal service is elsewhere.
     """
     if as_json and not dry_run:
         raise click.UsageError("--json shows what --dry-run has found: say both")
@@ -65,7 +65,7 @@ def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: P
 @cluster_option
 @click.pass_context
 def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
-    """Start the control plane of a cluster anew, and wait until it answers. Slices and jobs live on.
+    """Restart the control plane of a cluster, and wait until it answers. Slices and jobs continue.
 
     A machine in a cloud is switched off and on: it boots with the images and the configuration that the cluster has, or with that
     of --config.
@@ -88,9 +88,9 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
 @cluster_option
 @click.pass_context
 def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> None:
-    """Let a cluster have another configuration. What is too much goes when it is idle; what runs runs on."""
+    """Apply another configuration to a cluster. Excess slices are deleted when they are idle; running tasks continue."""
     from iris.cli.render_fleet import config_changes
-    from iris.client.controllers import create_controller, known_config
+    from iris.client.operate.controllers import create_controller, known_config
 
     record = running(name or ctx.find_root().obj["cluster"])
     before, (after, text) = known_config(record), load_written(file)
@@ -117,14 +117,14 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
 @cluster_option
 @click.pass_context
 def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
-    """Have a tunnel to a cluster in a cloud, and show where it begins. Commands that need one open it themselves."""
+    """Open a tunnel to a cluster in a cloud, and show its local address. Commands that need a tunnel open it themselves."""
     from iris.cli.tunnel import show_tunnel
-    from iris.client.subject import subject
+    from iris.client.operate.cluster_ref import subject
 
     show_tunnel(subject(named(ctx, name, file), file), as_json)
 
 
-#: Instead of the jobs that run.
+#: Shown in place of the running jobs.
 _SILENT = "Its control plane does not answer: its machines are deleted directly."
 _MISSING = "Its control plane has no machine: its slices are deleted directly."
 
@@ -132,7 +132,7 @@ COMMANDS = (stop, restart, reload_, tunnel, cleanup)
 
 
 def _ask(plan: "StopPlan") -> None:
-    """Let a person say that it is so meant."""
+    """Asks the user to confirm the stop."""
     if plan.silent:
         say(plan.silent)
     what = f"{plan.jobs} live job(s) " + ("will be lost" if plan.ephemeral else "will be interrupted and go on at the next start")
@@ -144,7 +144,7 @@ def _ask(plan: "StopPlan") -> None:
 
 
 def running(name: str | None) -> ClusterRecord:
-    """The cluster of that name that was started from here, or the only one, if it runs; whether one elsewhere does is not asked.
+    """Returns the cluster of that name that was started from here, or the only one. Does not check whether a remote one runs.
 
     Raises:
         NotFound: there is no such cluster, or there are several.
@@ -157,14 +157,14 @@ def running(name: str | None) -> ClusterRecord:
 
 
 def check_size(config: ClusterConfig) -> None:
-    """Refuse what one machine cannot begin with."""
-    total = sum(group.min_slices * group.hosts for group in groups(config))
+    """Refuses a configuration that starts with more hosts than one machine can have."""
+    total = sum(group.min_slices * group.hosts for group in scale_groups_of(config))
     if total > MAX_LOCAL_HOSTS:
         raise click.UsageError(f"that begins with {total:,} hosts; {MAX_LOCAL_HOSTS} is the most for one machine")
 
 
 def _plan_text(plan: "StopPlan") -> str:
-    """What a stop would do, for people."""
+    """Formats what a stop would do, for people."""
     unseen = [f"cannot see what is in {zone}: {why}" for zone, why in sorted(plan.unreachable.items())]
     if not plan.running:
         return "\n".join([f"cluster {plan.name} does not run; {_left_text(plan, 'would clear away')}", *unseen])

@@ -1,4 +1,4 @@
-"""Lines of logs on standard output: as text, whatever bytes they have, or as JSON."""
+"""Prints lines of logs on standard output: as text, whatever bytes they contain, or as JSON."""
 
 import codecs
 import json
@@ -10,35 +10,35 @@ from typing import Any, Protocol
 
 import click
 
-from iris.client.logs import TaskLine
-from iris.logs import LogLine, Stream
+from iris.client.logs.stored import TaskLine
+from iris.storage.log_format import LogLine, Stream
 
-#: A line that is longer is shown in parts where whole lines are wanted: something has forgotten its newlines.
+#: A longer line is printed in parts where whole lines are needed: its program has probably forgotten the newlines.
 MAX_LINE = 1024 * 1024
-#: What a terminal is spared: control characters that are no layout, and escape sequences other than those for colours, for moving
+#: Not sent to a terminal: control characters that are not layout, and escape sequences other than those for colours, for moving
 #: around in the last lines and for erasing them, which progress bars need.
 _UNFIT = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!\\[[0-9;]*[A-DGJKm])")
-#: Of which task and attempt a line is, and on which stream it came.
+#: The task, attempt and stream of a line.
 _Key = tuple[int, int, Stream]
 
 
 class Printer(Protocol):
-    """Shows lines as they come."""
+    """Prints lines as they arrive."""
 
     def print(self, lines: list[TaskLine]) -> None: ...
 
     def finish(self) -> None:
-        """Show what never got its newline."""
+        """Prints the text that never got its newline."""
 
 
 class LinePrinter:
-    """Shows what was written as it was written; or whole lines, where something stands before each.
+    """Prints output as it was written, or as whole lines if each has a prefix.
 
     Args:
-        prefixed: the number of its task stands before each line.
-        timestamps: and the time at which the line began to be written.
-        growing: a line that is being overwritten again and again, as progress bars are, is shown as it grows.
-        next_attempt: what to say on standard error before the first line of another attempt of a task.
+        prefixed: print the number of its task before each line.
+        timestamps: also print the time at which the line began to be written.
+        growing: print a line that is overwritten repeatedly, such as a progress bar, as it grows.
+        next_attempt: gives the text for standard error before the first line of another attempt of a task.
     """
 
     def __init__(
@@ -53,12 +53,13 @@ class LinePrinter:
         self._timestamps = timestamps
         self._growing = growing
         self._next_attempt = next_attempt
-        # What is not UTF-8 is replaced: a terminal must not be fed arbitrary bytes. A piece's end may cut a character in two.
+        # Bytes that are not UTF-8 are replaced: a terminal must not get arbitrary bytes. The end of a piece may cut a character
+        # in two.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._for_terminal = sys.stdout.isatty()
-        #: Where whole lines are wanted: what there is of those that go on, and since when.
+        #: For whole lines: when each unfinished line began, and its text so far.
         self._begun: dict[_Key, tuple[int, bytes]] = {}
-        #: Else: whose line the cursor stands in.
+        #: Otherwise: the source of the line in which the cursor stands.
         self._open: _Key | None = None
         self._attempts: dict[int, int] = {}
         self._out: list[bytes] = []
@@ -76,7 +77,7 @@ class LinePrinter:
         self._flush()
 
     def finish(self) -> None:
-        """Show what never got its newline."""
+        """Prints the text that never got its newline."""
         for key, (at_ms, data) in self._begun.items():
             self._add_line(key, at_ms, data)
         self._begun.clear()
@@ -120,7 +121,7 @@ class LinePrinter:
             self._out.append(b"[%d] " % key[0])
         if self._timestamps:
             self._out.append(f"{_time(at_ms)} ".encode())
-        # What returns to the line's start would overwrite what stands there.
+        # A carriage return would overwrite the prefix.
         self._out.append(_last_written(data) + b"\n")
 
     def _flush(self, *, last: bool = False) -> None:
@@ -133,15 +134,15 @@ class LinePrinter:
 
 
 class JsonPrinter:
-    """One object per line, for programs.
+    """Prints one JSON object per line, for programs.
 
     Args:
-        agent: the host whose agent speaks; None: a job's tasks do.
+        agent: the host whose agent wrote the log; None: a job's tasks did.
     """
 
     def __init__(self, agent: str | None = None) -> None:
         self._agent = agent
-        #: Pieces may cut a character in two.
+        #: A piece may cut a character in two.
         self._decoders: dict[_Key, codecs.IncrementalDecoder] = {}
 
     def print(self, lines: list[TaskLine]) -> None:
@@ -149,7 +150,7 @@ class JsonPrinter:
         sys.stdout.flush()
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Does nothing: no text is held back."""
 
     def _object(self, entry: TaskLine) -> dict[str, Any]:
         key = (entry.task, entry.attempt, entry.line.stream)
@@ -176,5 +177,5 @@ def _time(at_ms: int) -> str:
 
 
 def _last_written(data: bytes) -> bytes:
-    """What a terminal would show in the end of a line that was overwritten; a `\\r` at the very end belongs to its newline."""
+    """Returns what a terminal shows at the end of an overwritten line. A `\\r` at the very end belongs to its newline."""
     return data.rstrip(b"\r").rpartition(b"\r")[2]

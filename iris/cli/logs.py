@@ -1,4 +1,4 @@
-"""`iris logs`"""
+"""Implements `iris logs`."""
 
 import asyncio
 import time
@@ -7,26 +7,26 @@ from datetime import datetime
 
 import click
 
-from iris import names
 from iris.cli.common import Parsed, cluster_option, job_and_task
 from iris.cli.follow import attempt_mark, follow_lines, follow_logs, reading_from
 from iris.cli.lines import JsonPrinter, LinePrinter, Printer
 from iris.client.archive import Archive, archive_of, cluster_of
-from iris.client.logs import AgentReader, LogReader
-from iris.client.reading import Reader
-from iris.errors import InvalidValue, NotFound
-from iris.logs import Stream
-from iris.store import Store
-from iris.units import parse_duration
+from iris.client.logs.reading import Reader
+from iris.client.logs.stored import AgentReader, LogReader
+from iris.model import names
+from iris.model.errors import InvalidValue, NotFound
+from iris.model.units import parse_duration
+from iris.storage.log_format import Stream
+from iris.storage.object_store import Store
 
 STREAMS = {stream.name.lower(): stream for stream in Stream}
 
 
 def milliseconds_since(text: str) -> int:
-    """The time that `10m` (ago) or `2026-01-31T08:00:00Z` means, in milliseconds since 1970; without a zone it is the local.
+    """Returns the time of `10m` (ago) or `2026-01-31T08:00:00Z` in milliseconds since 1970. A time without a zone is local.
 
     Raises:
-        InvalidValue: it is neither.
+        InvalidValue: the text is neither.
     """
     try:
         return int((time.time() - parse_duration(text).total_seconds()) * 1000)
@@ -72,7 +72,7 @@ def logs(
     agent: str | None,
     as_json: bool,
 ) -> None:
-    """Show what JOB (NAME, USER/NAME, or one task of it: NAME:3) prints, in the order of time.
+    """Show the output of JOB (NAME, USER/NAME, or one task of it: NAME:3), in the order of time.
 
     Works when host and control plane are gone, and when a local cluster has been stopped.
 
@@ -136,7 +136,7 @@ async def _show_agent(
 
 
 async def _show_now(reader: Reader, printer: Printer, what: str, tail: int | None, *, follow: bool) -> None:
-    """Show what there is; with a tail or a follower, lines that go on later are not ended here."""
+    """Prints the present output. If the output is followed, unfinished lines stay open."""
     with reading_from(reader.store, what):
         if tail is not None:
             printer.print(await reader.tail(tail))
@@ -148,7 +148,7 @@ async def _show_now(reader: Reader, printer: Printer, what: str, tail: int | Non
 
 
 async def find_archive(cluster: str | None, job: str, task: int | None) -> Archive:
-    """Where to read of the job; says so when only its store was there to ask.
+    """Returns where to read the job's logs and files. Prints a note if only the store could be asked.
 
     Raises:
         NotFound: there is no such job, or it has no such task.

@@ -1,4 +1,4 @@
-"""`iris`: assembles the commands, imported only when they are called, and turns errors into sentences and exit codes."""
+"""Assembles the commands of `iris`, imports each one only when it is called, and turns errors into messages and exit codes."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import click
 
 import iris.cli as cli_package
 
-#: command -> (module under iris.cli, attribute, one line for `iris --help`). Written here so that the help needs no imports.
+#: command -> (module under iris.cli, attribute, one line for `iris --help`). Kept here so that the help needs no imports.
 COMMANDS = {
     "submit": ("submit", "submit", "Run a command on the cluster; follows it until it ends."),
     "jobs": ("jobs", "jobs", "List jobs, the newest first."),
@@ -34,7 +34,7 @@ COMMANDS = {
     "controller": ("processes", "controller", "Run a control plane."),
     "agent": ("processes", "agent", "Make this machine a host."),
 }
-#: What takes a command of its own, whose options are not ours: how that is written.
+#: Commands that take another command, whose options are not ours, each with an example.
 RUNS_A_COMMAND = {
     "submit": "iris submit [options] -- python train.py --lr 0.1",
     "exec": "iris exec train -- ls -la",
@@ -85,7 +85,7 @@ def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
 
 
 def main() -> None:
-    """The `iris` command. Ends the process itself: Temporal's client may abort in the interpreter's own clean-up."""
+    """Runs the `iris` command. Ends the process itself, because Temporal's client may abort during the interpreter's clean-up."""
     cli_package.ends_with_command = True
     arguments = sys.argv[1:]
     code = run(arguments)
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; its exit code."""
+    """Runs one command line and returns its exit code."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     try:
         result = cli.main(args=arguments, prog_name="iris", standalone_mode=False)
@@ -110,7 +110,7 @@ def run(arguments: list[str]) -> int:
         click.echo("interrupted", err=True)
         return 130
     except (BrokenPipeError, SystemExit):
-        # Whoever read our output has enough of it (`iris logs … | head`); click turns some of these into its own exit.
+        # The reader of the output has closed it (`iris logs … | head`). Click turns some of these errors into its own exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -120,7 +120,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _explain(error: Exception, *, as_json: bool) -> int:
-    from iris.errors import IrisError
+    from iris.model.errors import IrisError
 
     code = error.exit_code if isinstance(error, IrisError) else 1
     message = str(error) if isinstance(error, IrisError) else f"{type(error).__name__}: {error} (--debug shows where)"

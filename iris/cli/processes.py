@@ -1,4 +1,4 @@
-"""`iris controller run | serve` and `iris agent`: the processes that clusters are made of."""
+"""Implements `iris controller run | serve` and `iris agent`: the processes of a cluster."""
 
 import asyncio
 import logging
@@ -8,11 +8,11 @@ import click
 
 from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Parsed, cluster_option
 from iris.client.client import IrisClient
-from iris.client.clusters import state_dir
-from iris.constraints import parse_attribute
-from iris.faults import Fault, parse_fault
-from iris.names import check_name
-from iris.resources import Device
+from iris.client.connect.clusters import state_dir
+from iris.model.constraints import parse_attribute
+from iris.model.faults import Fault, parse_fault
+from iris.model.names import check_name
+from iris.model.resources import Device
 
 FAULT = Parsed("name=regex", parse_fault)
 
@@ -34,10 +34,12 @@ def controller() -> None:
 def serve(
     name: str, address: str, namespace: str, store: str, ui: str, config: Path | None, advertise: str, machines: Path | None
 ) -> None:
-    """Serve a cluster's workflows until SIGTERM. Run two of them and either may die."""
-    from iris.worker_agents.control_plane import ControlPlaneOptions, serve
+    """Serve a cluster's workflows until SIGTERM. If you run two, either may fail."""
+    from iris.client.connect.process import be_private
+    from iris.worker_agents.control_plane.serve import ControlPlaneOptions, serve
 
     _log_to_stderr()
+    be_private()
     options = ControlPlaneOptions(
         cluster=check_name("name", name),
         address=address,
@@ -62,11 +64,12 @@ def serve(
 @click.option("--port", default=10000, show_default=True, type=click.IntRange(1, 65534), help="Of the Temporal server.")
 @click.option("--advertise", metavar="HOST:PORT", help="That server as hosts reach it; else by this machine's internal name.")
 def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> None:
-    """Be all of a cluster but its hosts, until SIGTERM: a Temporal server, unless the configuration names one, and a control
-    plane."""
-    from iris.worker_agents.hosted import HostedOptions, run
+    """Run a cluster's control plane until SIGTERM, and a Temporal server unless the configuration names one."""
+    from iris.client.connect.process import be_private
+    from iris.worker_agents.control_plane.gce_controller import HostedOptions, run
 
     _log_to_stderr()
+    be_private()
     asyncio.run(run(HostedOptions(config=config.absolute(), state_dir=state_dir.absolute(), port=port, advertise=advertise)))
 
 
@@ -85,7 +88,7 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
 @click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The cluster's configuration: what it gives to every task's environment.",
+    help="The cluster's configuration: which variables and directories of the host it gives to tasks.",
 )
 @click.option("--simulated", is_flag=True, hidden=True)
 @click.option("--cpu", type=CPU, help="Cores to offer; else those there are.")
@@ -135,15 +138,18 @@ def agent(
         raise click.UsageError("--token is that of a slice: say with --slice of which")
     if slice_size is not None and slice_id is None:
         raise click.UsageError("--slice-size says how many hosts the slice has: say with --slice which")
+    from iris.client.connect.process import be_private
     from iris.config import load_config
-    from iris.worker_agents.host import AgentOptions, serve
-    from iris.worker_agents.probe import default_host_id
+    from iris.worker_agents.host.agent import AgentOptions, serve
+    from iris.worker_agents.host.probe import default_host_id
 
     _log_to_stderr()
+    umask = be_private()
 
     async def run() -> None:
         cluster = (await IrisClient.connect(ctx.find_root().obj["cluster"])).cluster
         name = check_name("host-id", host_id or default_host_id())
+        bootstrap = None if config is None else load_config(config).bootstrap
         options = AgentOptions(
             address=cluster.address,
             namespace=cluster.namespace,
@@ -158,7 +164,9 @@ def agent(
             cache_dir=cache,
             image=image,
             simulated=simulated,
-            env_vars={} if config is None else load_config(config).bootstrap.env_vars,
+            umask=umask,
+            env_vars={} if bootstrap is None else bootstrap.env_vars,
+            mounts=() if bootstrap is None else tuple(map(Path, bootstrap.mounts)),
             cpu_millis=cpu,
             memory_bytes=memory,
             disk_bytes=disk,

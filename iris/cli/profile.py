@@ -1,4 +1,4 @@
-"""`iris profile`"""
+"""Implements `iris profile`."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -7,11 +7,11 @@ import click
 
 from iris.cli.common import DURATION, cluster_option, job_and_task, with_client
 from iris.client.client import IrisClient
-from iris.client.execs import ExecClient, Where, new_session
-from iris.errors import InvalidValue
-from iris.execs import Profile, ProfileFormat, ProfileRequest
+from iris.client.exec import ExecClient, Where, new_session
+from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
+from iris.model.errors import InvalidValue
 
-#: What a file is called whose format is for other programs.
+#: File suffixes of the formats that other programs read.
 _ENDINGS = {ProfileFormat.FLAMEGRAPH: "svg", ProfileFormat.SPEEDSCOPE: "speedscope.json", ProfileFormat.RAW: "txt"}
 _RECORDED = [each.value for each in ProfileFormat if each is not ProfileFormat.DUMP]
 
@@ -34,7 +34,7 @@ def profile(
     rate: int,
     output: Path | None,
 ) -> None:
-    """Look into the Python processes of a running task, which runs on: by py-spy, on its host.
+    """Profile the Python processes of a running task with py-spy, on its host. The task keeps running.
 
     \b
     iris profile train:3                     what every thread does now

@@ -1,4 +1,4 @@
-"""Values as tables for people and as JSON for programs. The JSON's keys are a promise (tests/cli)."""
+"""Formats values as tables for people and as JSON for programs. The JSON's keys are a public contract (tests/cli)."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from iris.attempts import Account, AttemptRecord
-from iris.client.in_use import InUse
+from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
-from iris.forecast import Forecast
-from iris.hosts import ClosedBy
-from iris.jobs import JobSpec, JobStatus
-from iris.refusals import Refusal
-from iris.resources import Resources, format_amounts
-from iris.units import format_bytes, format_cpu, format_duration
-from iris.workflows.messages import HostView
+from iris.messages.scheduler import HostView
+from iris.model.attempts import Account, AttemptRecord
+from iris.model.hosts import ClosedBy
+from iris.model.jobs import JobSpec, JobStatus
+from iris.model.resources import Resources, format_amounts
+from iris.model.units import format_bytes, format_cpu, format_duration
+from iris.scheduling.forecast import Forecast
+from iris.scheduling.refusals import Refusal
 
 _COLOURS = {
     "SUCCEEDED": "green",
@@ -35,7 +35,7 @@ _COLOURS = {
 
 
 def amounts_json(amounts: dict[str, int]) -> dict[str, float | int]:
-    """Amounts under names that carry their units: `cpu` in cores, sizes in bytes."""
+    """Returns the amounts under names that carry their units: `cpu` in cores, sizes in bytes."""
     units = {"cpu": "cpu", "memory": "memory_bytes", "disk": "disk_bytes", "device": "devices"}
     return {units[name]: amount / 1000 if name == "cpu" else amount for name, amount in amounts.items()}
 
@@ -56,7 +56,7 @@ def status_json(status: JobStatus) -> dict[str, Any]:
 
 
 def in_use_json(in_use: Sequence[InUse], asked: Resources) -> dict[str, Any]:
-    """What running tasks use, and what each has asked for."""
+    """Returns what running tasks use, and what each of them requested."""
     return {"asked": resources_json(asked), "tasks": [each.model_dump(mode="json") for each in in_use]}
 
 
@@ -102,7 +102,7 @@ def host_json(view: HostView) -> dict[str, Any]:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell, two spaces apart; the last is not padded."""
+    """Formats a table. Columns are as wide as their widest cell, two spaces apart; the last one is not padded."""
     lines = [list(header), *[list(row) for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     shown = []
@@ -122,7 +122,7 @@ def jobs_table(rows: Sequence[JobRow], now: datetime) -> str:
 
 
 def status_text(status: JobStatus, now: datetime) -> str:
-    """A job and its tasks, for people."""
+    """Formats a job and its tasks, for people."""
     lines = [f"{status.id}  {_coloured(status.state)}  {status.reason}".rstrip()]
     times = [f"submitted {age(status.submitted_at, now)} ago"]
     if status.started_at:
@@ -135,7 +135,7 @@ def status_text(status: JobStatus, now: datetime) -> str:
             task.host or "-",
             str(task.attempt) if task.attempt else "-",
             "-" if task.exit_code is None else str(task.exit_code),
-            # What is said of the whole job is not said of each task again.
+            # The reason of the whole job is not repeated for each task.
             "" if len(status.tasks) > 1 and task.reason == status.reason else task.reason,
         )
         for task in status.tasks
@@ -144,7 +144,7 @@ def status_text(status: JobStatus, now: datetime) -> str:
 
 
 def in_use_table(in_use: Sequence[InUse], asked: Resources) -> str:
-    """What running tasks use: beside what they have asked for, where it can be compared."""
+    """Formats what running tasks use, beside what they requested where the two can be compared."""
     if not in_use:
         return "no task is on a host now"
 
@@ -200,7 +200,7 @@ def _attempts_table(records: Sequence[AttemptRecord]) -> str:
 
 
 def forecast_text(spec: JobSpec, found: Forecast) -> str:
-    """What would become of a job, for people."""
+    """Formats what would happen to a job, for people."""
     what = "the job" if spec.replicas == 1 or spec.coscheduling else f"each of its {spec.replicas} tasks"
     if found.hosts:
         lines = [f"{what} would start now on {', '.join(found.hosts)}"]
@@ -246,7 +246,7 @@ def hosts_table(views: Sequence[HostView]) -> str:
 
 
 def _host_state(view: HostView) -> str:
-    """READY, or how it is closed: CORDONED, DRAINED, QUARANTINED, PAUSED."""
+    """Returns READY, or how the host is closed: CORDONED, DRAINED, QUARANTINED, PAUSED."""
     if not view.closed:
         return "READY"
     by = view.closed.partition(":")[0]

@@ -1,24 +1,27 @@
-"""Scale groups, slices and the autoscaler as tables for people and as JSON for programs. The JSON's keys are a promise."""
+"""Formats scale groups, slices and the autoscaler as tables for people and as JSON for programs.
+
+The JSON's keys are a public contract.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from iris.cli.render import age, resources_json, table
-from iris.client.scaling import SliceRow
-from iris.config import ClusterConfig, groups
-from iris.details import counts
-from iris.resources import format_amounts
-from iris.scale_groups import ScaleGroup
-from iris.scale_plan import Availability, Verdict
-from iris.slices import SliceState, SliceStatus
-from iris.units import format_duration
-from iris.workflows.fleet_messages import AutoscalerStatus
-from iris.workflows.messages import HostView
+from iris.client.operate.scaling import SliceRow
+from iris.config import ClusterConfig, scale_groups_of
+from iris.messages.autoscaler import AutoscalerStatus
+from iris.messages.scheduler import HostView
+from iris.model.resources import format_amounts
+from iris.model.scale_groups import ScaleGroup
+from iris.model.scaling import Availability, GroupVerdict
+from iris.model.slices import SliceState, SliceStatus
+from iris.model.units import format_duration
+from iris.workflows.web_ui import counts
 
-#: So many of the last actions are shown to people; programs get all that are kept.
+#: Number of last actions shown to people. Programs get all that are kept.
 LAST = 20
-#: What a group without a word of the autoscaler shows.
+#: Shown for a group about which the autoscaler has reported nothing.
 UNKNOWN = "-"
 
 # -- the autoscaler ------------------------------------------------------------------------------------------------------------
@@ -43,18 +46,18 @@ def autoscaler_json(status: AutoscalerStatus) -> dict[str, Any]:
     }
 
 
-def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+def _verdict_json(verdict: GroupVerdict) -> dict[str, Any]:
     fields = {"group", "availability", "why", "until", "demand", "target"}
     return {**verdict.model_dump(mode="json", include=fields), "slices": counts_json(verdict.counts)}
 
 
 def counts_json(found: Mapping[SliceState, int]) -> dict[str, int]:
-    """Slices by state, those states left out that none is in."""
+    """Returns the number of slices in each state, without states that no slice is in."""
     return {state.value: found[state] for state in SliceState if found.get(state)}
 
 
 def autoscaler_text(status: AutoscalerStatus, now: datetime) -> str:
-    """What it has, wants, waits for and did, for people."""
+    """Formats what the autoscaler has, wants, waits for and did, for people."""
     lines = [_evaluated(status, now), *troubles(status)]
     if status.groups:
         cells = [
@@ -84,7 +87,7 @@ def _evaluated(status: AutoscalerStatus, now: datetime) -> str:
 
 
 def troubles(status: AutoscalerStatus) -> list[str]:
-    """What keeps the autoscaler as a whole from its work, a line each."""
+    """Returns what blocks the autoscaler as a whole, one line for each cause."""
     lines = [f"PAUSED    the autoscaler: {status.paused}"] if status.paused is not None else []
     lines += [f"CLOSING   all slices are given back: {status.closing}"] if status.closing is not None else []
     lines += [f"zone {zone} could not be listed: {why}" for zone, why in sorted(status.unreachable.items())]
@@ -93,23 +96,23 @@ def troubles(status: AutoscalerStatus) -> list[str]:
 
 
 def blocked(status: AutoscalerStatus) -> dict[str, str]:
-    """The groups that can grow no more for now, though they may, and why."""
+    """Returns the groups that cannot grow for now (`QUOTA_EXCEEDED` or `BACKOFF`), and why."""
     able = (Availability.AVAILABLE, Availability.AT_MAX, Availability.COOLDOWN, Availability.REQUESTING)
     return {each.group: f"{each.availability}: {each.why}" for each in status.groups if each.availability not in able}
 
 
 def slice_counts(status: AutoscalerStatus) -> dict[str, int]:
-    """All slices that were made, by state."""
+    """Counts all slices that were created, by state."""
     states = [each.state for each in status.slices]
     return counts_json({state: states.count(state) for state in states})
 
 
 def slice_counts_text(status: AutoscalerStatus) -> str:
-    """`2 READY, 1 PROVISIONING`"""
+    """Returns `2 READY, 1 PROVISIONING`."""
     return ", ".join(f"{count} {state}" for state, count in slice_counts(status).items()) or "none"
 
 
-def _why(verdict: Verdict, now: datetime) -> str:
+def _why(verdict: GroupVerdict, now: datetime) -> str:
     if verdict.until is None or verdict.until <= now:
         return verdict.why
     return f"{verdict.why} (for {format_duration(verdict.until - now)} more)"
@@ -122,7 +125,7 @@ def groups_json(status: AutoscalerStatus) -> list[dict[str, Any]]:
     return [_group_json(group, verdict) for group, verdict in _groups(status)]
 
 
-def _group_json(group: ScaleGroup, verdict: Verdict | None) -> dict[str, Any]:
+def _group_json(group: ScaleGroup, verdict: GroupVerdict | None) -> dict[str, Any]:
     fields = {"name", "type", "hosts", "zones", "min_slices", "max_slices", "buffer_slices", "priority", "preemptible"}
     return {
         **group.model_dump(mode="json", include=fields),
@@ -157,12 +160,12 @@ def groups_table(status: AutoscalerStatus) -> str:
     return table(header, cells)
 
 
-def _groups(status: AutoscalerStatus) -> Iterable[tuple[ScaleGroup, Verdict | None]]:
+def _groups(status: AutoscalerStatus) -> Iterable[tuple[ScaleGroup, GroupVerdict | None]]:
     said = {each.group: each for each in status.groups}
     return ((group, said.get(group.name)) for group in (status.settings.groups if status.settings else ()))
 
 
-def _alive(verdict: Verdict) -> int:
+def _alive(verdict: GroupVerdict) -> int:
     return sum(count for state, count in verdict.counts.items() if state not in (SliceState.FAILED, SliceState.DELETED))
 
 
@@ -170,7 +173,7 @@ def _alive(verdict: Verdict) -> int:
 
 
 def tasks_on(slice_id: str, hosts: Iterable[HostView]) -> list[str]:
-    """What runs on the hosts of a slice."""
+    """Returns the tasks that run on the hosts of a slice."""
     return [task for view in hosts if view.host.slice_id == slice_id for task in view.running]
 
 
@@ -233,7 +236,7 @@ def slice_json(status: SliceStatus, hosts: Sequence[HostView]) -> dict[str, Any]
 
 
 def slice_text(status: SliceStatus, hosts: Sequence[HostView], now: datetime) -> str:
-    """A slice and how it came to be as it is, for people."""
+    """Formats a slice and its history, for people."""
     lines = [f"{status.id}  {status.state}  {status.reason}".rstrip(), _story(status, now)]
     if status.refused:
         lines.append(f"told to stop, for they showed another slice's token: {', '.join(status.refused)}")
@@ -279,8 +282,8 @@ def _on(host_id: str, hosts: Iterable[HostView]) -> list[str]:
 
 
 def config_changes(before: ClusterConfig, after: ClusterConfig) -> list[str]:
-    """What another configuration changes, a line for each group that comes, goes, or becomes other."""
-    old, new = ({group.name: group for group in groups(config)} for config in (before, after))
+    """Returns what another configuration changes: one line for each group that is added, removed or changed."""
+    old, new = ({group.name: group for group in scale_groups_of(config)} for config in (before, after))
     lines = [f"+ {name}: {_limits(group)} of {group.hosts} host(s)" for name, group in new.items() if name not in old]
     lines += [f"- {name}: its slices are given back when they are idle" for name in old if name not in new]
     for name in old:

@@ -1,4 +1,4 @@
-"""`iris slice list | show | drain | delete`"""
+"""Implements `iris slice list | show | drain | delete`."""
 
 import sys
 from datetime import UTC, datetime, timedelta
@@ -8,11 +8,11 @@ import click
 from iris.cli import render_fleet
 from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, with_client
 from iris.client.client import IrisClient
-from iris.client.scaling import FleetClient, SliceRow
-from iris.errors import NotFound
-from iris.slices import SliceState, SliceStatus
-from iris.units import format_duration
-from iris.workflows.messages import HostView
+from iris.client.operate.scaling import FleetClient, SliceRow
+from iris.messages.scheduler import HostView
+from iris.model.errors import NotFound
+from iris.model.slices import SliceState, SliceStatus
+from iris.model.units import format_duration
 
 
 @click.group("slice")
@@ -54,7 +54,7 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
 @cluster_option
 @click.pass_context
 def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
-    """Show SLICE (its id, or enough of the beginning): its hosts, what runs there, and all that became of it."""
+    """Show SLICE (its id, or the beginning of it): its hosts, what runs there, and its history."""
 
     async def work(user: IrisClient) -> tuple[SliceStatus, list[HostView]]:
         return await FleetClient.of(user).slice(slice_id), await user.hosts()
@@ -77,7 +77,7 @@ _reason = click.option("--reason", default="", help="Why, for whoever looks at t
 @cluster_option
 @click.pass_context
 def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | None, reason: str) -> None:
-    """Place nothing new on each SLICE, and give it back when what runs there has ended."""
+    """Place nothing new on each SLICE, and delete it when its running tasks have ended."""
 
     async def one(client: IrisClient, named: str) -> str:
         until = datetime.now(UTC) + deadline if deadline is not None else None
@@ -95,7 +95,7 @@ def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | Non
 @cluster_option
 @click.pass_context
 def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) -> None:
-    """Give each SLICE back now. What runs there is stopped, after its grace, and its job waits for another."""
+    """Delete each SLICE now. Its tasks are stopped after their grace period, and their jobs wait for another."""
 
     async def busy(user: IrisClient) -> tuple[list[str], list[str]]:
         hosts, client = await user.hosts(), FleetClient.of(user)

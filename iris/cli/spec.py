@@ -1,4 +1,4 @@
-"""What `iris submit` asks for: its options, and the job they describe."""
+"""Defines the options of `iris submit`, and builds the job that they describe."""
 
 import secrets
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import click
 from pydantic import ValidationError
 
-from iris.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Parsed
 from iris.cli.workspace import workspace_of
-from iris.client.identity import current_user
-from iris.client.workspace import parse_extra
-from iris.constraints import (
+from iris.client.connect.identity import current_user
+from iris.client.workspace.pack import parse_extra
+from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
+from iris.model.constraints import (
     TPU_NAME,
     Constraint,
     check_key,
@@ -22,9 +22,9 @@ from iris.constraints import (
     region_constraint,
     zone_constraint,
 )
-from iris.errors import InvalidValue, Rejected
-from iris.jobs import Band, Coscheduling, JobSpec
-from iris.resources import Device, Resources
+from iris.model.errors import InvalidValue, Rejected
+from iris.model.jobs import Band, Coscheduling, JobSpec
+from iris.model.resources import Device, Resources
 
 #: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, and an `ExtraFile`.
 TPU = Parsed("variant[,variant]", parse_tpu)
@@ -36,7 +36,7 @@ FILE = Parsed("path[:dest]", parse_extra)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: By the headings under which the help shows them.
+#: The options by the headings under which the help shows them.
 _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "Each task": (
         click.option("-n", "--name", help="The job's name; without it one is made up."),
@@ -63,7 +63,7 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         click.option(
             "--file", type=FILE, multiple=True, help="Take this file along, though ignored or from elsewhere. Repeatable."
         ),
-        click.option("--workdir", help="Start there on the host, without files.  [default: local: the present directory]"),
+        click.option("--workdir", help="Start there, without files: on the host, or in the image.  [default: local: here]"),
         click.option("--extra", multiple=True, metavar="NAME", help="Optional dependencies of its pyproject.toml. Repeatable."),
         click.option("--no-sync", is_flag=True, help="Install nothing of its pyproject.toml (uv sync)."),
         click.option("--pip", type=TEXT, multiple=True, metavar="REQ", help="Install this package, too. Repeatable."),
@@ -101,14 +101,14 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
 
 
 def spec_options(command: Function) -> Function:
-    """The options that describe a job."""
+    """Adds the options that describe a job."""
     for option in reversed([option for options in _OPTIONS.values() for option in options]):
         command = option(command)
     return command
 
 
 class JobCommand(click.Command):
-    """A command with the options that describe a job; its help shows them under their headings, its own ones last."""
+    """A command with the options that describe a job. Its help shows them under their headings, and its own options last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
@@ -121,24 +121,25 @@ class JobCommand(click.Command):
 
 
 def _name(option: Callable[[Any], Any]) -> str:
-    """The name of the parameter that an option adds."""
+    """Returns the name of the parameter that an option adds."""
     return str(option(click.Command("any")).params[0].name)
 
 
 def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
-    """The job that the options ask for, without the files it takes along.
+    """Returns the job that the options describe, without its files.
 
     Args:
-        shares_files: whether the hosts see the same files as whoever submits, as those of a local cluster do.
+        shares_files: whether the hosts see the same files as the submitting process, as in a local cluster.
 
     Raises:
-        Rejected: it cannot be; the message has every problem.
+        Rejected: the job is invalid; the message has every problem.
         click.UsageError: options contradict each other.
     """
     takes_files = workspace_of(options) is not None or bool(options["file"])
     if options["extra"] and not takes_files:
         raise click.UsageError("--extra is of a project in the workspace, and there is none: name it with --workspace DIR")
-    workdir = options["workdir"] or (str(Path.cwd()) if shares_files and not takes_files else None)
+    here = shares_files and not takes_files and options["image"] is None  # a container does not have the current directory
+    workdir = options["workdir"] or (str(Path.cwd()) if here else None)
     replicas, together = _tasks(options)
     try:
         return JobSpec(
@@ -170,7 +171,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
         )
     except ValidationError as error:
         problems = [
-            # Iris' own refusals name their field; pydantic's do not.
+            # Iris' own errors name their field; pydantic's do not.
             str(problem.get("ctx", {}).get("error") or f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}")
             for problem in error.errors()
         ]
@@ -190,7 +191,7 @@ def _device(options: dict[str, Any]) -> Device | None:
 
 
 def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
-    """How many tasks, and whether they go together: on TPU slices one for each host, together."""
+    """Returns the number of tasks, and how they are coscheduled. TPU slices have one task for each host, all coscheduled."""
     replicas, tpu, slices, key = options["replicas"], options["tpu"], options["slices"], options["gang_by"]
     if tpu is None:
         if slices is not None:
@@ -199,7 +200,7 @@ def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
     if key is not None:
         raise click.UsageError("--gang-by does not go with --tpu, whose tasks go together by slice")
     if tpu.hosts == 1 and slices is None:
-        return 1 if replicas is None else replicas, None  # each on a slice of its own, each its own way
+        return 1 if replicas is None else replicas, None  # each on its own slice, independently
     if replicas is not None and (replicas % tpu.hosts or (slices is not None and replicas != slices * tpu.hosts)):
         raise InvalidValue(
             "replicas",

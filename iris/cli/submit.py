@@ -1,4 +1,4 @@
-"""`iris submit`"""
+"""Implements `iris submit`."""
 
 import asyncio
 import contextlib
@@ -15,16 +15,16 @@ from iris.cli.common import TEXT, cluster_option, json_option, print_json
 from iris.cli.follow import follow_job, tell_end
 from iris.cli.spec import JobCommand, make_spec, spec_options
 from iris.cli.workspace import send_workspace, workspace_of
-from iris.client import scheduling
 from iris.client.client import IrisClient
-from iris.client.logs import LogReader
+from iris.client.logs.stored import LogReader
+from iris.client.operate import scheduling
 from iris.client.views import Submitted
-from iris.errors import IrisError, Rejected
-from iris.jobs import JobSpec
-from iris.refusals import Refusal
-from iris.store import Store
+from iris.model.errors import IrisError, Rejected
+from iris.model.jobs import JobSpec
+from iris.scheduling.refusals import Refusal
+from iris.storage.object_store import Store
 
-#: How long a submitted job's user waits to be warned.
+#: How long a submit waits for the check that may print a warning.
 WARN_PATIENCE = timedelta(seconds=2)
 
 
@@ -44,8 +44,8 @@ WARN_PATIENCE = timedelta(seconds=2)
 def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, **options: Any) -> None:
     """Run COMMAND on the cluster.
 
-    Follows its output until it ends and exits with 0 when it succeeded, 125 when it failed, 126 when it was cancelled. Ctrl-C
-    leaves it running. With --json or -q nothing is followed.
+    Follows its output until it ends, and exits with 0 if it succeeded, 125 if it failed, 126 if it was cancelled. Ctrl-C leaves
+    it running. With --json or -q the job is not followed.
 
     \b
     iris submit -- python train.py --lr 0.1
@@ -63,7 +63,7 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, **optio
         return
     try:
         job = asyncio.run(_submit(cluster, needs_no_cluster, options))
-    except asyncio.CancelledError:  # by SIGTERM, see below
+    except asyncio.CancelledError:  # by SIGTERM, see `_submit`
         raise KeyboardInterrupt from None
     if job is not None:
         raise job
@@ -86,7 +86,7 @@ async def _submit(cluster: str | None, needs_no_cluster: bool, options: dict[str
         if needs_no_cluster:
             task = asyncio.current_task()
             assert task is not None
-            # The cluster must not outlive the command, however it is ended.
+            # The cluster must not outlive the command, however the command ends.
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
             client = await stack.enter_async_context(_own_cluster())
         else:
@@ -111,7 +111,7 @@ async def _submit(cluster: str | None, needs_no_cluster: bool, options: dict[str
 
 
 async def _with_files(client: IrisClient, spec: JobSpec, options: dict[str, Any]) -> JobSpec:
-    """The job with its workspace, which is in the store from now on."""
+    """Uploads the workspace, and returns the job with it."""
     workspace = workspace_of(options)
     if workspace is None and not options["file"]:
         return spec
@@ -121,9 +121,9 @@ async def _with_files(client: IrisClient, spec: JobSpec, options: dict[str, Any]
 
 
 async def _warn(client: IrisClient, spec: JobSpec) -> None:
-    """Say so when no host there is could ever run the job. It was accepted: hosts may come."""
+    """Warns if no present host could ever run the job. It was accepted all the same, because hosts may be added."""
     refusal = None
-    with contextlib.suppress(TimeoutError, IrisError):  # the job is submitted, whether a control plane answers or not
+    with contextlib.suppress(TimeoutError, IrisError):  # the job is submitted, even if no control plane answers
         refusal = await asyncio.wait_for(scheduling.never(client, spec), WARN_PATIENCE.total_seconds())
     if refusal is not None:
         click.echo(f"warning: {_never(refusal)}", err=True)
@@ -160,8 +160,8 @@ def _say_next(job: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _own_cluster() -> AsyncIterator[IrisClient]:
-    """A cluster that is there for one job."""
-    from iris.client.cluster_manager import ClusterManager
+    """Starts a cluster for one job, and stops it afterwards."""
+    from iris.client.operate.cluster_manager import ClusterManager
     from iris.config import local_config
 
     own = local_config(f"once-{secrets.token_hex(3)}")
@@ -172,6 +172,6 @@ async def _own_cluster() -> AsyncIterator[IrisClient]:
         await asyncio.shield(starting)
         yield await IrisClient.connect(own.name)
     finally:
-        # Interrupted while it starts, too: what is being started has to be there before it can be stopped.
+        # Also if the start is interrupted: the cluster must be up before it can be stopped.
         await asyncio.wait({starting})
         await asyncio.shield(asyncio.to_thread(manager.stop))

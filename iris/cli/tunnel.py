@@ -1,4 +1,4 @@
-"""`iris cluster tunnel` and `iris debug tunnel`"""
+"""Implements `iris cluster tunnel` and `iris debug tunnel`."""
 
 import asyncio
 
@@ -6,17 +6,17 @@ import click
 
 from iris.cli.common import print_json
 from iris.client.client import IrisClient
-from iris.client.clusters import ClusterRecord
-from iris.client.subject import Subject
-from iris.errors import Rejected
+from iris.client.connect.clusters import ClusterRecord
+from iris.client.operate.cluster_ref import Subject
+from iris.model.errors import Rejected
 
 
 def show_tunnel(of: Subject, as_json: bool) -> None:
-    """Have a tunnel to the cluster, and say where it begins on this machine, once the service at its end has answered.
+    """Opens a tunnel to the cluster, and prints its local address once the service has answered through it.
 
     Raises:
-        Rejected: the cluster needs none.
-        Unreachable: it does not run, or nobody answers.
+        Rejected: the cluster needs no tunnel.
+        Unreachable: the cluster does not run, or the service does not answer.
     """
     of.gate("it needs no tunnel")
     record = asyncio.run(_reached(of.reached()))

@@ -1,4 +1,4 @@
-"""`iris cluster validate`"""
+"""Implements `iris cluster validate`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iris import accelerators
 from iris.cli.common import DURATION, Parsed, cluster_option, json_option, print_json
 from iris.cli.elsewhere import named
 from iris.cli.render import table
 from iris.client.client import IrisClient
-from iris.units import format_duration
+from iris.model import accelerators
+from iris.model.units import format_duration
 
 if TYPE_CHECKING:
-    from iris.client.validation import CaseResult
+    from iris.client.operate.validation import CaseResult
 
 #: Gives an `accelerators.Tpu`.
 KIND = Parsed("variant", lambda text: accelerators.tpu(text, "tpu-type"))
@@ -41,19 +41,19 @@ KIND = Parsed("variant", lambda text: accelerators.tpu(text, "tpu-type"))
 def validate(
     ctx: click.Context, name: str | None, file: Path | None, kind: accelerators.Tpu, timeout: timedelta, as_json: bool
 ) -> None:
-    """Run three small jobs on TPU slices, and check that every host answers and that what they say is right.
+    """Run three small jobs on TPU slices, and check that every host answers correctly.
 
-    A simple one, one that computes with arguments, and two at once that have to go through the scheduler. Exits with 0 when all
-    is well, with 1 when something is not. Where no slice is idle one is made, which costs what slices cost.
+    The cases are a simple job, one that computes with arguments, and two at once that must go through the scheduler. Exits with 0
+    if all pass, with 1 if one fails. If no slice is idle, one is created, at the usual cost.
     """
 
     def tell(text: str) -> None:
         if not as_json:
             click.echo(text, err=True)
 
-    # Of what only this command needs, and others of the group would wait for.
-    from iris.client import validation
-    from iris.client.subject import meant_by
+    # Imported here because only this command needs them, and they would slow down the group's other commands.
+    from iris.client.operate import validation
+    from iris.client.operate.cluster_ref import meant_by
 
     cluster = meant_by(named(ctx, name, file), file)
 
@@ -94,5 +94,5 @@ def cases_table(results: Sequence["CaseResult"]) -> str:
 
 
 def rounded(seconds: float) -> timedelta:
-    """To a tenth of a second, for people."""
+    """Rounds to a tenth of a second, for people."""
     return timedelta(seconds=round(seconds, 1))

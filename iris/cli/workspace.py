@@ -1,4 +1,4 @@
-"""The workspace of `iris submit`: which one is meant, and what is said while it is sent."""
+"""Selects the workspace of `iris submit`, and reports on its upload."""
 
 import asyncio
 import sys
@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from iris.bundles import Bundle
-from iris.client.upload import upload
-from iris.client.workspace import ExtraFile, pack
-from iris.client.workspace_files import is_project
-from iris.store import Store
-from iris.units import format_bytes
+from iris.client.workspace.files import is_project
+from iris.client.workspace.pack import ExtraFile, pack
+from iris.client.workspace.upload import upload
+from iris.model.bundles import Bundle
+from iris.model.units import format_bytes
+from iris.storage.object_store import Store
 
 
 def workspace_of(options: dict[str, Any]) -> Path | None:
-    """The directory whose files the job gets: the one that is named, else the present one when it is a project's.
+    """Returns the directory whose files the job gets: the named one, else the current one if it is a project's.
 
     Raises:
         click.UsageError: options exclude each other.
@@ -34,10 +34,10 @@ def workspace_of(options: dict[str, Any]) -> Path | None:
 
 
 async def send_workspace(store: Store, directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:
-    """Pack it and have it in the store; says how that goes on standard error, with a bar on a terminal.
+    """Packs the workspace and uploads it to the store. Reports on standard error, with a progress bar on a terminal.
 
     Raises:
-        IrisError: it cannot be packed, or not sent.
+        IrisError: packing or uploading failed.
     """
     with await asyncio.to_thread(pack, directory, files) as packed:
         bar = _Bar(shown=not quiet and sys.stderr.isatty())
@@ -53,7 +53,7 @@ async def send_workspace(store: Store, directory: Path | None, files: tuple[Extr
 
 
 class _Bar:
-    """How much has been sent, told to whoever looks at a terminal."""
+    """Shows the progress of the upload on a terminal."""
 
     def __init__(self, *, shown: bool) -> None:
         self.called = False
@@ -77,6 +77,6 @@ class _Bar:
         self._told = sent
 
     def close(self) -> None:
-        """Leave the terminal's line."""
+        """Ends the bar's line on the terminal."""
         if self._bar is not None:
             self._bar.render_finish()

@@ -1,1 +1,3 @@
-"""How programs and people talk to a cluster."""
+"""Submits and watches jobs and operates clusters, for programs and for the command line.
+Open `client.py` first; `connect/` finds a cluster, `operate/` starts, stops and repairs one.
+Must not import `iris.cli`, nor `iris.worker_agents` except to run a local cluster."""

@@ -1,32 +1,32 @@
-"""What is left of a job in the store, also when its cluster has been stopped or has forgotten the job."""
+"""Finds a job's logs and outputs in the store, also when its cluster has been stopped or no longer knows the job."""
 
 from typing import NamedTuple
 
-from iris import names
 from iris.client.client import IrisClient
-from iris.client.clusters import ClusterRecord, read_record, state_dir
+from iris.client.connect.clusters import ClusterRecord, read_record, state_dir
 from iris.client.views import LogSource
-from iris.errors import NotFound, Unreachable
-from iris.store import Store
+from iris.model import names
+from iris.model.errors import NotFound, Unreachable
+from iris.storage.object_store import Store
 
 
 class Archive(NamedTuple):
-    """Where to read, and how that was found out."""
+    """The cluster and the run to read, and how they were found."""
 
     cluster: ClusterRecord
     source: LogSource
-    #: Who knows the job; None: nobody does, and the store itself was asked.
+    #: The client of the cluster that knows the job. None: no cluster knows it, and the run was found in the store.
     client: IrisClient | None
-    #: Why nobody does, for people.
+    #: Why no cluster knows the job, as a message for the user.
     note: str = ""
 
 
 async def archive_of(cluster: str | None, job: str) -> Archive:
-    """The latest run of the job.
+    """Finds the latest run of the job.
 
     Raises:
-        NotFound: the cluster does not know the job, and neither does its store.
-        Unreachable: the cluster does not answer, and where its store is nobody knows here.
+        NotFound: neither the cluster nor its store knows the job.
+        Unreachable: the cluster does not answer, and no record here says where its store is.
     """
     try:
         client = await IrisClient.connect(cluster)
@@ -47,10 +47,10 @@ async def archive_of(cluster: str | None, job: str) -> Archive:
 
 
 async def cluster_of(cluster: str | None) -> ClusterRecord:
-    """The cluster that is meant, running or not.
+    """Returns the record of the selected cluster, running or not.
 
     Raises:
-        Unreachable: it does not answer, and where its store is nobody knows here.
+        Unreachable: the cluster does not answer, and no record here says where its store is.
     """
     try:
         return (await IrisClient.connect(cluster)).cluster
@@ -63,7 +63,7 @@ async def cluster_of(cluster: str | None) -> ClusterRecord:
 
 async def _from_store(record: ClusterRecord, job: str, note: str) -> Archive:
     store = Store(record.store)
-    # The ids of runs begin with their time.
+    # A run id begins with the run's time, so the largest id is the latest run.
     roots = (names.job_logs, names.job_outputs)
     runs = {run for root in roots for run in await store.folders(root(job, "").rstrip("/"))}
     if not runs:
@@ -75,7 +75,7 @@ async def _from_store(record: ClusterRecord, job: str, note: str) -> Archive:
 
 
 def _stopped(cluster: str | None) -> ClusterRecord | None:
-    """The local cluster of that name, or the only one there ever was."""
+    """Returns the record of the cluster with that name, or the only record that exists."""
     if cluster is not None:
         return None if ":" in cluster else read_record(cluster)
     known = [read_record(path.parent.name) for path in state_dir().glob("clusters/*/cluster.json")]

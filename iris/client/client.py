@@ -1,4 +1,7 @@
-"""The client: submit, look, wait, cancel. It needs only the Temporal service; a job's details also need a control plane."""
+"""The client that submits, lists, explains, waits for and cancels jobs.
+
+It needs only the Temporal service. A job's status and explanation also need a running control plane.
+"""
 
 import asyncio
 import difflib
@@ -18,46 +21,52 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris import details, names
-from iris.attempts import AttemptRecord
-from iris.client.asking import Asking, reaching
-from iris.client.clusters import known_cluster
-from iris.client.connection import connect
-from iris.client.discovery import discover
-from iris.client.identity import current_user
-from iris.client.remote import reached
+from iris.client.connect.clusters import known_cluster
+from iris.client.connect.connection import connect
+from iris.client.connect.discovery import discover
+from iris.client.connect.identity import current_user
+from iris.client.connect.remote import reached
+from iris.client.connect.rpc import Asking, reaching
 from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, overruled, state_of, story
-from iris.errors import NotFound, Rejected, Unreachable, WaitTimeout
-from iris.jobs import Band, JobSpec, JobStatus
-from iris.refusals import Refusal, RefusalCode
-from iris.states import TaskState
-from iris.units import format_duration
-from iris.wishes import Hold
-from iris.workflows.attributes import keywords
+from iris.messages.job import Attempts, JobInput
+from iris.messages.scheduler import HostView, Snapshot, SnapshotPage
+from iris.model import names
+from iris.model.attempts import AttemptRecord
+from iris.model.bounds import check_demands
+from iris.model.errors import NotFound, Rejected, Unreachable, WaitTimeout
+from iris.model.jobs import Band, JobSpec, JobStatus
+from iris.model.overrides import Hold
+from iris.model.states import TaskState
+from iris.model.units import format_duration
+from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.workflows import web_ui
 from iris.workflows.job import JobWorkflow
-from iris.workflows.messages import Attempts, HostView, JobInput, Snapshot, SnapshotPage
+from iris.workflows.search_attributes import keywords
 
-#: How long whoever waited for a job's end waits for a control plane to tell it.
+#: How long `end` waits for a control plane to answer.
 END_PATIENCE = timedelta(seconds=60)
-#: How long a job waits for a control plane that was handed its next step and died: half of the server's default. A step takes
-#: milliseconds, or two seconds when the scheduler is slow to answer (`policies.EXCHANGE_QUICK`).
+#: How long a job waits for a control plane that died with the job's workflow task: half of the server's default. A task takes
+#: milliseconds, or two seconds when the scheduler answers slowly (`policies.EXCHANGE_QUICK`).
 TASK_TIMEOUT = timedelta(seconds=5)
-#: Tasks of a job whose stories one explanation tells.
+#: The most tasks of a job whose attempts one explanation lists.
 STORIES = 20
 _EXPLAINED = set(Refusal.model_fields)
 
 
 class IrisClient(Asking):
-    """One cluster, as its users see it."""
+    """A connection to one cluster, with the operations that its users need."""
 
     @classmethod
     async def connect(cls, cluster: str | None = None) -> Self:
-        """The cluster of that name or address (`HOST:PORT`, or `HOST:PORT/NAME` where several share a service), or the only one
-        that is known here.
+        """Connects to a cluster.
+
+        Args:
+            cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` where several clusters share a service. None: the
+                cluster that the environment names, else the only one that is known here.
 
         Raises:
-            Unreachable: it does not run or does not answer.
-            NotFound: there are several and none was named, or the service has no such cluster.
+            Unreachable: the cluster does not run or does not answer.
+            NotFound: there are several clusters and none was named, or the service has no such cluster.
         """
         cluster = cluster or os.environ.get(names.ENV_CLUSTER) or None
         if cluster is None or ":" not in cluster:
@@ -70,11 +79,13 @@ class IrisClient(Asking):
         return cls(client, await discover(client, address, name or None))
 
     async def submit(self, spec: JobSpec) -> Submitted:
-        """Start the job.
+        """Starts the job.
 
         Raises:
-            Rejected: a live job has its name.
+            InvalidValue: the job demands more of its hosts than the scheduler can represent.
+            Rejected: a live job has this name.
         """
+        check_demands(spec)
         workflow_id = names.job_workflow(self.cluster.name, spec.id)
         async with reaching(self.cluster):
             try:
@@ -85,7 +96,7 @@ class IrisClient(Asking):
                     task_queue=names.control_queue(self.cluster.name),
                     id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                     task_timeout=TASK_TIMEOUT,
-                    memo={names.MEMO_COMMAND: details.summary(spec), names.MEMO_TASKS: spec.replicas},
+                    memo={names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas},
                     search_attributes=keywords(
                         {
                             names.SA_CLUSTER: self.cluster.name,
@@ -94,7 +105,7 @@ class IrisClient(Asking):
                             names.SA_PRIORITY: spec.band,
                         }
                     ),
-                    static_summary=details.summary(spec),
+                    static_summary=web_ui.summary(spec),
                 )
             except WorkflowAlreadyStartedError:
                 raise Rejected(
@@ -105,7 +116,7 @@ class IrisClient(Asking):
         return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=self._ui(workflow_id, run_id))
 
     async def status(self, job: str, run_id: str | None = None) -> JobStatus:
-        """The job as it is now. A waiting task's reason is the scheduler's present one.
+        """Returns the job's current status. A waiting task's reason is the scheduler's current one.
 
         Raises:
             NotFound: there is no such job.
@@ -115,7 +126,7 @@ class IrisClient(Asking):
         return status
 
     async def explain(self, job: str, index: int | None = None) -> Explanation:
-        """Why the job is where it is, or its task of that index; and what became of every attempt so far.
+        """Explains the state of the job, or of its task with that index, and lists the outcome of every attempt so far.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
@@ -130,7 +141,7 @@ class IrisClient(Asking):
         return Explanation(id=status.id, state=status.state, attempts=attempts, **refusal.model_dump(include=_EXPLAINED))
 
     async def jobs(self, *, live_only: bool = False, limit: int = 50) -> list[JobRow]:
-        """The cluster's jobs, the newest first."""
+        """Lists the cluster's jobs, the newest first."""
         query = f"{self._of(names.KIND_JOB)} AND ExecutionStatus != 'ContinuedAsNew'"
         if live_only:
             query += " AND ExecutionStatus = 'Running'"
@@ -150,11 +161,11 @@ class IrisClient(Asking):
         return rows
 
     async def cancel(self, job: str, reason: str = "") -> None:
-        """Ask for the job's end; it is KILLED once its processes are dead.
+        """Requests the job's cancellation. The job is KILLED once its processes are dead.
 
         Raises:
             NotFound: there is no such job.
-            Rejected: it has ended already.
+            Rejected: the job has ended already.
         """
         described = await self._describe(job)
         if described.status is not WorkflowExecutionStatus.RUNNING:
@@ -163,20 +174,23 @@ class IrisClient(Asking):
             await self._handle(job).cancel(reason=reason or f"cancelled by {current_user()}")
 
     async def hold(self, job: str, reason: str = "") -> JobStatus:
-        """Start nothing more of the job until it is released. Returns the job as it was: what runs runs on.
+        """Holds the job: no task of it starts until it is released, and running tasks continue.
+
+        Returns:
+            The job's status before the hold.
 
         Raises:
             NotFound: there is no such job.
-            Rejected: it has ended.
+            Rejected: the job has ended.
         """
         return await self._signal(job, "hold", Hold(by=current_user(), reason=reason))
 
     async def release(self, job: str) -> JobStatus:
-        """Let a job go that was held.
+        """Releases a job that is held.
 
         Raises:
             NotFound: there is no such job.
-            Rejected: it has ended, or is not held.
+            Rejected: the job has ended, or is not held.
         """
         status = await self._live(job)
         if not status.held:
@@ -184,19 +198,19 @@ class IrisClient(Asking):
         return await self._signal(job, "release")
 
     async def set_priority(self, job: str, band: Band) -> JobStatus:
-        """Serve the job in another band from now on; what runs runs on, in that band.
+        """Moves the job to another priority band. Running tasks continue in that band.
 
         Raises:
             NotFound: there is no such job.
-            Rejected: it has ended.
+            Rejected: the job has ended.
         """
         return await self._signal(job, "set_priority", band)
 
     async def wait(self, job: str, run_id: str | None = None, timeout: timedelta | None = None) -> JobStatus:
-        """The job's status once it has ended.
+        """Waits until the job has ended and returns its status.
 
         Raises:
-            WaitTimeout: the time is over; the job goes on.
+            WaitTimeout: the timeout has expired; the job continues.
             NotFound: there is no such job.
         """
         try:
@@ -207,10 +221,10 @@ class IrisClient(Asking):
         return await self.end(job, run_id)
 
     async def end(self, job: str, run_id: str | None = None) -> JobStatus:
-        """The status of a job that has ended; a control plane that is just being started again is waited for.
+        """Returns the status of a job that has ended. Waits for a control plane that is being restarted.
 
         Raises:
-            Unreachable: none answered for a minute.
+            Unreachable: no control plane answered for a minute.
         """
         deadline = time.monotonic() + END_PATIENCE.total_seconds()
         while True:
@@ -222,11 +236,11 @@ class IrisClient(Asking):
                 await asyncio.sleep(1)
 
     async def ended(self, job: str, run_id: str | None = None) -> None:
-        """Return once the job has ended, well or badly, however often the service is away meanwhile.
+        """Returns once the job has ended, with or without success. Retries while the service does not answer.
 
         Raises:
             NotFound: there is no such job.
-            Unreachable: the cluster is a local one and has been stopped.
+            Unreachable: the cluster is local and has been stopped.
         """
         while True:
             try:
@@ -242,7 +256,7 @@ class IrisClient(Asking):
                 await asyncio.sleep(1)
 
     async def hosts(self) -> list[HostView]:
-        """The hosts by their ids, with what is free on them and what they run."""
+        """Lists the hosts by id, with their free resources and what they run."""
         hosts: list[HostView] = []
         while True:
             page = await self.ask_scheduler("snapshot", SnapshotPage(offset=len(hosts)), Snapshot)
@@ -251,7 +265,7 @@ class IrisClient(Asking):
                 return sorted(hosts, key=lambda view: view.host.id)
 
     async def log_source(self, job: str) -> LogSource:
-        """Where the job's logs are; asks only the service, so it works while no control plane answers.
+        """Returns where the job's logs are. Asks only the service, so it works while no control plane answers.
 
         Raises:
             NotFound: there is no such job.
@@ -260,7 +274,7 @@ class IrisClient(Asking):
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
         return LogSource(run_id=first_run, tasks=int((await described.memo()).get(names.MEMO_TASKS, 1)))
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- private -------------------------------------------------------------------------------------------------------------
 
     def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         return self._client.get_workflow_handle(names.job_workflow(self.cluster.name, job), run_id=run_id)
@@ -274,7 +288,7 @@ class IrisClient(Asking):
         return f"{self.cluster.ui}/namespaces/{self.cluster.namespace}/workflows/{quote(workflow_id, safe='')}/{run_id}"
 
     async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
-        """The job's latest run; or, where a later job has taken the name, the run that was meant."""
+        """Describes the job's latest run, or the run with this id where a later job has taken the name."""
         async with reaching(self.cluster):
             try:
                 described = await self._handle(job).describe()
@@ -302,7 +316,7 @@ class IrisClient(Asking):
         refusal = await self.ask_scheduler("explain", waiting.key, Refusal)
         if refusal.code in (RefusalCode.UNKNOWN, RefusalCode.HELD):
             return status, None
-        # All tasks of a gang wait with one key, and for one reason.
+        # All tasks of a gang wait with one key, for one reason.
         changes = {"reason": refusal.message}
         tasks = [task.model_copy(update=changes) if task.key == waiting.key else task for task in status.tasks]
         together = all(task.key == waiting.key for task in tasks)
@@ -310,8 +324,11 @@ class IrisClient(Asking):
         return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
 
     async def _attempts(self, status: JobStatus, index: int | None) -> dict[int, tuple[AttemptRecord, ...]]:
-        """What became of the attempts, by task. A job whose tasks go their own ways has none itself: those tasks are asked whose
-        attempts have a story."""
+        """Returns the attempts by task.
+
+        The workflow of a job with independent tasks has no attempts itself. Then this asks the workflows of the tasks that have
+        failed, been preempted or never been started.
+        """
         own = await self._query(self._handle(status.id), "attempts", None, Attempts)
         if own.attempts or len(status.tasks) == 1:
             return {0: own.attempts}
@@ -328,7 +345,7 @@ class IrisClient(Asking):
             return ()
 
     async def _live(self, job: str) -> JobStatus:
-        """The status of a job that has not ended."""
+        """Returns the status of a job that has not ended."""
         described = await self._describe(job)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             raise Rejected(f"job {job} has ended already ({state_of(described)})")

@@ -1,4 +1,4 @@
-"""What a job's attempts left in their output directories: finding it in the store, and fetching it."""
+"""Finds the files in the store that a job's attempts left in their output directories, and fetches them."""
 
 import asyncio
 import filecmp
@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from iris import names
-from iris.activities.outputs import path_of
-from iris.errors import IrisError, Rejected
-from iris.store import Store
+from iris.activities.host.outputs import path_of
+from iris.model import names
+from iris.model.errors import IrisError, Rejected
+from iris.storage.object_store import Store
 
-#: Files that are on their way at once.
+#: The most files that are fetched at the same time.
 AT_ONCE = 8
-#: Paths that a refusal names.
+#: The most paths that a refusal names.
 NAMED = 5
 DIFFERS = "there is something else already"
 ELSEWHERE = "fetch into another directory with -o, or overwrite with --force"
@@ -25,7 +25,7 @@ class OutputFile(NamedTuple):
 
     task: int
     attempt: int
-    #: Below the output directory.
+    #: Relative to the output directory.
     path: PurePosixPath
     size: int
     #: Its name in the store.
@@ -33,24 +33,25 @@ class OutputFile(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What became of a file that was to be fetched."""
+    """The result of fetching one file."""
 
     file: OutputFile
     to: Path
-    #: False: the very same file was there already.
+    #: False: the same file was there already.
     written: bool
 
 
 async def outputs_of(
     store: Store, job: str, run_id: str, task: int | None = None, attempt: int | None = None
 ) -> list[OutputFile]:
-    """The files of each task's attempt of that number, or of its latest that has any; by task and path.
+    """Lists the output files of each task, by task and path.
 
     Args:
-        task: only this task's; None: all.
+        task: only this task; None: all tasks.
+        attempt: only this attempt of each task; None: the latest attempt that has files.
 
     Raises:
-        InvalidValue: somebody else has written a name into the store that is no path of a file.
+        InvalidValue: the store has a name that is not a valid file path; Iris did not write it.
     """
     root = names.job_outputs(job, run_id)
     found: dict[int, dict[int, list[OutputFile]]] = {}
@@ -71,17 +72,17 @@ async def fetch(
     force: bool = False,
     progress: Callable[[Fetched], None] = lambda _: None,
 ) -> list[Fetched]:
-    """Write the files below the directory, each whole or not at all.
+    """Writes the files below the directory. Each file is written completely or not at all.
 
     Args:
-        by_task: into a folder for each task.
-        force: also over files that are there and differ.
-        progress: told of each one as soon as it is there.
+        by_task: writes into one folder per task.
+        force: overwrites existing files that differ.
+        progress: called after each file.
 
     Raises:
-        Rejected: a file that differs is in the way, or a link would lead out of the directory. Of sizes and links that is known
-            before anything is fetched.
-        IrisError: something that was there is gone from the store.
+        Rejected: an existing file differs, or a link would lead out of the directory. Sizes and links are checked before
+            anything is fetched.
+        IrisError: a listed file is gone from the store.
     """
     targets = [directory / str(file.task) / file.path if by_task else directory / file.path for file in files]
     _refuse([to for to in targets if not _inside(directory, to)], f"would be written outside of {directory}", "remove its links")
@@ -89,7 +90,7 @@ async def fetch(
         _refuse([to for file, to in zip(files, targets, strict=True) if _differs(to, file.size)], DIFFERS, ELSEWHERE)
     directory.mkdir(parents=True, exist_ok=True)
     gate = asyncio.Semaphore(AT_ONCE)
-    # In the directory itself, so that a file can be put in its place in one step.
+    # Inside the target directory, so that each file can be moved to its place in one step.
     with tempfile.TemporaryDirectory(prefix=".iris-fetch-", dir=directory) as parts:
 
         async def get(number: int, file: OutputFile, to: Path) -> Fetched:
@@ -110,7 +111,7 @@ async def fetch(
 
 
 def _put_in_place(part: Path, to: Path, *, force: bool) -> bool:
-    """Whether there was anything to do."""
+    """Moves the file to its place; returns False if the same file was there already."""
     if to.is_file() and not to.is_symlink() and filecmp.cmp(part, to, shallow=False):
         part.unlink()
         return False
@@ -119,18 +120,18 @@ def _put_in_place(part: Path, to: Path, *, force: bool) -> bool:
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         part.replace(to)
-    except OSError as error:  # a directory where a file should be, or the other way round
+    except OSError as error:  # a directory is where a file should be, or a file where a directory should be
         raise Rejected(f"{to} cannot be written: {error.strerror}; fetch into another directory with -o") from None
     return True
 
 
 def _inside(directory: Path, to: Path) -> bool:
-    """Whether writing there writes below the directory, wherever links among what is there lead."""
+    """Returns whether writing to this path stays below the directory, after following existing links."""
     return to.parent.resolve().is_relative_to(directory.resolve())
 
 
 def _differs(to: Path, size: int) -> bool:
-    """Whether there is something else already, as far as sizes tell."""
+    """Returns whether something else exists at this path, judged by kind and size."""
     return to.is_symlink() or (to.exists() and not (to.is_file() and to.stat().st_size == size))
 
 

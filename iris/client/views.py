@@ -1,4 +1,4 @@
-"""What a client shows of jobs, and how a job's state is read from what Temporal lists of its workflow."""
+"""The client's views of jobs, and the conversion of Temporal's workflow status to a job state."""
 
 from datetime import datetime
 
@@ -6,21 +6,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
-from iris import names
-from iris.attempts import AttemptRecord
-from iris.jobs import JobStatus, TaskStatus
-from iris.states import LIVE, JobState, TaskState
+from iris.model import names
+from iris.model.attempts import AttemptRecord
+from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.states import LIVE, JobState, TaskState
 
 
 class Submitted(BaseModel):
-    """A job that has been accepted."""
+    """A job that was accepted."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
     workflow_id: str
     run_id: str
-    #: Its page in Temporal's Web UI; empty when the cluster has none.
+    #: The job's page in Temporal's Web UI; empty when the cluster has none.
     ui: str
 
 
@@ -37,7 +37,7 @@ class JobRow(BaseModel):
 
 
 class LogSource(BaseModel):
-    """What a reader of a job's logs needs to know."""
+    """The run id and task count that a reader of a job's logs needs."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -46,7 +46,7 @@ class LogSource(BaseModel):
 
 
 class Explanation(BaseModel):
-    """Why a job is where it is: for a waiting one the scheduler's reason with its numbers; and how it came there."""
+    """The reason for a job's state and the outcome of its attempts. For a waiting job: the scheduler's reason and its numbers."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -56,19 +56,19 @@ class Explanation(BaseModel):
     message: str
     needed: dict[str, int] = Field(default_factory=dict)
     free: dict[str, int] = Field(default_factory=dict)
-    #: For a waiting one: how many hosts the reason is about, how many requests are served first, how many hosts each constraint
-    #: excludes, what would end the wait.
+    #: For a waiting job: how many hosts the reason is about, how many requests come first, how many hosts each constraint
+    #: excludes, and what would end the wait.
     hosts: int = 0
     ahead: int = 0
     excluded: dict[str, int] = Field(default_factory=dict)
     remedy: str = ""
-    #: What the autoscaler does about it (the message says so, too), and since when.
+    #: What the autoscaler does about the wait (the message also says it), and since when.
     scaling: str = ""
     since: datetime | None = None
-    #: For a waiting gang: how many hosts it needs in one group, and how many the best group has (BUSY: has free).
+    #: For a waiting gang: how many hosts it needs in one group, and how many the best group has (with BUSY: has free).
     group_needs: int = 0
     group_has: int = 0
-    #: What became of every attempt so far, by task; of a gang they are all the first task's.
+    #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its first task.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
 
 
@@ -77,7 +77,7 @@ def attribute(execution: WorkflowExecution, name: str) -> str:
 
 
 def state_of(execution: WorkflowExecution) -> JobState:
-    """A job's state as lists know it: the workflow's own end, or what it last showed."""
+    """Returns the job's state for a list: from the workflow's own end, else from the state that it last published."""
     match execution.status:
         case WorkflowExecutionStatus.COMPLETED:
             return JobState.SUCCEEDED
@@ -93,7 +93,7 @@ def state_of(execution: WorkflowExecution) -> JobState:
 
 
 def overruled(status: JobStatus, end: JobState) -> JobStatus:
-    """The status of an ended job. One that was terminated had no time to say so itself."""
+    """Applies the workflow's end state to the job's status. A terminated workflow cannot record its own end."""
     if status.state is end:
         return status
     reason = "its workflow was terminated"
@@ -107,7 +107,7 @@ def overruled(status: JobStatus, end: JobState) -> JobStatus:
 
 
 def story(status: JobStatus) -> str:
-    """What there is to say of a job that gives no reason itself."""
+    """Describes a job that gives no reason itself."""
     if status.state is JobState.SUCCEEDED:
         return "every task ended with exit code 0"
     hosts = sorted({task.host for task in status.tasks if task.host and task.state in LIVE})

@@ -1,7 +1,7 @@
-"""Google's clients, and how they are called: in threads, each call with a deadline of its own, and none repeated by the client.
+"""Connects Google's clients and calls them in threads. Each call has its own deadline, and the clients retry nothing.
 
-Compute's client has no other way than to block; with TPUs it is the same for the sake of one way to do it. Whoever needs a call
-repeated says it again: Temporal does, and it heartbeats and remembers, which a retry inside a client does not.
+Compute's client can only block. The TPU client is used in the same way, so that there is one way to make a call. Temporal makes
+the retries: it heartbeats and keeps its state; a retry inside a client does neither.
 """
 
 import asyncio
@@ -17,38 +17,38 @@ from google.cloud import compute_v1, tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
 from iris.platforms.gcp.errors import CALL_ERRORS, CallFailed, trouble_of
-from iris.platforms.gcp.limits import Pace, Urgency
+from iris.platforms.gcp.rate_limiter import RateLimiter, Urgency
 from iris.platforms.gcp.settings import GcpSettings
 
 T = TypeVar("T")
 
-#: Of one call, in seconds. A create waits for its turn, calls, and looks at what it has made: all of it within the minute that
-#: the workflows give a platform.
+#: The deadline of one call, in seconds. `Platform.create_slice` waits for its turn, makes the create call and reads the result.
+#: All of that has to fit into the 60 s that the workflows allow for a platform call (`PLATFORM_CALL`).
 DEADLINE = 15.0
-#: Calls under way at the same time.
+#: The maximum number of calls in flight.
 THREADS = 32
-#: In an endpoint: plain, and without credentials.
+#: Prefixes of an endpoint without encryption and credentials.
 _PLAIN = ("http://", "grpc://")
 
 
 @dataclass(frozen=True)
 class Clients:
-    """Both APIs."""
+    """The clients of both APIs."""
 
     tpu: tpu_v2.TpuClient
     instances: compute_v1.InstancesClient
-    #: Compute's own futures would ask Google's public address, whatever the endpoint.
+    #: Compute's own futures always call Google's public address and ignore the endpoint, so operations have a client here.
     operations: compute_v1.ZoneOperationsClient
 
 
 def connect(settings: GcpSettings, credentials: Credentials | None = None) -> Clients:
-    """Clients for the endpoints of the settings.
+    """Creates clients for the endpoints of the settings.
 
     Args:
-        credentials: None: those that the environment provides, unless the endpoint is a plain one.
+        credentials: None: the environment's credentials; a plain endpoint gets none.
 
     Raises:
-        GoogleAuthError: the environment provides none.
+        GoogleAuthError: the environment provides no credentials.
     """
     compute = _options(settings.compute_endpoint, credentials)
     return Clients(
@@ -59,7 +59,7 @@ def connect(settings: GcpSettings, credentials: Credentials | None = None) -> Cl
 
 
 class Calls:
-    """Google, one call at a time for each who asks."""
+    """Makes calls to Google in a thread pool, within the limits of a `RateLimiter`."""
 
     def __init__(self, settings: GcpSettings, connect: Callable[[GcpSettings], Clients] = connect) -> None:
         self._settings = settings
@@ -67,19 +67,21 @@ class Calls:
         self._clients: Clients | None = None
         self._connecting = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, "google")
-        self._pace = Pace(settings.requests_per_minute, places=THREADS)
+        self._pace = RateLimiter(settings.requests_per_minute, places=THREADS)
 
     async def make(self, urgency: Urgency, call: Callable[[Clients], T]) -> T:
-        """The answer to one call. A create that is under way when nobody wants its answer any more ends first: what it makes must
-        not come after what deletes it.
+        """Makes one call and returns its answer.
+
+        If the caller of a create is cancelled, this method first waits for the end of the call. Otherwise the create could take
+        effect after the delete that follows it.
 
         Raises:
-            CallFailed: it was refused, or not answered.
-            RateLimited: it was not made: too many others wait.
+            CallFailed: Google refused the call or did not answer.
+            RateLimited: the call was not made, because too many other calls wait.
         """
         await self._pace.turn(urgency)
         done = self._threads.submit(self._run, call)
-        # Its thread is free then, which is not when nobody waits for it any more.
+        # A cancelled caller does not free the thread; only the end of the call does.
         done.add_done_callback(lambda _: self._pace.over())
         doing = asyncio.wrap_future(done)
         try:
@@ -107,10 +109,10 @@ class Calls:
 
 
 async def there(calls: Calls, call: Callable[[Clients], T]) -> T | None:
-    """What a GET finds; None: there is nothing of that name.
+    """Makes a GET call and returns the resource, or None if there is no resource of that name.
 
     Raises:
-        CallFailed: any other answer, or none.
+        CallFailed: Google gave another error, or no answer.
     """
     try:
         return await calls.make(Urgency.LOOK, call)
@@ -121,14 +123,16 @@ async def there(calls: Calls, call: Callable[[Clients], T]) -> T | None:
 
 
 async def pages(calls: Calls, ask: Callable[[Clients, str], Any], most: int | None = None) -> AsyncIterator[Any]:
-    """The pages of a list, one call each: the clients' own pagers call as they please, and pass over what a page says of itself.
+    """Yields the pages of a list, one call each.
+
+    The clients' own pagers make calls outside the rate limiter, and drop the fields of a page other than its items.
 
     Args:
-        ask: for the page with this token.
-        most: so many at the most; None: all.
+        ask: requests the page with this token.
+        most: the maximum number of pages; None: all.
 
     Raises:
-        CallFailed: one was refused, or not answered.
+        CallFailed: Google refused a call or did not answer.
     """
     token, asked = "", 0
     while most is None or asked < most:
@@ -146,13 +150,13 @@ async def pages(calls: Calls, ask: Callable[[Clients, str], Any], most: int | No
 def _options(endpoint: str, credentials: Credentials | None) -> dict[str, Any]:
     plain = endpoint.startswith(_PLAIN)
     options: dict[str, Any] = {"client_options": {"api_endpoint": endpoint}} if endpoint else {}
-    anonymous = AnonymousCredentials() if plain else None  # type: ignore[no-untyped-call]  # the package does not say its types
+    anonymous = AnonymousCredentials() if plain else None  # type: ignore[no-untyped-call]  # the package is untyped
     return {**options, "credentials": credentials or anonymous}
 
 
 def _tpu(endpoint: str, credentials: Credentials | None) -> tpu_v2.TpuClient:
     if not endpoint.startswith(_PLAIN):
-        # Never over REST: that client cannot read the service's own operations, and fails after it has created.
+        # Never REST: the REST client cannot parse the service's operations, so it fails after the create took effect.
         return tpu_v2.TpuClient(transport="grpc", **_options(endpoint, credentials))
     address = endpoint.partition("://")[2]
     channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])

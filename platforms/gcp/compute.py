@@ -1,35 +1,38 @@
-"""Virtual machines, call by call. Compute's futures ask another address than the client; so calls answer with plain operations,
-and those are asked for by name."""
+"""Makes the calls on virtual machines.
+
+Compute's futures call another address than the client. Therefore the calls here return plain operations, and code here gets an
+operation by its name.
+"""
 
 from datetime import UTC, datetime
 from typing import Any
 
 from google.cloud import compute_v1
 
-from iris.platforms.gcp import marks
+from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, pages, there
 from iris.platforms.gcp.errors import CallFailed, trouble_of_operation
-from iris.platforms.gcp.limits import Urgency
+from iris.platforms.gcp.observe import Making, Sight, instance_sight
+from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.requests import CreateRequest, zone_of
-from iris.platforms.gcp.sights import Making, Sight, instance_sight
 
-#: The most that Compute puts into one answer.
+#: The maximum number of items per page in Compute.
 PAGE = 500
-#: Of operations; a page may be empty though others follow.
+#: The maximum number of pages of operations. A page may be empty although others follow.
 MOST_PAGES = 5
-#: Bytes of a console that are looked at: its system says much between two words of the startup script. Google keeps a million.
+#: The bytes read from the end of a console; Google keeps a million. The system prints much between the startup script's lines.
 CONSOLE_END = 32 * 1024
 
 
 class Instances:
-    """Virtual machines that are slices of one host each."""
+    """The calls on virtual machines. Each is a slice of one host."""
 
     def __init__(self, calls: Calls, project: str) -> None:
         self._calls = calls
         self._project = project
 
     async def create(self, request: CreateRequest) -> str:
-        """Ask for it; the name of the operation that makes it."""
+        """Requests the machine. Returns the name of the operation that creates it."""
         return await self._calls.make(
             Urgency.CREATE, lambda to: _begun(to.instances.insert_unary(request, retry=None, timeout=DEADLINE))
         )
@@ -40,7 +43,7 @@ class Instances:
         return instance_sight(found) if found is not None else None
 
     async def delete(self, slice_id: str, zone: str) -> None:
-        """Without a request id: a delete that has failed must not be the answer to the one after it."""
+        """Deletes the machine. Sends no request id: with one, a repeated delete would get the failure of the earlier one."""
         request = compute_v1.DeleteInstanceRequest(project=self._project, zone=zone, instance=slice_id)
         await self._calls.make(Urgency.DELETE, lambda to: to.instances.delete_unary(request, retry=None, timeout=DEADLINE))
 
@@ -56,7 +59,7 @@ class Instances:
         return Making(found.name, done, trouble_of_operation(found) if done else None)
 
     async def last_words(self, slice_id: str, zone: str) -> str:
-        """The end of its serial console."""
+        """Returns the end of the serial console."""
         request = compute_v1.GetSerialPortOutputInstanceRequest(
             project=self._project, zone=zone, instance=slice_id, start=-CONSOLE_END
         )
@@ -64,7 +67,7 @@ class Instances:
         return said.contents if said is not None else ""
 
     async def _inserts_of(self, slice_id: str, zone: str) -> list[compute_v1.Operation]:
-        """The operations that were to make it, of those that Google remembers."""
+        """Returns the operations that create the machine, of those that Google still lists."""
         link = f"https://www.googleapis.com/compute/v1/projects/{self._project}/zones/{zone}/instances/{slice_id}"
         wanted = f'(targetLink = "{link}") AND (operationType = "insert")'
 
@@ -78,13 +81,13 @@ class Instances:
 
 
 async def list_instances(calls: Calls, project: str, uid: str) -> tuple[list[Sight], dict[str, str]]:
-    """Every virtual machine of the project with the cluster's uid, and by zone why one did not answer."""
+    """Returns the project's virtual machines with the cluster's uid, and the reason for each zone that did not answer."""
     found: list[Sight] = []
     unreachable: dict[str, str] = {}
 
     def page(to: Clients, token: str) -> Any:
         request = compute_v1.AggregatedListInstancesRequest(
-            project=project, filter=f"labels.{marks.UID}={uid}", max_results=PAGE, page_token=token
+            project=project, filter=f"labels.{label_rules.UID}={uid}", max_results=PAGE, page_token=token
         )
         return next(iter(to.instances.aggregated_list(request, retry=None, timeout=DEADLINE).pages))
 
@@ -95,25 +98,25 @@ async def list_instances(calls: Calls, project: str, uid: str) -> tuple[list[Sig
 
 
 def instances_on(page: compute_v1.InstanceAggregatedList) -> list[compute_v1.Instance]:
-    """What is listed, wherever it is."""
+    """Returns the instances of all zones on the page."""
     return [each for listed in page.items.values() for each in listed.instances]
 
 
 def silent_on(page: compute_v1.InstanceAggregatedList) -> dict[str, str]:
-    """By zone why it did not answer; an iteration over the client's own pager would not tell them."""
+    """Returns the reason for each zone that did not answer. An iteration over the client's own pager would drop them."""
     silent = {zone_of(place): "Compute Engine cannot reach the zone" for place in page.unreachables}
     for place, listed in page.items.items():
-        warning: Any = listed.warning  # taken for the built-in class of that name by the package's types
+        warning: Any = listed.warning  # the package's types confuse it with the built-in Warning
         if warning.code == "UNREACHABLE":
             silent[zone_of(place)] = warning.message or "Compute Engine cannot reach the zone"
     return silent
 
 
 def _begun(operation: compute_v1.Operation) -> str:
-    """The name of an operation that has just begun.
+    """Returns the name of an operation that has just started.
 
     Raises:
-        CallFailed: it has failed already.
+        CallFailed: the operation has failed already.
     """
     if operation.status == compute_v1.Operation.Status.DONE and (trouble := trouble_of_operation(operation)) is not None:
         raise CallFailed(trouble)

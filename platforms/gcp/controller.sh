@@ -1,8 +1,8 @@
-# A machine becomes the control plane's. Beside those of shared.sh there is before it: PORT.
+# Sets up the control plane's machine. The caller assigns the variables of shared.sh and PORT before this script.
 
 say "the machine of the control plane boots"
 write_config
-# The container's user is nobody on the machine.
+# 10001 is the container's user, which does not exist on the machine.
 if [ "$(id -u)" = 0 ]; then
     chown 10001:10001 "$state" "$config"
 fi
@@ -14,6 +14,6 @@ if [ -n "${GCE_METADATA_HOST:-}" ]; then
 fi
 start iris-controller --ulimit=core=0:0 -v "$root/etc/iris:$root/etc/iris:ro" -v "$state:$state" "${environment[@]}" \
     "$IMAGE" iris controller run --config "$config" --state-dir "$state" --port "$PORT"
-# Somebody waits for it, who can mend the configuration or the image.
+# Fail if the container does not stay up: a person waits for it and can fix the configuration or the image.
 watch iris-controller 20 3 || fail "iris-controller does not stay up; its last words stand above"
 say "done"

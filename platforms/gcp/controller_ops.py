@@ -1,7 +1,7 @@
-"""The deeds on the control plane's machine: found, made, switched on, started anew, given other metadata, deleted.
+"""Operates the control plane's machine: finds, creates, starts, resets, updates and deletes it.
 
-Each is done when it returns, and may be said again. Compute's client is synchronous, and so is this: commands use it, which have
-nothing else to do meanwhile. What fails for a while is tried again for as long as the patience lasts.
+Each operation is complete when its method returns, and may be repeated. The methods block, as Compute's client does: only CLI
+commands use them. Calls that fail temporarily are retried for `OPERATION_TIMEOUT`.
 """
 
 import json
@@ -17,55 +17,55 @@ from google.cloud.compute_v1.services.instances.pagers import AggregatedListPage
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.platforms.base import BadConfig, PlatformError, RateLimited, Unavailable
-from iris.platforms.gcp import marks
+from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import DEADLINE, connect
 from iris.platforms.gcp.compute import instances_on, silent_on
-from iris.platforms.gcp.errors import CALL_ERRORS, CallFailed, Trouble, later, trouble_of, trouble_of_operation, verdict
+from iris.platforms.gcp.errors import CALL_ERRORS, ApiError, CallFailed, later, trouble_of, trouble_of_operation, verdict
 from iris.platforms.gcp.requests import zone_of
 from iris.platforms.gcp.settings import GcpSettings
 
 T = TypeVar("T")
 
-#: With calls that are refused for a while, or not answered.
-PATIENCE = timedelta(minutes=2)
-#: A machine is made in a minute, and deleted in two.
+#: The longest time for which a call is retried that is refused temporarily or gets no answer.
+OPERATION_TIMEOUT = timedelta(minutes=2)
+#: The longest wait for an operation. Creating a machine takes about a minute, deleting one about two.
 OPERATION = timedelta(minutes=10)
-#: Between two looks at an operation, in seconds, and at the most between two tries.
-LOOK_EVERY = 1.0
+#: The time between two polls of an operation, and the longest time between two tries of a call, in seconds.
+POLL_INTERVAL_S = 1.0
 MAX_PAUSE = 15.0
 
 LOGIN = "gcloud auth application-default login"
 RUNNING = "RUNNING"
-#: Somebody has switched it off; its disk is there.
+#: The states of a machine that was stopped. Its disk still exists.
 _OFF = {"TERMINATED", "STOPPED"}
 _SUSPENDED = {"SUSPENDED"}
 
 
 class SeenMachine(BaseModel):
-    """A control plane's machine, as Google shows it."""
+    """A control plane's machine, as Google reports it."""
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     zone: str
-    #: In Google's words, such as RUNNING.
+    #: Google's status, such as RUNNING.
     status: str
-    #: What it was made of, or was last told to be; see `marks.BUILD_KEY`.
+    #: The hash of its definition, as created or as last rebuilt; see `labels.BUILD_KEY`.
     build: str = ""
-    #: Inside its network.
+    #: The address inside its network.
     address: str = ""
-    #: The configuration that it boots with; see `marks.CONFIG_KEY`.
+    #: The configuration that it boots with; see `labels.CONFIG_KEY`.
     config: str = ""
-    #: See `controller_vm.made_with`.
+    #: The settings that it keeps from its creation on; see `controller_vm.made_with`.
     made_with: dict[str, str] = Field(default_factory=dict)
 
 
 class ControllerMachine:
-    """The machine of one cluster's control plane.
+    """Operates the machine of one cluster's control plane.
 
     Args:
-        zone: where it is made; it is found in others, too.
-        tell: is told what a long deed waits for.
+        zone: the zone in which it is created; it is found in other zones, too.
+        tell: receives progress messages during long operations.
 
     Raises:
         Unavailable: there are no credentials.
@@ -73,7 +73,7 @@ class ControllerMachine:
 
     def __init__(self, settings: GcpSettings, zone: str, tell: Callable[[str], None] = lambda _: None) -> None:
         self._settings = settings
-        self._name = marks.controller_name(settings)
+        self._name = label_rules.controller_name(settings)
         self._zone = zone
         self._tell = tell
         try:
@@ -83,11 +83,11 @@ class ControllerMachine:
         self._instances, self._operations = clients.instances, clients.operations
 
     def find(self) -> SeenMachine | None:
-        """The machine, wherever it is; None: there is none.
+        """Returns the machine from any zone; None if there is none.
 
         Raises:
-            BadConfig: there is one of its name that is not this cluster's, or Google does not let us look.
-            RateLimited, Unavailable: Google could not be asked, or not about every zone, of which one may have it.
+            BadConfig: a machine of its name belongs to another owner, or the account has no permission to read.
+            RateLimited, Unavailable: Google did not answer, or not for every zone, and the machine may be in one of the others.
         """
         there = self._get(self._zone)
         if there is None:
@@ -101,7 +101,7 @@ class ControllerMachine:
         if there is None:
             return None
         seen = _seen(there)
-        if not marks.is_ours(self._settings, there.labels):
+        if not label_rules.is_ours(self._settings, there.labels):
             raise BadConfig(
                 f"a machine {seen.name} exists in {seen.zone} already, and is not of this cluster; delete it, or choose another "
                 f"name or platform.gcp.label_prefix"
@@ -109,10 +109,10 @@ class ControllerMachine:
         return seen
 
     def create(self, request: compute_v1.InsertInstanceRequest) -> None:
-        """Make the machine; one that somebody else has made meanwhile will do as well.
+        """Creates the machine. If another process has created it in the meantime, that is a success.
 
         Raises:
-            PlatformError: Google refuses; nothing was made.
+            PlatformError: Google refused and created nothing.
         """
         what = request.instance_resource.machine_type.rpartition("/")[2]
         try:
@@ -124,7 +124,7 @@ class ControllerMachine:
             self._wait(operation, self._zone, what, lambda trouble: trouble.is_taken)
 
     def switch_on(self, seen: SeenMachine) -> None:
-        """Start a machine that somebody has stopped; one that runs is left alone."""
+        """Starts a stopped machine or resumes a suspended one. Does nothing to a running machine."""
         named = self._named(seen.name, seen.zone)
         if seen.status in _OFF:
             self._do(lambda: self._instances.start_unary(retry=None, timeout=DEADLINE, **named), seen.zone)
@@ -132,37 +132,39 @@ class ControllerMachine:
             self._do(lambda: self._instances.resume_unary(retry=None, timeout=DEADLINE, **named), seen.zone)
 
     def reset(self, seen: SeenMachine) -> None:
-        """Switch it off and on again. What is on its disk stays."""
+        """Resets the machine, which boots again. Its disk is kept."""
         named = self._named(seen.name, seen.zone)
         self._do(lambda: self._instances.reset_unary(retry=None, timeout=DEADLINE, **named), seen.zone)
 
     def rebuild(self, seen: SeenMachine, request: compute_v1.InsertInstanceRequest) -> None:
-        """Give it the metadata that a machine made by this request would have; what it boots with follows at its next start."""
+        """Sets the metadata that a machine created by this request would have. The change takes effect at the next boot."""
         asked = request.instance_resource.metadata.items
-        # What it was made with it has for good, whatever it boots with.
-        wanted = {item.key: item.value for item in asked if item.key != marks.MADE_KEY}
+        # The settings in MADE_KEY never change after the creation.
+        wanted = {item.key: item.value for item in asked if item.key != label_rules.MADE_KEY}
 
         def change() -> compute_v1.Operation:
             named = self._named(seen.name, seen.zone)
             there = self._instances.get(retry=None, timeout=DEADLINE, **named)
             others = [item for item in there.metadata.items if item.key not in wanted]
             items = [*others, *(compute_v1.Items(key=key, value=value) for key, value in wanted.items())]
-            # Refused when somebody was quicker, and then done anew.
+            # Google refuses the call if another one changed the metadata first; `again` then retries it.
             metadata = compute_v1.Metadata(items=items, fingerprint=there.metadata.fingerprint)
             return self._instances.set_metadata_unary(metadata_resource=metadata, retry=None, timeout=DEADLINE, **named)
 
         self._do(change, seen.zone, again=lambda trouble: bool(trouble.reasons & {"conditionNotMet"}))
 
     def delete(self) -> list[str]:
-        """Delete it, and every other that this cluster ever had as one; their names. Returns when Google says that they are gone.
-        What is in a zone that does not answer is left: whoever deletes the cluster's slices hears of the zone, too.
+        """Deletes the machine, and every other that is marked as this cluster's control plane. Returns their names.
+
+        Returns only after Google confirms that the machines are gone. A machine in a zone that does not answer is left. The
+        deletion of the cluster's slices reports that zone, too.
 
         Raises:
-            PlatformError: one is still there.
+            PlatformError: a machine still exists.
         """
         there = {(each.name, zone_of(each.zone)): each for each in self._of_label()[0]}
         named = self._get(self._zone)
-        if named is not None and marks.is_ours(self._settings, named.labels):
+        if named is not None and label_rules.is_ours(self._settings, named.labels):
             there[(named.name, zone_of(named.zone))] = named
         for name, zone in there:
             self._tell(f"deleting machine {name} in {zone}")
@@ -170,10 +172,10 @@ class ControllerMachine:
         return sorted(name for name, _ in there)
 
     def console(self, seen: SeenMachine) -> str:
-        """What it has said on its serial console; Google keeps the last megabyte.
+        """Returns the output of the serial console. Google keeps the last megabyte.
 
         Raises:
-            RateLimited, Unavailable: Google could not be asked.
+            RateLimited, Unavailable: Google did not answer.
         """
         named = self._named(seen.name, seen.zone)
         try:
@@ -183,7 +185,7 @@ class ControllerMachine:
         except CallFailed as error:
             raise later(error.trouble, seen.zone) from None
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- Private methods -----------------------------------------------------------------------------------------------------
 
     def _named(self, name: str, zone: str) -> dict[str, Any]:
         return {"project": self._settings.project, "zone": zone, "instance": name}
@@ -198,14 +200,14 @@ class ControllerMachine:
             raise verdict(error.trouble, zone) from None
 
     def _of_label(self) -> tuple[list[compute_v1.Instance], dict[str, str]]:
-        """All machines that are marked as this cluster's control plane, in any zone; and by zone why one did not answer."""
-        labels = f"labels.{marks.UID}={self._settings.uid} AND labels.{marks.ROLE}=controller"
+        """Returns all machines that are marked as this cluster's control plane, and the reason for each unreachable zone."""
+        labels = f"labels.{label_rules.UID}={self._settings.uid} AND labels.{label_rules.ROLE}=controller"
         request = compute_v1.AggregatedListInstancesRequest(project=self._settings.project, filter=labels)
 
         def listed() -> tuple[list[compute_v1.Instance], dict[str, str]]:
             pager: AggregatedListPager = self._instances.aggregated_list(request, retry=None, timeout=DEADLINE)
             pages = list(pager.pages)
-            marked = [each for page in pages for each in instances_on(page) if marks.is_ours(self._settings, each.labels)]
+            marked = [each for page in pages for each in instances_on(page) if label_rules.is_ours(self._settings, each.labels)]
             return marked, {zone: why for page in pages for zone, why in silent_on(page).items()}
 
         try:
@@ -227,10 +229,10 @@ class ControllerMachine:
                 raise verdict(error.trouble, zone) from None
             if time.monotonic() > give_up:
                 raise Unavailable(f"machine {name} in {zone} is still there; say the same again")
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL_S)
 
     def _do(
-        self, call: Callable[[], compute_v1.Operation], zone: str, again: Callable[[Trouble], bool] = lambda _: False
+        self, call: Callable[[], compute_v1.Operation], zone: str, again: Callable[[ApiError], bool] = lambda _: False
     ) -> None:
         try:
             operation = self._call(call, zone, again)
@@ -238,36 +240,39 @@ class ControllerMachine:
             raise verdict(error.trouble, zone) from None
         self._wait(operation, zone, "", lambda _: False)
 
-    def _wait(self, operation: compute_v1.Operation, zone: str, what: str, fine: Callable[[Trouble], bool]) -> None:
-        """Until the operation is done.
+    def _wait(self, operation: compute_v1.Operation, zone: str, what: str, fine: Callable[[ApiError], bool]) -> None:
+        """Waits until the operation is done.
 
         Args:
-            fine: whether an operation that failed so has done what was wanted.
+            fine: returns True for an error that counts as success.
         """
         give_up = time.monotonic() + OPERATION.total_seconds()
         named: dict[str, Any] = {"project": self._settings.project, "zone": zone, "operation": operation.name}
         while operation.status != compute_v1.Operation.Status.DONE:
             if time.monotonic() > give_up:
                 raise Unavailable(f"Google is still at it after {OPERATION.seconds // 60} minutes (operation {operation.name})")
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL_S)
             try:
                 operation = self._call(lambda: self._operations.get(retry=None, timeout=DEADLINE, **named), zone)
             except CallFailed as error:
-                if error.trouble.is_absence:  # lost; the machine itself tells what became of it
+                if error.trouble.is_absence:  # the operation is lost; the state of the machine shows its result
                     return
                 raise verdict(error.trouble, zone) from None
         trouble = trouble_of_operation(operation)
         if trouble is not None and not fine(trouble):
             raise verdict(trouble, zone, what)
 
-    def _call(self, call: Callable[[], T], zone: str, again: Callable[[Trouble], bool] = lambda _: False) -> T:
-        """The answer, tried again while the trouble is one that passes.
+    def _call(self, call: Callable[[], T], zone: str, again: Callable[[ApiError], bool] = lambda _: False) -> T:
+        """Makes a call and returns its answer. Retries it after a temporary error.
+
+        Args:
+            again: returns True for a further error to retry.
 
         Raises:
-            CallFailed: it does not pass.
-            RateLimited, Unavailable: it has not within the patience.
+            CallFailed: the error is not temporary.
+            RateLimited, Unavailable: the error still occurred after `OPERATION_TIMEOUT`.
         """
-        give_up, pause, told = time.monotonic() + PATIENCE.total_seconds(), 1.0, False
+        give_up, pause, told = time.monotonic() + OPERATION_TIMEOUT.total_seconds(), 1.0, False
         while True:
             try:
                 return call()
@@ -292,8 +297,8 @@ def _seen(instance: compute_v1.Instance) -> SeenMachine:
         name=instance.name,
         zone=zone_of(instance.zone),
         status=instance.status,
-        build=told.get(marks.BUILD_KEY, ""),
+        build=told.get(label_rules.BUILD_KEY, ""),
         address=next((each.network_i_p for each in instance.network_interfaces), ""),
-        config=told.get(marks.CONFIG_KEY, ""),
-        made_with=json.loads(told.get(marks.MADE_KEY, "{}")),
+        config=told.get(label_rules.CONFIG_KEY, ""),
+        made_with=json.loads(told.get(label_rules.MADE_KEY, "{}")),
     )

@@ -1,11 +1,11 @@
-"""What Google's many ways to say no mean for Iris.
+"""Maps the errors of Google's APIs to `PlatformError`.
 
-Stock-outs, quotas, rate limits and missing rights share status codes, and each API in its own way: a TPU stock-out and a TPU
-quota are both RESOURCE_EXHAUSTED; Compute's stock-out is 503, like an outage, and its 403 may be a quota, a rate limit or a
-missing right. So reasons and words go first, and the status is what is left.
+Stock-outs, quotas, rate limits and missing permissions share status codes, differently in each API. A TPU stock-out and a TPU
+quota are both RESOURCE_EXHAUSTED. Compute's stock-out is 503, like an outage; its 403 is a quota, a rate limit or a missing
+permission. Therefore this module examines reasons and messages first, and the status code last.
 
     trouble_of(exception) ┐
-    trouble_of_status     ├─> Trouble ── verdict ──> PlatformError
+    trouble_of_status     ├─> ApiError ── verdict ──> PlatformError
     trouble_of_operation  ┘
 
 Sources: the errors pages of both APIs, and messages seen in public issue trackers of SkyPilot, Ray and Marin.
@@ -23,11 +23,11 @@ from google.rpc.code_pb2 import Code
 from google.rpc.status_pb2 import Status
 from pydantic import BaseModel, ConfigDict
 
-from iris.machines import ANYWHERE
+from iris.model.provisioning import ANYWHERE
+from iris.model.scale_groups import region_of
 from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, Refused, StockOut, Unavailable
-from iris.scale_groups import region_of
 
-#: What a call may raise: Google's own verdicts, credentials, and a connection that breaks (`requests` raises kinds of OSError).
+#: The exceptions of a call: errors of the API, the credentials, and the connection (`requests` raises subclasses of OSError).
 CALL_ERRORS = (exceptions.GoogleAPIError, GoogleAuthError, OSError)
 
 _RATE_REASONS = {
@@ -53,9 +53,9 @@ _BUSY_REASONS = {
     "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     "resourceInUseByAnotherResource",
 }
-#: Compute's operations say this of a machine that was taken back while it was being made, and of parts that do not go together.
+#: Compute's operations report this for a machine that was preempted during its creation, and for options that cannot be combined.
 _UNSUPPORTED = "UNSUPPORTED_OPERATION"
-#: The service is not switched on in the project: there can be nothing in it.
+#: The service is not enabled in the project, so the project has no resources there.
 _DISABLED_REASONS = {"SERVICE_DISABLED", "accessNotConfigured"}
 
 #: "… has not been used in project my-project before or it is disabled."
@@ -67,19 +67,19 @@ _STOCK_WORDS = re.compile(
     r"|resource pool exhausted|stockout|out of capacity",
     re.IGNORECASE,
 )
-#: A quota that counts in every region, and one that counts in a zone; all others count in a region.
+#: Signs of a quota that counts in all regions, and of one that counts per zone. All other quotas count per region.
 _EVERYWHERE_WORDS = re.compile(r"all[-_ ]?regions|\bglobal(ly)?\b", re.IGNORECASE)
 _PER_ZONE_WORDS = re.compile(r"per[-_ ]?zone|\bin zone\b", re.IGNORECASE)
 _TAKEN_BACK_WORDS = re.compile(
     r"while in state PREEMPTED|preempted (during|while) (creat|start)|failed to start due to preemption", re.IGNORECASE
 )
 _PREEMPTED_WORDS = re.compile(r"\bpreempt(ed|ion)\b", re.IGNORECASE)
-#: Said of somebody's own credentials, to which no project belongs that pays for calls; with the reason of a disabled service.
+#: The message for a person's own credentials without a project that pays for the calls. Its reason is that of a disabled service.
 _NO_QUOTA_PROJECT = re.compile(r"requires a quota project", re.IGNORECASE)
 
-#: What is not a sign of any fault of the request, and may be over at the next try.
+#: Codes that do not blame the request. The next try may succeed.
 _NO_ANSWER = {Code.INTERNAL, Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.UNKNOWN, Code.CANCELLED, Code.DATA_LOSS}
-#: By HTTP status, for what has no other code.
+#: The code for an HTTP status, for errors without any other code.
 _OF_HTTP = {
     400: Code.INVALID_ARGUMENT,
     401: Code.UNAUTHENTICATED,
@@ -95,7 +95,7 @@ _OF_HTTP = {
     503: Code.UNAVAILABLE,
     504: Code.DEADLINE_EXCEEDED,
 }
-#: By the code of an error in an operation that has no HTTP status; any other is a fault of the request.
+#: The code for an error of an operation without an HTTP status. Any error not listed here is the request's fault.
 _OF_OPERATION = {
     "CONDITION_NOT_MET": Code.FAILED_PRECONDITION,
     "INTERNAL_ERROR": Code.INTERNAL,
@@ -107,72 +107,75 @@ _OF_OPERATION = {
 }
 
 
-class Trouble(BaseModel):
-    """What either API has said instead of doing what it was asked to."""
+class ApiError(BaseModel):
+    """An error of either API."""
 
     model_config = ConfigDict(frozen=True)
 
     #: One of `google.rpc.Code`.
     code: int
     words: str
-    #: Machine-readable: of ErrorInfo, of Compute's errors, or the kind of a detail.
+    #: Machine-readable reasons: from ErrorInfo, from Compute's errors, or the type of a detail.
     reasons: frozenset[str] = frozenset()
-    #: The quota it is about, as Google calls it.
+    #: Google's name of the quota, if the error is about one.
     quota: str = ""
-    #: Seconds that the service wants to be left alone; None: it does not say.
+    #: The seconds that the service asks to wait; None: it gives no time.
     retry_after: float | None = None
-    #: The projects whose call it was, as far as it says: ids, or numbers.
+    #: The ids or numbers of the projects that the error names as the caller.
     consumers: frozenset[str] = frozenset()
 
     @property
     def is_absence(self) -> bool:
-        """There is nothing of that name."""
+        """Returns True if there is no resource of that name."""
         return bool(self.code == Code.NOT_FOUND)
 
     @property
     def is_taken(self) -> bool:
-        """There is something of that name already."""
+        """Returns True if a resource of that name exists already."""
         return self.code == Code.ALREADY_EXISTS or bool(self.reasons & {"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
 
     @property
     def is_taken_back(self) -> bool:
-        """It was preempted before it was whole."""
+        """Returns True if the resource was preempted before it was complete."""
         said = _PREEMPTED_WORDS if _UNSUPPORTED in self.reasons else _TAKEN_BACK_WORDS
         return said.search(self.words) is not None
 
     @property
     def is_busy(self) -> bool:
-        """Something else is being done to it."""
+        """Returns True if another operation on the resource is in progress."""
         return bool(self.reasons & _BUSY_REASONS or self.code == Code.ABORTED)
 
     @property
     def is_called_off(self) -> bool:
-        """Not a failure: somebody has deleted it while it was being made."""
+        """Returns True if the resource was deleted during its creation, which is not a failure."""
         return self.is_busy or self.code == Code.CANCELLED or "OPERATION_CANCELED_BY_USER" in self.reasons
 
     @property
     def is_no_answer(self) -> bool:
-        """It says nothing of what was asked."""
+        """Returns True if the error does not answer the call."""
         return self.code in _NO_ANSWER and not self.is_stock_out
 
     @property
     def is_away(self) -> bool:
-        """The service, or the part of it that was asked, is not available."""
+        """Returns True if the service, or the called part of it, is not available."""
         return self.is_no_answer and bool(self.code == Code.UNAVAILABLE)
 
     @property
     def is_service_disabled(self) -> bool:
-        """Some project does not use the service, and so has nothing there: see `is_disabled_in`."""
+        """Returns True if the service is disabled in some project, which then has no resources there; see `is_disabled_in`."""
         return bool(self.reasons & _DISABLED_REASONS) and _NO_QUOTA_PROJECT.search(self.words) is None
 
     def is_disabled_in(self, project: str) -> bool:
-        """This project does not use the service. A refusal may be about another, to which somebody's credentials belong; and with
-        a number it does not say about which it is."""
+        """Returns True if the service is disabled in this project.
+
+        The error may be about another project, to which the caller's credentials belong. If the error names only a number, the
+        project is unknown and the result is False.
+        """
         return self.is_service_disabled and project in self.consumers
 
     @property
     def is_rate_limit(self) -> bool:
-        """Too many calls; how many machines there may be is another quota."""
+        """Returns True if there were too many calls. A quota on the number of machines is not a rate limit."""
         if self.reasons & _RATE_REASONS:
             return True
         if self.reasons & (_QUOTA_REASONS | _STOCK_REASONS) or self.code != Code.RESOURCE_EXHAUSTED:
@@ -183,12 +186,12 @@ class Trouble(BaseModel):
     def is_quota(self) -> bool:
         if self.reasons & _QUOTA_REASONS:
             return True
-        # A missing right may have to do with quotas, too: of projects that pay for calls, and of asking for more.
+        # Messages on missing permissions also mention quotas: quota projects, and the permission to request more quota.
         limited = self.code == Code.RESOURCE_EXHAUSTED and not self.is_stock_out
         return limited and _QUOTA_WORDS.search(self.words) is not None
 
     def quota_scope(self, zone: str) -> str:
-        """Where the quota counts of which this zone is one: there, in its region, or anywhere."""
+        """Returns the scope of the quota that was exceeded in this zone: the zone, its region, or `ANYWHERE`."""
         said = f"{self.quota} {self.words}"
         if _EVERYWHERE_WORDS.search(said):
             return ANYWHERE
@@ -200,25 +203,25 @@ class Trouble(BaseModel):
 
 
 class CallFailed(Exception):
-    """A call of Google's APIs was not answered as hoped."""
+    """A call to Google's APIs failed."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, trouble: ApiError) -> None:
         super().__init__(trouble.words)
         self.trouble = trouble
 
 
-def verdict(trouble: Trouble, zone: str, what: str = "") -> PlatformError:
-    """What the trouble means for one who wants something made.
+def verdict(trouble: ApiError, zone: str, what: str = "") -> PlatformError:
+    """Returns the `PlatformError` that the error means for a caller that creates or changes something.
 
     Args:
-        what: is wanted, in words, such as `v5litepod-16 (spot)`.
+        what: the requested kind of machine, such as `v5litepod-16 (spot)`.
     """
     said = _shortened(trouble.words)
     of = f" of {what}" if what else ""
     if trouble.is_rate_limit:
         return RateLimited(f"too many calls to Google Cloud: {said}")
     if trouble.is_quota:
-        named = f" {trouble.quota}" if trouble.quota else ""  # first: whoever is told shortens what follows
+        named = f" {trouble.quota}" if trouble.quota else ""  # goes first, because callers shorten the message at its end
         return QuotaExceeded(f"quota{named} is used up in {zone}: {said}", trouble.quota_scope(zone))
     if trouble.is_stock_out or trouble.is_taken_back:
         return StockOut(f"{zone} is out{of}: {said}")
@@ -235,8 +238,8 @@ def verdict(trouble: Trouble, zone: str, what: str = "") -> PlatformError:
     return BadConfig(f"Google Cloud does not take the request for {zone}: {said}")
 
 
-def later(trouble: Trouble, zone: str) -> RateLimited | Unavailable:
-    """What the trouble means for one who looks or deletes, and has nothing else to do than to ask again."""
+def later(trouble: ApiError, zone: str) -> RateLimited | Unavailable:
+    """Returns the `PlatformError` that the error means for a caller that reads or deletes, and can only repeat the call."""
     error = verdict(trouble, zone)
     if isinstance(error, RateLimited | Unavailable):
         return error
@@ -245,26 +248,26 @@ def later(trouble: Trouble, zone: str) -> RateLimited | Unavailable:
     return Unavailable(str(error))
 
 
-# -- What they say -------------------------------------------------------------------------------------------------------------
+# -- Reading errors ------------------------------------------------------------------------------------------------------------
 
 
-def trouble_of(error: Exception) -> Trouble:
-    """What an exception of a call says; the call's own deadline, and a broken connection, are no answer."""
+def trouble_of(error: Exception) -> ApiError:
+    """Converts an exception of a call. An expired deadline and a broken connection count as no answer."""
     if isinstance(error, exceptions.GoogleAPICallError):
         return _of_call(error)
     if isinstance(error, GoogleAuthError):
-        return Trouble(code=Code.UNAUTHENTICATED, words=str(error) or type(error).__name__)
-    return Trouble(code=Code.UNAVAILABLE, words=str(error) or type(error).__name__)
+        return ApiError(code=Code.UNAUTHENTICATED, words=str(error) or type(error).__name__)
+    return ApiError(code=Code.UNAVAILABLE, words=str(error) or type(error).__name__)
 
 
-def trouble_of_status(status: Status) -> Trouble:
-    """What a long-running operation of the TPU API, or a failed queued resource, says."""
+def trouble_of_status(status: Status) -> ApiError:
+    """Converts the status of a long-running operation of the TPU API, or of a failed queued resource."""
     details = [unpacked for each in status.details if (unpacked := _unpacked(each)) is not None]
     return _with_details(status.code, status.message, details)
 
 
-def trouble_of_operation(operation: compute_v1.Operation) -> Trouble | None:
-    """What a done operation of Compute says; None: it went well."""
+def trouble_of_operation(operation: compute_v1.Operation) -> ApiError | None:
+    """Converts the errors of a finished operation of Compute. Returns None if it succeeded."""
     errors = list(operation.error.errors)
     if not errors and operation.http_error_status_code < 400:
         return None
@@ -275,7 +278,7 @@ def trouble_of_operation(operation: compute_v1.Operation) -> Trouble | None:
     code = _OF_HTTP.get(operation.http_error_status_code, Code.UNKNOWN)
     if reasons and not operation.http_error_status_code:
         code = next((_OF_OPERATION[each] for each in reasons if each in _OF_OPERATION), Code.INVALID_ARGUMENT)
-    return Trouble(
+    return ApiError(
         code=code,
         words=words,
         reasons=frozenset(reasons),
@@ -283,12 +286,12 @@ def trouble_of_operation(operation: compute_v1.Operation) -> Trouble | None:
     )
 
 
-def _of_call(error: exceptions.GoogleAPICallError) -> Trouble:
+def _of_call(error: exceptions.GoogleAPICallError) -> ApiError:
     status = error.grpc_status_code
     code = Code.Value(status.name) if status is not None else _OF_HTTP.get(error.code or 0, Code.UNKNOWN)
     trouble = _with_details(code, str(error.message), [each for each in error.details if not isinstance(each, dict)])
     reasons = set(trouble.reasons)
-    # Compute answers in JSON: a list of errors with reasons, and details as dictionaries.
+    # Compute's errors are JSON: a list of errors with reasons, and details as dictionaries.
     for each in (*error.errors, *error.details):
         if isinstance(each, dict):
             reasons.add(str(each.get("reason", "")))
@@ -296,7 +299,7 @@ def _of_call(error: exceptions.GoogleAPICallError) -> Trouble:
         reasons.add(str(error.reason))
     headers = getattr(error.response, "headers", None)
     if headers is not None and error.code == 429:
-        reasons.add("rateLimitExceeded")  # HTTP has no other meaning for it
+        reasons.add("rateLimitExceeded")  # the only meaning of 429 in HTTP
     asked = (headers or {}).get("Retry-After", "")
     told = error.metadata or {}
     consumers = {str(told.get(key, "")).removeprefix("projects/") for key in ("consumer", "containerInfo")}
@@ -309,7 +312,7 @@ def _of_call(error: exceptions.GoogleAPICallError) -> Trouble:
     )
 
 
-def _with_details(code: int, words: str, details: Iterable[Any]) -> Trouble:
+def _with_details(code: int, words: str, details: Iterable[Any]) -> ApiError:
     reasons: set[str] = set()
     quota, retry_after = "", None
     for detail in details:
@@ -323,7 +326,9 @@ def _with_details(code: int, words: str, details: Iterable[Any]) -> Trouble:
             quota = quota or detail.metadata.get("quota_metric", "")
         elif isinstance(detail, error_details_pb2.RetryInfo):
             retry_after = detail.retry_delay.seconds + detail.retry_delay.nanos / 1e9
-    return Trouble(code=code, words=words, reasons=frozenset(reasons), quota=quota or _quota_name(words), retry_after=retry_after)
+    return ApiError(
+        code=code, words=words, reasons=frozenset(reasons), quota=quota or _quota_name(words), retry_after=retry_after
+    )
 
 
 def _unpacked(packed: Any) -> Any:
@@ -341,6 +346,6 @@ def _quota_name(words: str) -> str:
 
 
 def _shortened(words: str) -> str:
-    """Google explains itself at length; the first sentences are what happened."""
+    """Shortens a message to 400 characters. The first sentences of Google's long messages say what happened."""
     flat = " ".join(words.split())
     return flat if len(flat) <= 400 else f"{flat[:397]}..."

@@ -1,6 +1,6 @@
-# A machine of a slice becomes a host. Beside those of shared.sh there are before it: CLUSTER, SLICE, TOKEN, HOST_IDS (by worker id),
-# ADDRESS (of Temporal, for machines that are not told otherwise), CACHE, DEVICE (tpu, gpu or nothing) and CHIPS (how many of it),
-# OPTIONS (of the agent) and NAMESPACE.
+# Makes a machine of a slice a host. The caller assigns these variables before this script, besides those of shared.sh: CLUSTER,
+# SLICE, TOKEN, HOST_IDS (by worker id), ADDRESS (of Temporal; used if the metadata has none), CACHE, DEVICE (tpu, gpu or empty),
+# CHIPS (the number of devices), OPTIONS (of the agent) and NAMESPACE.
 
 say "a machine of slice $SLICE of cluster $CLUSTER boots"
 worker=0
@@ -18,7 +18,7 @@ write_config
 ready_docker
 get_image
 
-# The device files of the machine's TPU chips, one for each: newer kinds are numbers below vfio, older ones are accel*.
+# Finds the device files of the TPU chips, one per chip: /dev/vfio/<number> for newer kinds, /dev/accel<number> for older ones.
 chips=()
 find_chips() {
     local path
@@ -36,7 +36,7 @@ gpus_answer() { nvidia-smi > /dev/null 2>&1; }
 devices=()
 case $DEVICE in
     tpu)
-        # They come with the driver, which may be later than this script; a container has those that were there when it was made.
+        # The driver creates the files, maybe after this script starts. A container gets only files that exist at its creation.
         if ! patiently "waiting for $CHIPS TPU chips" find_chips; then
             [ ${#chips[@]} -gt 0 ] || fail "there are no TPU chips: neither /dev/vfio/[0-9]* nor /dev/accel[0-9]*"
             say "there are no more than ${#chips[@]} TPU chips; going on with these"
@@ -48,20 +48,22 @@ case $DEVICE in
             devices+=("--device=$path:${path#"$root"}")
         done
         say "TPU devices: ${chips[*]}"
-        # libtpu pins memory: 64 GiB at most.
+        # libtpu pins memory, at most 64 GiB.
         devices+=(--cap-add=SYS_RESOURCE --ulimit=memlock=68719476736:68719476736)
         ;;
     gpu)
-        # Where the image brings a driver, it is installed when the machine boots for the first time: many minutes.
+        # If the image contains a driver, the first boot installs it, which takes many minutes.
         tries=$((3 * tries)) patiently "waiting for the GPU driver" gpus_answer || fail "there is no GPU driver: nvidia-smi fails"
         devices+=(--gpus=all)
         ;;
 esac
 
-# Containers of tasks are the agent's neighbours, not its children: what it says of files must hold for the machine, and so its
-# directories have the same paths in its container. It sees the machine's processes, to find what an earlier agent has left; has the
-# machine's control groups, to hold tasks to their memory; and SYS_PTRACE, to profile them. The engine's own /dev/shm of 64 MiB is
-# too small for data loaders and libtpu.
+# The agent starts the containers of tasks beside its own, so the paths that it passes to Docker must be valid on the machine. Its
+# directories therefore have the same paths inside its container. The options give the agent:
+# - the machine's processes, to find the orphans of an earlier agent;
+# - the machine's control groups, to limit the memory of tasks;
+# - SYS_PTRACE, to profile tasks;
+# - a larger /dev/shm, because Docker's default of 64 MiB is too small for data loaders and libtpu.
 directory=$state/host
 cache=$root$CACHE
 mkdir -p "$directory" "$cache"
@@ -74,6 +76,6 @@ start iris-agent --pid=host --cgroupns=host --cap-add=SYS_PTRACE --ulimit=core=0
     -v "$root/etc/iris:$root/etc/iris:ro" -v "$directory:$directory" -v "$cache:$cache" "${environment[@]}" \
     "$IMAGE" iris --cluster "$address/$CLUSTER" agent --slice "$SLICE" --token "$TOKEN" --host-id "$host" \
     --config "$config" --dir "$directory" --cache "$cache" "${OPTIONS[@]}"
-# One that does not stay is no reason to give up: its cluster may be away, and come back.
+# An agent that ends is not a failure of the machine: the cluster may be unreachable and return later.
 watch iris-agent 5 1 || true
 say "done"

@@ -1,7 +1,7 @@
-"""What Google is asked for, as values: a slice request and the cluster's settings become one message, which can be printed,
-compared and sent. Nothing here calls anybody.
+"""Builds the create requests for Google from slice requests and the cluster's settings. Makes no calls.
 
-None has a request id: the name alone makes a create happen once, and one that is said again after its slice was deleted is meant.
+Each request is one message, which can be printed, compared and sent. It carries no request id: the resource's name already makes
+a repeated create harmless, and a create that is repeated after the slice was deleted has to take effect.
 
 Sources: field tables of cloud.google.com/tpu/docs/reference/rest/v2 and cloud.google.com/compute/docs/reference/rest/v1, and the
 docstrings of the client packages.
@@ -13,53 +13,54 @@ from typing import Any
 
 from google.cloud import compute_v1, tpu_v2
 
-from iris.accelerators import tpu
-from iris.errors import InvalidValue
-from iris.machine_types import boot_disk_kind
-from iris.machines import SliceRequest
+from iris.model.accelerators import tpu
+from iris.model.errors import InvalidValue
+from iris.model.machine_types import boot_disk_kind
+from iris.model.provisioning import SliceRequest
+from iris.model.resources import DeviceKind
+from iris.model.scale_groups import SliceType, region_of
+from iris.model.units import GIB
 from iris.platforms.base import BadConfig
-from iris.platforms.gcp import marks
+from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.settings import GcpSettings
-from iris.resources import DeviceKind
-from iris.scale_groups import SliceType, region_of
-from iris.units import GIB
 
 CreateRequest = tpu_v2.CreateNodeRequest | tpu_v2.CreateQueuedResourceRequest | compute_v1.InsertInstanceRequest
 
-#: Everything that the service account may do; what it may is decided by its roles.
+#: The scope that covers all APIs. The roles of the service account decide what it may do.
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
-#: What a virtual machine starts from. The startup script adds what is missing.
+#: The boot image of a virtual machine. The startup script installs what it lacks.
 BOOT_IMAGE = "projects/debian-cloud/global/images/family/debian-12"
-#: With NVIDIA's driver, Docker and the container toolkit, which would take a startup script many minutes.
+#: The boot image of a virtual machine with GPUs. It contains NVIDIA's driver, Docker and the container toolkit, which a startup
+#: script would need many minutes to install.
 #: Source: cloud.google.com/deep-learning-vm/docs/images
 GPU_BOOT_IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cu129-ubuntu-2404-nvidia-580"
 MIN_DISK_GB = 10
-#: Of one metadata value, and of all of a machine's together.
+#: The maximum size in bytes of one metadata value, and of all metadata of a machine.
 #: Source: cloud.google.com/compute/docs/metadata/setting-custom-metadata#limitations
 MAX_METADATA_VALUE = 256 * 1024
 MAX_METADATA = 512 * 1024
-#: What both APIs take as a name (RFC 1035).
+#: The names that both APIs accept (RFC 1035).
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
-#: How the API calls a family where it is asked for by chips and topology.
+#: The API's name of each TPU family, for requests by family and topology.
 _FAMILIES = {
     "v4": tpu_v2.AcceleratorConfig.Type.V4,
     "v5litepod": tpu_v2.AcceleratorConfig.Type.V5LITE_POD,
     "v5p": tpu_v2.AcceleratorConfig.Type.V5P,
     "v6e": tpu_v2.AcceleratorConfig.Type.V6E,
 }
-#: GPUs that are put into an n1 machine; all others come with their machine type.
+#: GPUs that are attached to an n1 machine; all others are part of their machine type.
 _ATTACHABLE = {"T4": "nvidia-tesla-t4", "V100": "nvidia-tesla-v100"}
 
 
 def create_request(settings: GcpSettings, request: SliceRequest, script: str) -> CreateRequest:
-    """The call that makes the slice: a TPU node, a queued resource with one, or a virtual machine.
+    """Returns the request that creates the slice: a TPU node, a queued resource with a TPU node, or a virtual machine.
 
     Args:
-        script: what each host does when it comes up.
+        script: the startup script of each host.
 
     Raises:
-        BadConfig: Google would not take it.
+        BadConfig: Google would reject the request.
     """
     if _NAME.fullmatch(request.slice_id) is None:
         raise BadConfig(
@@ -79,7 +80,7 @@ def create_request(settings: GcpSettings, request: SliceRequest, script: str) ->
 
 
 def printed(request: CreateRequest) -> dict[str, Any]:
-    """The request as the APIs' own JSON, for people; what is not said has Google's default."""
+    """Converts the request to the APIs' own JSON, for people. A missing field has Google's default."""
     written: dict[str, Any] = json.loads(
         type(request).to_json(
             request,
@@ -92,12 +93,12 @@ def printed(request: CreateRequest) -> dict[str, Any]:
 
 
 def location(project: str, zone: str) -> str:
-    """A zone, as the TPU API names it."""
+    """Returns the TPU API's path of a zone."""
     return f"projects/{project}/locations/{zone}"
 
 
 def zone_of(place: str) -> str:
-    """The zone that a path or an address of either API ends with."""
+    """Returns the zone at the end of a path or URL of either API."""
     return place.rpartition("/")[2]
 
 
@@ -114,11 +115,11 @@ def _node(settings: GcpSettings, request: SliceRequest, script: str) -> tpu_v2.N
             subnetwork=_subnetwork(settings, request.zone),
             enable_external_ips=settings.external_ips,
         ),
-        # A queued resource says itself that it is spot.
+        # For a queued resource, spot is a field of the queued resource itself.
         scheduling_config=tpu_v2.SchedulingConfig(
             spot=group.preemptible and not group.queued, reserved=bool(group.reservation) and not group.preemptible
         ),
-        labels=marks.slice_labels(settings, request),
+        labels=label_rules.slice_labels(settings, request),
         metadata=host_metadata(settings, request, script),
         tags=list(settings.network_tags),
     )
@@ -132,7 +133,7 @@ def _node(settings: GcpSettings, request: SliceRequest, script: str) -> tpu_v2.N
 
 
 def _shape(variant: str, topology: str) -> str | tpu_v2.AcceleratorConfig:
-    """A variant's usual shape goes by its name; any other by family and topology."""
+    """Returns the variant's name for its default topology; for any other topology, the family and the topology."""
     try:
         kind = tpu(variant)
     except InvalidValue as error:
@@ -158,7 +159,11 @@ def _queued_resource(settings: GcpSettings, request: SliceRequest, script: str) 
 
 
 def _reservation(parent: str, name: str) -> str:
-    """One of the same project goes by its name; that of another, `projects/OWNER/reservations/NAME`, gets the zone, too."""
+    """Returns the full path of a reservation.
+
+    A plain name is a reservation of the same project. `projects/OWNER/reservations/NAME` is one of another project, and gets the
+    zone added.
+    """
     if "/" not in name:
         return f"{parent}/reservations/{name}"
     owner, _, own = name.partition("/reservations/")
@@ -180,7 +185,7 @@ def _insert(settings: GcpSettings, request: SliceRequest, script: str) -> comput
         disks=[boot_disk(request.zone, group.machine_type, group.resources.disk_bytes, GPU_BOOT_IMAGE if gpus else BOOT_IMAGE)],
         network_interfaces=[network_interface(settings, request.zone)],
         metadata=compute_v1.Metadata(items=metadata_items(host_metadata(settings, request, script))),
-        labels=marks.slice_labels(settings, request),
+        labels=label_rules.slice_labels(settings, request),
         tags=compute_v1.Tags(items=list(settings.network_tags)),
         service_accounts=[compute_v1.ServiceAccount(email=settings.service_account or "default", scopes=[CLOUD_PLATFORM])],
         scheduling=_scheduling(group.preemptible, gpus is not None),
@@ -204,7 +209,7 @@ def _insert(settings: GcpSettings, request: SliceRequest, script: str) -> comput
 
 
 def _scheduling(preemptible: bool, gpus: bool) -> compute_v1.Scheduling:
-    """What is taken back is gone altogether: a stopped machine would keep its disk, and its name."""
+    """Returns the scheduling options. A preempted machine is deleted: a stopped one would keep its disk and its name."""
     if preemptible:
         return compute_v1.Scheduling(
             provisioning_model="SPOT",
@@ -212,14 +217,14 @@ def _scheduling(preemptible: bool, gpus: bool) -> compute_v1.Scheduling:
             on_host_maintenance="TERMINATE",
             automatic_restart=False,
         )
-    # Machines with GPUs cannot be moved while they run.
+    # Machines with GPUs cannot be migrated live.
     return compute_v1.Scheduling(
         provisioning_model="STANDARD", on_host_maintenance="TERMINATE" if gpus else "MIGRATE", automatic_restart=True
     )
 
 
 def boot_disk(zone: str, machine_type: str, size_bytes: int, image: str = BOOT_IMAGE) -> compute_v1.AttachedDisk:
-    """A disk that goes with its machine, of a kind that machines of that type take."""
+    """Returns a boot disk that is deleted with its machine, of a disk type that the machine type supports."""
     params = compute_v1.AttachedDiskInitializeParams(
         source_image=image,
         disk_size_gb=max(MIN_DISK_GB, -(-size_bytes // GIB)),
@@ -229,7 +234,7 @@ def boot_disk(zone: str, machine_type: str, size_bytes: int, image: str = BOOT_I
 
 
 def network_interface(settings: GcpSettings, zone: str) -> compute_v1.NetworkInterface:
-    """Where a virtual machine is reached, with a public address if the cluster's machines have any."""
+    """Returns the network interface of a virtual machine, with a public address if the settings ask for external IPs."""
     network = settings.network if "/" in settings.network else f"projects/{settings.project}/global/networks/{settings.network}"
     interface = compute_v1.NetworkInterface(network=network)
     if settings.subnetwork:
@@ -248,38 +253,39 @@ def _subnetwork(settings: GcpSettings, zone: str) -> str:
 
 
 def host_metadata(settings: GcpSettings, request: SliceRequest, script: str) -> dict[str, str]:
-    """What a slice's hosts know of themselves.
+    """Returns the metadata of a slice's hosts.
 
     Raises:
-        BadConfig: it is more than metadata can hold.
+        BadConfig: the metadata exceeds Google's limits.
     """
     return checked_metadata(
         {
-            marks.TOKEN_KEY: request.token,
-            marks.GROUP_KEY: request.group.name,
-            marks.HOSTS_KEY: str(request.group.hosts),
-            marks.ADDRESS_KEY: settings.address,
-            marks.STARTUP_KEY: script,
+            label_rules.TOKEN_KEY: request.token,
+            label_rules.GROUP_KEY: request.group.name,
+            label_rules.HOSTS_KEY: str(request.group.hosts),
+            label_rules.ADDRESS_KEY: settings.address,
+            label_rules.STARTUP_KEY: script,
         }
     )
 
 
 def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
-    """A machine's metadata itself.
+    """Returns a machine's metadata unchanged.
 
     Raises:
-        BadConfig: it is more than metadata can hold: the startup script, in which the configuration is, is nearly all of it.
+        BadConfig: the metadata exceeds Google's limits. Nearly all of it is the startup script, which contains the configuration.
     """
     sizes = {key: len(value.encode()) for key, value in metadata.items()}
     total = sum(len(key) + size for key, size in sizes.items())
     if max(sizes.values()) > MAX_METADATA_VALUE or total > MAX_METADATA:
         raise BadConfig(
-            f"the startup script, with the configuration in it, has {sizes.get(marks.STARTUP_KEY, 0)} bytes, and all metadata"
+            f"the startup script, with the configuration in it, has {sizes.get(label_rules.STARTUP_KEY, 0)} bytes, "
+            "and all metadata"
             f" together {total}; Google holds {MAX_METADATA_VALUE} and {MAX_METADATA}: shorten the configuration"
         )
     return metadata
 
 
 def metadata_items(metadata: dict[str, str]) -> list[compute_v1.Items]:
-    """The same as Compute Engine spells it."""
+    """Converts metadata to Compute Engine's messages."""
     return [compute_v1.Items(key=key, value=value) for key, value in metadata.items()]

@@ -1,30 +1,30 @@
-"""What the platform has to know of a cluster, whichever slice is asked for."""
+"""Defines the settings that the platform needs for every slice of a cluster."""
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.config_models import ClusterConfig
-from iris.errors import InvalidValue
-from iris.scale_groups import SliceType
+from iris.config.schema import ClusterConfig
+from iris.model.errors import InvalidValue
+from iris.model.scale_groups import SliceType
 
 
 class GcpSettings(BaseModel):
-    """A cluster as its machines have to know it, and Google's APIs as it may use them."""
+    """The facts about a cluster that its machines need, and the settings of its calls to Google's APIs."""
 
     model_config = ConfigDict(frozen=True)
 
     project: str
     cluster: str
-    #: Chosen at random when the cluster was first started: what tells its machines from those of another of the same name.
+    #: A random value from the first start of the cluster. It distinguishes its machines from those of a cluster of the same name.
     uid: str
     label_prefix: str
     network: str
     subnetwork: str = ""
     external_ips: bool = True
     network_tags: tuple[str, ...] = ()
-    #: Which the hosts act as; empty: the project's default one.
+    #: The service account of the hosts; empty: the project's default account.
     service_account: str = ""
     requests_per_minute: int = 600
-    #: `host:port` of the cluster's Temporal service, as hosts reach it.
+    #: `host:port` at which hosts reach the cluster's Temporal service.
     address: str = ""
     namespace: str = "default"
     #: The container image of the host agent.
@@ -32,9 +32,9 @@ class GcpSettings(BaseModel):
     cache_dir: str = "/var/cache/iris"
     #: The whole configuration, as YAML.
     config: str = ""
-    #: Where groups have TPUs. That the TPU API does not know one of these zones does not mean that there are none.
+    #: The zones of the groups with TPUs. If the TPU API does not know one of these zones, there may still be TPUs in it.
     tpu_zones: tuple[str, ...] = ()
-    #: Empty: Google's.
+    #: Endpoints of the two APIs; empty: Google's own.
     tpu_endpoint: str = ""
     compute_endpoint: str = ""
 
@@ -42,15 +42,15 @@ class GcpSettings(BaseModel):
 def gcp_settings(
     config: ClusterConfig, uid: str, *, text: str = "", address: str = "", namespace: str = "default"
 ) -> GcpSettings:
-    """What a complete configuration says.
+    """Converts a complete configuration to settings.
 
     Args:
         uid: see `GcpSettings`.
-        text: the configuration as YAML; hosts get it as it is.
-        address: see `GcpSettings`; empty where nothing is created.
+        text: the configuration as YAML; hosts get it unchanged.
+        address: see `GcpSettings`; may be empty if the caller creates nothing.
 
     Raises:
-        InvalidValue: it is not for Google Cloud.
+        InvalidValue: the configuration is not for Google Cloud.
     """
     gcp = config.platform.gcp
     if gcp is None:

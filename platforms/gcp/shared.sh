@@ -1,19 +1,19 @@
-# What both scripts begin with. Before it stand IMAGE (of the container) and CONFIG (the configuration in base64).
+# The common start of both scripts. The caller first assigns IMAGE (of the container) and CONFIG (the configuration in base64).
 #
-# What a machine does is told on its serial console, in lines that begin with [iris-init]: nothing else can be seen of a machine
-# that cannot be logged in to. The script runs at every boot, and may run at any time.
+# The script reports its progress on the serial console, in lines that begin with [iris-init]. They are the only information from
+# a machine without login. The script runs at every boot, and may run at any other time.
 set -euo pipefail
 
-# Everything that is written is below it: another one than / is for tests, and for chroots.
+# The parent of all files that the script writes. It is not / in tests and chroots.
 root=${IRIS_ROOT:-}
 state=$root/var/lib/iris
 config=$root/etc/iris/config.yaml
-# How often is tried what may fail for a while, and how many seconds are between.
+# The number of tries of a command that may fail temporarily, and the seconds between two tries.
 tries=${IRIS_TRIES:-20}
 pause=${IRIS_PAUSE:-15}
-# Between looks at a container that has been started, in seconds.
+# The seconds between two checks of a started container.
 look=${IRIS_LOOK:-3}
-# Else in the home directory, which a script at boot does not have, and Container-Optimized OS not to write to.
+# The default is the home directory. A boot script has none, and on Container-Optimized OS it is read-only.
 export DOCKER_CONFIG=$state/docker-login
 
 say() { echo "[iris-init] $*"; }
@@ -23,7 +23,7 @@ fail() {
     exit 1
 }
 
-# patiently WHAT COMMAND…: until it succeeds.
+# patiently WHAT COMMAND…: runs the command until it succeeds, at most $tries times. Returns 1 if it never did.
 patiently() {
     local what=$1 try
     shift
@@ -37,7 +37,7 @@ patiently() {
     return 1
 }
 
-# metadata PATH: what Google's metadata server has there. 1: nobody answers; 2: it has nothing there.
+# metadata PATH: prints the value at the path of Google's metadata server. Returns 1 without an answer, 2 if there is no value.
 metadata() {
     local answer url="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/$1"
     answer=$(curl -s --connect-timeout 2 --max-time 10 -H 'Metadata-Flavor: Google' -w '\n%{http_code}' "$url") || return 1
@@ -48,7 +48,7 @@ metadata() {
     esac
 }
 
-# attribute NAME [DEFAULT]: what was said of the machine when it was made. Without a default it is waited for.
+# attribute NAME [DEFAULT]: prints an attribute from the machine's metadata. Without a default it waits for the attribute.
 attribute() {
     local value try status
     for ((try = 1; try <= tries; try++)); do
@@ -70,14 +70,14 @@ attribute() {
 install_docker() {
     apt-get update -qq || return 1
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o DPkg::Lock::Timeout=300 docker.io || return 1
-    # Newer releases have the command in a package of its own.
+    # Newer releases have the docker command in a separate package.
     command -v docker > /dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq docker-cli
 }
 
 docker_answers() { docker info > /dev/null 2>&1; }
 
 ready_docker() {
-    # Where programs come as snaps, they are not there yet when a machine boots for the first time.
+    # On systems with snaps, the programs may not be installed yet at the first boot.
     if command -v snap > /dev/null; then
         timeout 300 snap wait system seed.loaded || say "the snaps are not ready; going on without"
     fi
@@ -89,7 +89,7 @@ ready_docker() {
     say "docker is there"
 }
 
-# The registries of Google know the machine by its service account: no other program is needed to log in.
+# Logs in to Google's registries with a token of the machine's service account, which needs no further program.
 log_in() {
     local token
     case $IMAGE in
@@ -117,14 +117,15 @@ get_image() {
 }
 
 write_config() {
-    mkdir -p "$root/etc/iris" "$state"
+    mkdir -p "$root/etc/iris"
+    (umask 077 && mkdir -p "$state")
     (umask 077 && base64 -d <<< "$CONFIG" > "$config.new")
     mv "$config.new" "$config"
     say "wrote $config"
 }
 
-# start NAME OPTION… IMAGE COMMAND…: a container on the machine's own network, which docker starts again whenever it ends. One that
-# was made of the very same is left alone: what runs in it goes on.
+# start NAME OPTION… IMAGE COMMAND…: starts a container on the machine's network, which docker restarts whenever it ends. A
+# container with the same arguments, configuration and image is kept, and its programs continue.
 start() {
     local name=$1 build there
     shift
@@ -140,21 +141,21 @@ start() {
         say "$name was there already"
         return
     fi
-    docker rm -f "$name" > /dev/null 2>&1 || true # mostly there is none
+    docker rm -f "$name" > /dev/null 2>&1 || true # usually there is none
     docker run -d --name "$name" --restart=unless-stopped --network=host --label="iris.build=$build" \
         --log-opt=max-size=50m --log-opt=max-file=3 "$@" > /dev/null || fail "could not start $name"
     say "started $name"
 }
 
-# restarts_of NAME: how often docker has started it again.
+# restarts_of NAME: prints how often docker has restarted the container.
 restarts_of() {
     local count
     count=$(docker inspect --format='{{.RestartCount}}' "$1" 2> /dev/null) || count=
     if [[ $count =~ ^[0-9]+$ ]]; then echo "$count"; else echo 0; fi
 }
 
-# watch NAME LOOKS MANY: until it has stayed for so many looks, or was started again MANY times, which is 1; what it says if it was
-# started again at all.
+# watch NAME LOOKS MANY: waits until the container has stayed up for LOOKS checks in a row. Returns 1 if it is restarted MANY
+# times before that. If it was restarted at all, prints its last log lines.
 watch() {
     local name=$1 looks=$2 many=$3 restarts=0 stayed=0 now
     while [ "$stayed" -lt "$looks" ] && [ "$restarts" -lt "$many" ]; do

@@ -1,7 +1,7 @@
-"""What Google's machines run when they boot: a function of the cluster's settings and of what is wanted, as text.
+"""Builds the startup scripts of Google's machines from the cluster's settings and the slice request.
 
-The script itself stands in the files `*.sh` beside this one, and is the same for every machine; what differs is assigned before
-it, quoted for the shell. The configuration travels in base64, so that a host has it byte for byte, whatever it contains.
+The fixed part of a script is in the `*.sh` files of this directory. The values of a machine are assigned before it, quoted for
+the shell. The configuration is encoded in base64, so that a host gets it byte for byte.
 """
 
 import base64
@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from iris import names
-from iris.constraints import TPU_WORKER_ID, written
-from iris.machines import SliceRequest
+from iris.model import names
+from iris.model.constraints import TPU_WORKER_ID, written
+from iris.model.provisioning import SliceRequest
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp.settings import GcpSettings
 
@@ -19,13 +19,13 @@ _HERE = Path(__file__).parent
 
 
 def host_script(settings: GcpSettings, request: SliceRequest) -> str:
-    """What every machine of the slice runs. It finds out itself which of them it is.
+    """Returns the startup script of all machines of the slice. Each machine reads its worker id from its metadata.
 
     Raises:
-        BadConfig: there is no image to run.
+        BadConfig: the configuration names no image.
     """
     group, device = request.group, request.group.resources.device
-    # Which worker it is only the machine knows.
+    # Only the machine knows its worker id.
     attributes = group.host_attributes(request.slice_id, request.zone, worker=0)
     options = [f"--attribute={key}={written(value)}" for key, value in attributes.items() if key != TPU_WORKER_ID]
     if group.accept_cpu_jobs:
@@ -52,14 +52,14 @@ def host_script(settings: GcpSettings, request: SliceRequest) -> str:
 
 
 def controller_script(settings: GcpSettings, *, image: str, port: int) -> str:
-    """What the control plane's machine runs.
+    """Returns the startup script of the control plane's machine.
 
     Args:
-        image: of the control plane's container.
-        port: where clients and hosts find the cluster on the machine.
+        image: the image of the control plane's container.
+        port: the port at which clients and hosts reach the cluster on the machine.
 
     Raises:
-        BadConfig: there is no image to run.
+        BadConfig: the configuration names no image.
     """
     return _script("controller.sh", settings, _image(image, "controller.image"), {"PORT": str(port)})
 

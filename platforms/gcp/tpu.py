@@ -1,5 +1,6 @@
-"""TPU nodes and queued resources, call by call. The API's operations say whether a create has failed, and nothing else: whether
-something exists is asked of the thing itself.
+"""Makes the calls on TPU nodes and queued resources.
+
+An operation of the API tells only whether a create failed. To know whether a resource exists, code here gets the resource.
 
 Never read `operation.metadata`: the service sends a type that the client does not have.
 """
@@ -11,33 +12,33 @@ from typing import Any, TypeVar
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
-from iris.machines import MachineState
+from iris.model.provisioning import MachineState
 from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, pages, there
+from iris.platforms.gcp.diagnostics import ailments, queued_words
 from iris.platforms.gcp.errors import CallFailed, trouble_of_status
-from iris.platforms.gcp.limits import Urgency
+from iris.platforms.gcp.observe import Making, Sight, node_sight, queued_sight
+from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.requests import CreateRequest, location, zone_of
-from iris.platforms.gcp.sights import Making, Sight, node_sight, queued_sight
-from iris.platforms.gcp.words import ailments, queued_words
 
 T = TypeVar("T")
 
-#: In one answer. Each node brings its startup script along.
+#: The number of items per page. Each node includes its startup script.
 PAGE = 500
-#: Of the operations of a zone; those that are about to be looked for are young.
+#: The maximum number of pages when searching the operations of a zone. The operations of interest are recent.
 MOST_PAGES = 5
-#: In the place of a zone: all of them.
+#: The zone that means all zones.
 EVERYWHERE = "-"
 
 
 class Nodes:
-    """TPU nodes that were asked for directly."""
+    """The calls on TPU nodes that are created directly."""
 
     def __init__(self, calls: Calls, project: str) -> None:
         self._calls = calls
         self._project = project
 
     async def create(self, request: CreateRequest) -> str:
-        """Ask for it; the name of the operation that makes it."""
+        """Requests the node. Returns the name of the operation that creates it."""
         return await self._calls.make(
             Urgency.CREATE, lambda to: _begun(to.tpu.create_node(request, retry=None, timeout=DEADLINE))
         )
@@ -56,14 +57,14 @@ class Nodes:
         return await _making(self._calls, self._project, zone, re.escape(f"nodes/{slice_id}"), operation)
 
     async def last_words(self, slice_id: str, zone: str) -> str:
-        """What ails it."""
+        """Returns the problems of the node."""
         request = tpu_v2.GetNodeRequest(name=f"{location(self._project, zone)}/nodes/{slice_id}")
         found = await there(self._calls, lambda to: to.tpu.get_node(request, retry=None, timeout=DEADLINE))
         return ailments(found) if found is not None else ""
 
 
 class QueuedResources:
-    """TPU nodes that queued resources make."""
+    """The calls on queued resources and the TPU nodes that they create."""
 
     def __init__(self, calls: Calls, project: str) -> None:
         self._calls = calls
@@ -71,14 +72,16 @@ class QueuedResources:
         self._nodes = Nodes(calls, project)
 
     async def create(self, request: CreateRequest) -> str:
-        """Ask for it; the name of the operation that writes it down, which is done before there is a node."""
+        """Requests the queued resource. Returns the name of the operation that creates it, which ends before the node exists."""
         return await self._calls.make(
             Urgency.CREATE, lambda to: _begun(to.tpu.create_queued_resource(request, retry=None, timeout=DEADLINE))
         )
 
     async def get(self, slice_id: str, zone: str) -> Sight | None:
-        """The queued resource and its node, whichever of them is left. The node is looked at last: an active queued resource has
-        one."""
+        """Returns the queued resource with its node, or whichever of the two is left.
+
+        The node is read last, so that the node of an ACTIVE queued resource exists by then.
+        """
         request = tpu_v2.GetQueuedResourceRequest(name=self._name(slice_id, zone))
         found = await there(self._calls, lambda to: to.tpu.get_queued_resource(request, retry=None, timeout=DEADLINE))
         if found is not None and queued_sight(found, looked=False).observation.state is not MachineState.ACTIVE:
@@ -87,7 +90,7 @@ class QueuedResources:
         return queued_sight(found, node) if found is not None else node
 
     async def delete(self, slice_id: str, zone: str) -> None:
-        """Its node goes with it. A node whose queued resource is gone is deleted by itself."""
+        """Deletes the queued resource and its node. If the queued resource is gone, deletes the node."""
         request = tpu_v2.DeleteQueuedResourceRequest(name=self._name(slice_id, zone), force=True)
         try:
             await self._calls.make(Urgency.DELETE, lambda to: _delete_queued(to, request))
@@ -97,12 +100,15 @@ class QueuedResources:
             await self._nodes.delete(slice_id, zone)
 
     async def making(self, slice_id: str, zone: str, operation: str) -> Making | None:
-        """Of the queued resource, or of its node where it was asked for by itself: whoever has forgotten which does not know."""
+        """Returns the operation that creates the queued resource or a node of the name.
+
+        It covers both kinds, because a process without memory of the create does not know which kind the slice is.
+        """
         target = f"(queuedResources|nodes)/{re.escape(slice_id)}"
         return await _making(self._calls, self._project, zone, target, operation)
 
     async def last_words(self, slice_id: str, zone: str) -> str:
-        """What ails its node; while it has none, what it waits for."""
+        """Returns the problems of the node, or the state of the queued resource while it has no node."""
         request = tpu_v2.GetQueuedResourceRequest(name=self._name(slice_id, zone))
         found = await there(self._calls, lambda to: to.tpu.get_queued_resource(request, retry=None, timeout=DEADLINE))
         waits = queued_words(found) if found is not None else ""
@@ -113,10 +119,10 @@ class QueuedResources:
 
 
 async def list_tpus(calls: Calls, project: str) -> tuple[list[Sight], set[str]]:
-    """Every queued resource and node of the project, and the zones that did not answer. A node that a queued resource has made is
-    part of it.
+    """Returns all queued resources and nodes of the project, and the zones that did not answer. A queued resource and its node
+    are one entry.
 
-    Nodes are listed last, so that an active queued resource without its node in the list has lost it, and not just got it.
+    Nodes are listed last. If an ACTIVE queued resource has no node in that list, it has therefore lost its node.
     """
     parent = location(project, EVERYWHERE)
     queued, silent = await _listed(
@@ -144,11 +150,11 @@ async def list_tpus(calls: Calls, project: str) -> tuple[list[Sight], set[str]]:
 
 
 async def _making(calls: Calls, project: str, zone: str, target: str, operation: str) -> Making | None:
-    """The operation that makes it; None: there is none, or it is lost.
+    """Returns the operation that creates the resource; None if there is none or it is lost.
 
     Args:
-        target: a pattern of the thing's name, without its zone.
-        operation: the name of the operation; empty: it is looked for among those of the zone.
+        target: a pattern of the resource's name, without its zone.
+        operation: the name of the operation; empty: the function searches the zone's operations.
     """
     if operation:
         request = operations_pb2.GetOperationRequest(name=operation)
@@ -170,7 +176,7 @@ def _made(operation: operations_pb2.Operation) -> Making:
 
 
 def _creates(operation: operations_pb2.Operation, target: str) -> bool:
-    """Whether the operation makes the thing. No class here can read its metadata: it is looked at as it is on the wire.
+    """Returns True if the operation creates the resource. Searches the metadata's raw bytes: the client has no class for them.
 
     Source: google/cloud/common/operation_metadata.proto, where the verb is field 4
     """
@@ -180,16 +186,16 @@ def _creates(operation: operations_pb2.Operation, target: str) -> bool:
 
 
 def _begun_at(operation: operations_pb2.Operation) -> int:
-    """When it began, in milliseconds, as its name says."""
+    """Returns the start time of the operation in milliseconds, which is a part of its name."""
     found = re.search(r"/operation-([0-9]+)-", operation.name)
     return int(found[1]) if found else 0
 
 
 def _begun(operation: Any) -> str:
-    """The name of an operation that has just begun.
+    """Returns the name of an operation that has just started.
 
     Raises:
-        CallFailed: it has failed already.
+        CallFailed: the operation has failed already.
     """
     raw: operations_pb2.Operation = operation.operation
     if raw.done and raw.error.code:
@@ -201,14 +207,14 @@ def _delete_queued(to: Clients, request: tpu_v2.DeleteQueuedResourceRequest) -> 
     try:
         to.tpu.delete_queued_resource(request, retry=None, timeout=DEADLINE)
     except TypeError:
-        # The service and the client are not of one mind what the operation of a delete answers with. It was understood.
+        # Service and client disagree on the response type of a delete operation. The service has accepted the delete.
         return
 
 
 async def _listed(
     calls: Calls, ask: Callable[[Clients, str], Any], items: Callable[[Any], Iterator[T]]
 ) -> tuple[list[T], set[str]]:
-    """All that is listed, and the places that did not answer; an iteration over the client's own pager would not tell them."""
+    """Returns all items, and the locations that did not answer, which an iteration over the client's own pager would drop."""
     found: list[T] = []
     unreachable: set[str] = set()
     async for page in pages(calls, lambda to, token: next(iter(ask(to, token).pages))):

@@ -14,18 +14,18 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
-from iris.activities.attempt import Attempt
-from iris.activities.leftovers import AttemptState
-from iris.activities.runtimes import shim
-from iris.activities.runtimes.base import Launch
-from iris.activities.runtimes.program import Program
-from iris.activities.tasks import Tasks
-from iris.activities.workbench import Workbench
-from iris.faults import FAULTS, Fault, parse_fault
-from iris.jobs import TaskOutcome
-from iris.states import TaskState
-from iris.store import Store
-from iris.workflows.messages import RunTask
+from iris.activities.host.attempt import Attempt
+from iris.activities.host.host_context import Workbench
+from iris.activities.host.run_task import Tasks
+from iris.activities.host.runtimes import shim
+from iris.activities.host.runtimes.base import Launch
+from iris.activities.host.runtimes.orphans import AttemptState
+from iris.activities.host.runtimes.program import Program
+from iris.messages.task import RunTask
+from iris.model.faults import FAULTS, Fault, parse_fault
+from iris.model.jobs import TaskOutcome
+from iris.model.states import TaskState
+from iris.storage.object_store import Store
 from tests.builders import a_host
 from tests.e2e.cluster import alive, eventually
 
@@ -41,6 +41,8 @@ class Server:
         self.tries = 0
         #: Whether it still knows the attempts.
         self.wanted = True
+        #: Whether it hears no reports.
+        self.away = False
         self.told: list[TaskOutcome] = []
         self.signals: list[str] = []
         #: Looked at whenever an outcome arrives.
@@ -57,6 +59,8 @@ class Server:
         self.signals.append(name)
 
     async def heartbeat(self, *_: Any, **__: Any) -> None:
+        if self.away:
+            raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
         if not self.wanted:
             raise RPCError("no", RPCStatusCode.NOT_FOUND, b"")
 

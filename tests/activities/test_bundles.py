@@ -1,19 +1,24 @@
 """Bundles on a host: what is unpacked is what was packed, whatever the store, the network or an attacker make of it."""
 
 import asyncio
+import contextlib
 import gzip
 import hashlib
 import io
+import os
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from iris import names
-from iris.activities.bundles import Bundles
-from iris.activities.runtimes.base import CannotStart, HostUnable
-from iris.bundles import Bundle
-from iris.store import Store
+from iris.activities.host.bundles import Bundles
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.model import names
+from iris.model.bundles import Bundle
+from iris.storage.object_store import Store
 from tests.small_disk import small_disk
 
 ROOM = 100_000_000
@@ -34,7 +39,7 @@ def a_member(name: str, kind: bytes, to: str = "") -> tuple[tarfile.TarInfo, byt
 def packed(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
     """The archive, uncompressed."""
     archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for member, data in members:
             tar.addfile(member, io.BytesIO(data))
     return archive.getvalue()
@@ -65,6 +70,10 @@ def files(directory: Path) -> list[str]:
     """All that lies below, but for directories and locks."""
     found = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
     return sorted(str(path.relative_to(directory)) for path in found if path.suffix != ".lock")
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
 
 class Unsteady(Store):
@@ -121,6 +130,63 @@ async def test_the_next_attempt_needs_no_store_and_gets_files_of_its_own(store: 
     await bundles.unpack(bundle, tmp_path / "second")
 
     assert (tmp_path / "second" / "train.py").read_bytes() == b"one"
+
+
+def _rewrite(copy: Path, how: str) -> None:
+    """What a program of the same user can do to a bundle that is kept."""
+    if how == "other files":
+        copy.write_bytes(packed(a_file("train.py", b"evil")))
+        return
+    if how == "one byte":
+        with copy.open("r+b") as file:
+            file.seek(512)
+            file.write(b"E")
+        return
+    if how == "longer":
+        with copy.open("ab") as file:
+            file.write(bytes(512))
+        return
+    copy.unlink()
+    match how:
+        case "a link to other files":
+            copy.with_name("other").write_bytes(packed(a_file("train.py", b"evil")))
+            copy.symlink_to("other")
+        case "a pipe":
+            os.mkfifo(copy)
+        case "a directory":
+            copy.mkdir()
+
+
+@pytest.mark.parametrize("how", ["other files", "one byte", "longer", "gone", "a link to other files", "a pipe", "a directory"])
+async def test_a_kept_bundle_that_a_program_has_rewritten_is_fetched_again(
+    store: Store, bundles: Bundles, tmp_path: Path, how: str
+) -> None:
+    """One user's job can write to what the host keeps; the next user's job must not run what it wrote."""
+    bundle = await stored(store, a_file("train.py", b"good"))
+    await bundles.unpack(bundle, tmp_path / "first")
+    [copy] = (tmp_path / "cache").rglob("bundle.tar")
+    _rewrite(copy, how)
+    await asyncio.wait_for(bundles.unpack(bundle, tmp_path / "second"), 10)
+
+    assert (tmp_path / "second" / "train.py").read_bytes() == b"good"
+    (tmp_path / "store" / names.bundle(bundle.sha256)).unlink()
+    await bundles.unpack(bundle, tmp_path / "third")
+    assert (tmp_path / "third" / "train.py").read_bytes() == b"good"
+
+
+async def test_a_rewritten_bundle_that_cannot_be_fetched_again_is_the_hosts_fault(
+    store: Store, bundles: Bundles, tmp_path: Path
+) -> None:
+    """Nothing is better than the wrong program; another host may still have the right one."""
+    bundle = await stored(store, a_file("train.py", b"good"))
+    await bundles.unpack(bundle, tmp_path / "first")
+    [copy] = (tmp_path / "cache").rglob("bundle.tar")
+    _rewrite(copy, "other files")
+    away = Bundles(Unsteady(store.url, 3), tmp_path / "cache", ROOM, pauses=(0.01, 0.01))
+    with pytest.raises(HostUnable, match="does not answer"):
+        await away.unpack(bundle, tmp_path / "second")
+
+    assert not (tmp_path / "second").exists()
 
 
 async def test_what_is_kept_is_bounded(store: Store, tmp_path: Path) -> None:
@@ -198,43 +264,149 @@ async def test_an_archive_that_swells_is_stopped_where_it_should_end(store: Stor
         await bundles.unpack(bundle, tmp_path / "work")
 
 
+#: A link to the directory itself, so far down that a target through it seems to stay inside.
+DOWN = [a_member("a/b", tarfile.DIRTYPE), a_member("a/b/top", tarfile.SYMTYPE, "../..")]
+
+
 @pytest.mark.parametrize(
     ("members", "culprit"),
     [
         ([a_file("../escaped")], "'../escaped' lies outside"),
         ([a_file("a/../../escaped")], "lies outside"),
         ([a_file("/escaped")], "'/escaped' lies outside"),
-        ([a_member("out", tarfile.SYMTYPE, "/etc")], "'out' is a link out of it, to '/etc'"),
+        ([a_member("out", tarfile.SYMTYPE, "/etc")], "'out' is a link out of the bundle, to '/etc'"),
         ([a_member("a/out", tarfile.SYMTYPE, "../../x")], "'a/out' is a link out"),
-        ([a_member("in", tarfile.SYMTYPE, "."), a_file("in/escaped")], "'in/escaped' would be written through a link"),
-        ([a_member("in", tarfile.SYMTYPE, "."), a_file("in")], "'in' would be written through a link"),
+        ([a_member("in", tarfile.SYMTYPE, "."), a_file("in/escaped")], "'in/escaped' lies below 'in', which is a link"),
+        ([a_file("in/escaped"), a_member("in", tarfile.SYMTYPE, "..")], "'in' is a link out"),
+        ([a_file("in/escaped"), a_member("in", tarfile.SYMTYPE, ".")], "'in' is a link, and other entries lie below it"),
+        ([a_member("in", tarfile.SYMTYPE, "."), a_file("in")], "'in' is in the bundle twice"),
+        ([a_file("in"), a_member("./in", tarfile.SYMTYPE, ".")], "'./in' is in the bundle twice"),
+        ([*DOWN, a_member("out", tarfile.SYMTYPE, "a/b/top/..")], "'out' is a link whose target 'a/b/top/..' has '..' after"),
         (
             [
-                a_member("a/b", tarfile.DIRTYPE),
-                a_member("deep", tarfile.SYMTYPE, "a/b/up/.."),
-                a_member("a/b/up", tarfile.SYMTYPE, "../.."),
+                *DOWN,
+                a_file("out"),
+                a_member("out", tarfile.SYMTYPE, "a/b/top/.."),
+                a_member("through", tarfile.LNKTYPE, "out"),
+                a_file("through/escaped"),
             ],
-            "'deep' is a link out",
+            "'out' is a link whose target",
         ),
-        ([a_member("hard", tarfile.LNKTYPE, "/etc/passwd")], "'hard' is a link to '/etc/passwd'"),
-        ([a_member("s", tarfile.SYMTYPE, "x"), a_member("hard", tarfile.LNKTYPE, "s")], "'hard' is a link to 's'"),
+        (
+            [*DOWN, a_file("a/b/victim"), a_member("hard", tarfile.LNKTYPE, "a/b/top/../victim"), a_file("hard", b"evil")],
+            "'hard' is a hard link",
+        ),
+        ([a_member("hard", tarfile.LNKTYPE, "/etc/passwd")], "'hard' is a hard link"),
+        ([a_member("empty", tarfile.SYMTYPE, "")], "'empty' is a link without a target"),
         ([a_member("pipe", tarfile.FIFOTYPE)], "'pipe' is neither"),
         ([a_member("disk", tarfile.BLKTYPE)], "'disk' is neither"),
-        ([a_file("file"), a_file("file/below")], "'file/below' cannot be made"),
-        ([a_file("n" * 300)], "cannot be made"),
+        ([a_member("disk", tarfile.CHRTYPE)], "'disk' is neither"),
+        ([a_file(".")], "'.' is no name of a file"),
+        ([a_file("file"), a_file("file/below")], "'file/below' lies below 'file', which is a file"),
+        ([a_file("n" * 300)], "has a name of 300 bytes"),
+        ([a_file("/".join(["d"] * 200))], "lies 200 levels deep"),
     ],
 )
-async def test_a_bundle_that_would_reach_out_of_its_directory_is_refused_by_name(
+async def test_a_bundle_that_would_reach_out_of_its_directory_is_refused_before_anything_is_written(
     store: Store, bundles: Bundles, tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]], culprit: str
 ) -> None:
     """A container's program must not write to its host by way of its bundle; and the user is told which file it is."""
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "victim").write_text("untouched")
     bundle = await stored(store, a_file("fine"), *members)
     with pytest.raises(CannotStart, match="cannot be unpacked") as caught:
         await bundles.unpack(bundle, tmp_path / "host" / "work")
 
-    assert culprit in str(caught.value)
-    assert not (tmp_path / "host" / "escaped").exists()
+    assert files(tmp_path / "host") == ["victim"]
+    assert (tmp_path / "host" / "victim").read_text() == "untouched"
     assert not (tmp_path / "escaped").exists()
+    assert culprit in str(caught.value)
+
+
+NAMES = st.sampled_from(["a", "b", "a/b", "a/a", "b/a/b", "./a", "a/", ".", "..", "../a", "a/../b", "/a"])
+TARGETS = st.sampled_from(["a", "b", "a/b", "..", "../..", "../a", "a/..", "a/../..", "b/a/../..", ".", "/", "../../../victim"])
+MEMBERS = st.one_of(
+    st.builds(a_file, NAMES, st.just(b"evil")),
+    st.builds(a_member, NAMES, st.sampled_from([tarfile.SYMTYPE, tarfile.LNKTYPE]), TARGETS),
+    st.builds(a_member, NAMES, st.sampled_from([tarfile.DIRTYPE, tarfile.FIFOTYPE])),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(MEMBERS, max_size=6))
+def test_no_bundle_writes_or_points_outside_of_its_directory(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    """Whatever the entries are and in whatever order: all of them within the directory, or none at all."""
+    with tempfile.TemporaryDirectory() as root:
+        host = Path(root) / "host"
+        host.mkdir()
+        (host / "victim").write_text("untouched")
+        into, refused = host / "work", False
+
+        async def run() -> None:
+            store = Store((Path(root) / "store").as_uri())
+            await Bundles(store, Path(root) / "cache", ROOM).unpack(await stored(store, *members), into)
+
+        try:
+            asyncio.run(run())
+        except CannotStart:
+            refused = True
+
+        assert names_in(Path(root)) == ["cache", "host", "store"]
+        assert names_in(host) == (["victim"] if refused else ["victim", "work"])
+        assert (host / "victim").read_text() == "untouched"
+        assert all(Path(os.path.realpath(path)).is_relative_to(into) for path in into.rglob("*"))
+        assert (host / "victim").stat().st_nlink == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_no_bytes_upset_a_host(data: st.DataObject) -> None:
+    """An archive with any bytes changed is unpacked or refused: it neither hangs nor fails in another way."""
+    archive = bytearray(packed(a_file("d" * 120, b"one"), a_member("in", tarfile.SYMTYPE, "d"), a_file("two", b"two")))
+    for _ in range(data.draw(st.integers(1, 4))):
+        header = data.draw(st.integers(0, len(archive) // 512 - 1)) * 512
+        start = header + data.draw(st.sampled_from([0, 100, 124, 135, 156, 157, 257, 345]))
+        change = data.draw(st.binary(min_size=1, max_size=12))
+        archive[start : start + len(change)] = change
+        sealed = archive[header : header + 148] + b" " * 8 + archive[header + 156 : header + 512]
+        archive[header + 148 : header + 156] = b"%06o\0 " % sum(sealed)
+    with tempfile.TemporaryDirectory() as root:
+
+        async def run() -> None:
+            store = Store((Path(root) / "store").as_uri())
+            bundle = named(bytes(archive))
+            await store.put(names.bundle(bundle.sha256), gzip.compress(archive))
+            await Bundles(store, Path(root) / "cache", ROOM).unpack(bundle, Path(root) / "work")
+
+        with contextlib.suppress(CannotStart):
+            asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [(tarfile.XHDTYPE, 4), (tarfile.XGLTYPE, 4), (tarfile.GNUTYPE_SPARSE, 4), (tarfile.GNUTYPE_LONGNAME, 1_000_000)],
+)
+async def test_headers_that_can_keep_a_reader_busy_are_refused(
+    store: Store, bundles: Bundles, tmp_path: Path, kind: bytes, size: int
+) -> None:
+    """Workspaces are packed without them; some can block the interpreter for minutes, and with it all tasks of the host."""
+    header, _ = a_member("odd", kind)
+    archive = header.tobuf(tarfile.GNU_FORMAT) + packed(a_file("fine"))
+    if kind == tarfile.GNUTYPE_LONGNAME:
+        header.size = size
+        archive = header.tobuf(tarfile.GNU_FORMAT) + b"1" * size + bytes(-size % 512) + packed(a_file("fine"))
+    await store.put(names.bundle(named(archive).sha256), gzip.compress(archive))
+    with pytest.raises(CannotStart, match="no tar archive"):
+        await bundles.unpack(named(archive), tmp_path / "work")
+
+    assert not (tmp_path / "work").exists()
+
+
+async def test_no_file_is_set_to_run_as_its_owner(store: Store, bundles: Bundles, tmp_path: Path) -> None:
+    """An agent is often root, and so is the owner of what it unpacks."""
+    await bundles.unpack(await stored(store, a_file("tool", mode=0o7777)), tmp_path / "work")
+
+    assert (tmp_path / "work" / "tool").stat().st_mode & 0o7777 == 0o755
 
 
 async def test_links_that_lead_nowhere_are_the_users_to_keep(store: Store, bundles: Bundles, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.caches import Cache, Entry, size_of
-from iris.activities.runtimes.base import HostUnable
+from iris.activities.host.caches import Cache, CacheEntry, size_of
+from iris.activities.host.runtimes.base import HostUnable
 from tests.small_disk import small_disk
 
 #: What an entry of these tests takes on the disk, in bytes.
@@ -67,12 +67,30 @@ def there(cache: Cache) -> set[str]:
     return {path.name for path in (cache.directory / "entries").iterdir() if path.suffix != ".lock"}
 
 
+async def test_a_discarded_entry_is_made_anew_once_nobody_uses_it_any_more(tmp_path: Path) -> None:
+    """Whoever still reads the old one finds it whole; the next user gets a new one."""
+    cache, count = Cache(tmp_path, SIZE * 10), list[str]()
+    waiting = asyncio.Event()
+    reader = await cache.use("a", making(count=count))
+    with await cache.use("a", making(count=count)) as found:
+        cache.discard(found)
+    next_user = asyncio.create_task(cache.use("a", making(count=count), waiting=waiting.set))
+    await asyncio.wait_for(waiting.wait(), 10)
+    assert (reader.path / "data").exists()
+    assert len(count) == 1
+
+    reader.release()
+    with await asyncio.wait_for(next_user, 10) as new:
+        assert new.path != reader.path
+        assert len(count) == 2
+
+
 async def test_an_entry_is_made_once_for_all_who_want_it_at_the_same_time(tmp_path: Path) -> None:
     """The tasks of a gang come to a host together and want the same thing; the others are told that they wait."""
     count: list[str] = []
     waiting, may_end = asyncio.Event(), asyncio.Event()
 
-    async def use() -> Entry:
+    async def use() -> CacheEntry:
         return await Cache(tmp_path, SIZE * 10).use("a", making(count=count, until=may_end), waiting=waiting.set)
 
     tasks = [asyncio.create_task(use()) for _ in range(5)]
@@ -136,7 +154,7 @@ async def test_what_a_program_uses_stays_although_its_agent_is_gone(tmp_path: Pa
 CRASHES = """
 import asyncio, sys
 from pathlib import Path
-from iris.activities.caches import Cache
+from iris.activities.host.caches import Cache
 
 async def make(place):
     (place / "half").write_text("done")
@@ -259,7 +277,7 @@ def test_the_agents_of_a_machine_share_what_they_make(tmp_path: Path) -> None:
     script = """
 import asyncio, os, sys
 from pathlib import Path
-from iris.activities.caches import Cache
+from iris.activities.host.caches import Cache
 
 async def make(place):
     (place / "data").write_bytes(os.urandom(65536))

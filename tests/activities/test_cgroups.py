@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.runtimes import cgroups
-from iris.activities.runtimes.process import ProcessRuntime
-from iris.units import MIB
+from iris.activities.host.runtimes import cgroups
+from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.model.units import MIB
 from tests.builders import some
 
 KEY = "ada/train:0@1/run"
 #: As somebody who may do nothing: what is made, and what is said.
 NOBODY = """
 import os
-from iris.activities.runtimes import cgroups
-from iris.resources import Resources
+from iris.activities.host.runtimes import cgroups
+from iris.model.resources import Resources
 if os.getuid() == 0:
     os.setgid(65534), os.setuid(65534)
 print(cgroups.make("key", Resources(memory_bytes=1 << 30)), cgroups.why_not())

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from iris import names
-from iris.activities.runtimes import docker, shim
-from iris.activities.runtimes.base import CannotStart, HostUnable
-from iris.activities.runtimes.docker import DockerRuntime, clear_strays
-from iris.resources import Device, DeviceKind, Resources
+from iris.activities.host.runtimes import docker, shim
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.docker import DockerRuntime, clear_strays
+from iris.model import names
+from iris.model.resources import Device, DeviceKind, Resources
 from tests import images
 from tests.containers import HOST_ENV, Bench, containers, inspect, python
 from tests.e2e.cluster import eventually
@@ -119,16 +119,54 @@ async def test_the_program_is_on_the_hosts_network(bench: Bench) -> None:
     assert bench.out == Path("/proc/net/route").read_text()
 
 
-async def test_the_attempts_directory_and_the_working_directory_are_the_hosts(bench: Bench, tmp_path: Path) -> None:
-    """What a program leaves there is kept, and what it was given is there."""
+async def test_the_attempts_files_and_the_configured_directories_are_the_hosts(bench: Bench, image: str, tmp_path: Path) -> None:
+    """What a program leaves there is kept, and what the cluster gives to containers is there."""
     mine = tmp_path / "project"
-    mine.mkdir()
-    (mine / "run.sh").write_text(f"#!/bin/sh\npwd; echo kept > {bench.directory}/work/left\n")
-    (mine / "run.sh").chmod(0o755)
-    await bench.run("./run.sh", workdir=mine)
+    (mine / "inner").mkdir(parents=True)
+    (mine / "inner" / "run.sh").write_text(f"#!/bin/sh\npwd; echo kept > {bench.work}/left\n")
+    (mine / "inner" / "run.sh").chmod(0o755)
+    bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, mounts=[mine], host_env=HOST_ENV)
+    await bench.run("./run.sh", workdir=mine / "inner")
 
-    assert bench.out == f"{mine}\n"
+    assert bench.out == f"{mine}/inner\n"
     assert (bench.work / "left").read_text() == "kept\n"
+
+
+async def test_a_directory_of_the_host_is_refused_as_a_working_directory(bench: Bench, tmp_path: Path) -> None:
+    """Any user could otherwise have any directory of the host, with the rights of root."""
+    (tmp_path / "secrets").mkdir()
+    await bench.runtime.prepare()
+
+    with pytest.raises(CannotStart) as refused:
+        await bench.runtime.launch(["true"], bench.env(), tmp_path / "secrets")
+    assert str(refused.value) == (
+        f"the working directory '{tmp_path}/secrets' is not in the image {images.docker_image()!r}, and containers get no "
+        "directory of the host that bootstrap.mounts does not list; take your files along with --workspace, "
+        "or leave out --workdir"
+    )
+
+
+@pytest.mark.parametrize("workdir", ["/root", "/tmp", "/image/../root", "/"])
+async def test_a_working_directory_mounts_nothing_of_the_host(bench: Bench, workdir: str) -> None:
+    """The image has a directory of that name, too: that is the one that a container starts in."""
+    await bench.runtime.prepare()
+    launch = await bench.runtime.launch(["true"], bench.env(), Path(workdir))
+
+    mounted = [Path(mount["Source"]) for mount in inspect(launch.container)["Mounts"]]
+    assert mounted
+    assert [path for path in mounted if not path.is_relative_to(bench.directory)] == []
+
+
+async def test_a_configured_directory_that_a_host_lacks_is_no_fault_of_the_users(
+    bench: Bench, image: str, tmp_path: Path
+) -> None:
+    """Another host may have it; and whoever runs this one learns which it lacks."""
+    lacking = tmp_path / "not-mounted"
+    bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, mounts=[lacking], host_env=HOST_ENV)
+    await bench.runtime.prepare()
+
+    with pytest.raises(HostUnable, match=f"this host has no directory '{lacking}'; make it, or take it out of bootstrap.mounts"):
+        await bench.runtime.launch(["true"], bench.env(), bench.work)
 
 
 @pytest.mark.parametrize(("program", "workdir"), [("./only-here", "/image/bin"), ("image/bin/only-here", "/")])
@@ -155,7 +193,7 @@ async def test_a_path_is_the_hosts_only_as_a_whole(bench: Bench, path: str | Non
         (("./no-such",), None, 127, "there is no program './no-such' in the image"),
         (("/image/bin",), None, 126, "'/image/bin' is not a program that may be executed"),
         (("/image/no-program",), None, 126, "'/image/no-program' is not a program that may be executed"),
-        (("true",), "/opt/nowhere", 126, "the working directory '/opt/nowhere' is neither on this host nor in the image"),
+        (("true",), "/opt/nowhere", 126, "the working directory '/opt/nowhere' is not in the image 'iris-test:"),
     ],
 )
 async def test_what_cannot_be_started_is_refused_in_words(

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import pytest
 
-from iris.activities.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from tests import images
 from tests.containers import Bench, containers
 from tests.e2e.cluster import eventually

@@ -4,10 +4,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from iris.activities.environment import TpuHost, attempt_env
-from iris.hosts import Host
-from iris.resources import Resources
-from iris.workflows.messages import Rank, RunTask
+from iris.activities.host.runtimes.environment import TpuHost, attempt_env
+from iris.messages.task import Rank, RunTask
+from iris.model.hosts import Host
+from iris.model.resources import Resources
 from tests.builders import a_host, some
 
 RANK = Rank(coordinator="10.0.0.1:8476", num_slices=2, slice_index=1, tasks_per_slice=4)

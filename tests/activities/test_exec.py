@@ -16,13 +16,13 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from iris import names
-from iris.activities.exec import Execs
-from iris.activities.profile import Profiles
-from iris.activities.runtimes.base import Launch
-from iris.activities.talk import Talk
-from iris.execs import ExecEnd, ExecRequest, Frame, Kind, ProfileFormat, ProfileRequest, decode, encode, size_frame
-from iris.store import Store
+from iris.activities.host.exec import Execs
+from iris.activities.host.profile import Profiles
+from iris.activities.host.runtimes.base import Launch
+from iris.activities.host.store_stream import StoreStream
+from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, ProfileFormat, ProfileRequest, decode, encode, size_frame
+from iris.model import names
+from iris.storage.object_store import Store
 from tests.e2e.cluster import eventually
 from tests.images import docker_image
 
@@ -59,9 +59,9 @@ async def becomes(look: Callable[[], bool]) -> None:
 class Side:
     """A client: what it says, and all it has heard."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: StoreStream) -> None:
         self.talk = talk
-        self.heard: dict[Kind, bytes] = {Kind.OUT: b"", Kind.ERR: b""}
+        self.heard: dict[FrameKind, bytes] = {FrameKind.OUT: b"", FrameKind.ERR: b""}
         self._hearing: asyncio.Task[None] | None = None
 
     def listen(self) -> None:
@@ -74,7 +74,7 @@ class Side:
             self.talk.took(self.talk.heard)
 
     async def has_heard(self, words: bytes) -> None:
-        await becomes(lambda: words in self.heard[Kind.OUT])
+        await becomes(lambda: words in self.heard[FrameKind.OUT])
 
     async def ends(self, end: ExecEnd) -> ExecEnd:
         """All that was printed has been heard."""
@@ -100,7 +100,7 @@ class Bench:
         self._sessions += 1
         request = ExecRequest(session=f"s{self._sessions}", job=JOB, index=0, argv=argv, **how)
         alive_every = timedelta(milliseconds=100) if alive else None
-        side = Side(Talk(self.store, request.session, says="in", alive_every=alive_every))
+        side = Side(StoreStream(self.store, request.session, says="in", alive_every=alive_every))
         running = asyncio.create_task(ActivityEnvironment().run(self.execs.exec_task, request))
         speaking = asyncio.create_task(side.talk.speak())
         side.listen()
@@ -116,10 +116,10 @@ class Bench:
         async with self.session(*argv, stdin=given is not None, **how) as (side, running):
             if given is not None:
                 for at in range(0, len(given), 50_000):
-                    await side.talk.say_in_turn(Frame(Kind.INPUT, given[at : at + 50_000]))
-                await side.talk.say_in_turn(Frame(Kind.END_OF_INPUT))
+                    await side.talk.say_in_turn(Frame(FrameKind.INPUT, given[at : at + 50_000]))
+                await side.talk.say_in_turn(Frame(FrameKind.END_OF_INPUT))
             end = await side.ends(await asyncio.wait_for(running, PATIENCE))
-            return end, side.heard[Kind.OUT], side.heard[Kind.ERR]
+            return end, side.heard[FrameKind.OUT], side.heard[FrameKind.ERR]
 
 
 @pytest.fixture
@@ -217,21 +217,21 @@ sys.stdout.flush(); signal.pause(); print(os.environ['TERM'], os.get_terminal_si
         side.talk.say(size_frame(50, 120))
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
     assert end.exit_code == 0
-    assert side.heard[Kind.OUT].startswith(b"True os.terminal_size")
-    assert b"vt100 os.terminal_size(columns=120, lines=50)\r\n" in side.heard[Kind.OUT]
+    assert side.heard[FrameKind.OUT].startswith(b"True os.terminal_size")
+    assert b"vt100 os.terminal_size(columns=120, lines=50)\r\n" in side.heard[FrameKind.OUT]
 
 
 async def test_ctrl_c_in_a_terminal_reaches_the_command_in_front_of_the_shell(bench: Bench) -> None:
     """As at any prompt: the terminal makes the signal of the byte, and the shell lives on."""
     async with bench.session("env", "PS1=ready", "sh", "-i", tty=True, stdin=True) as (side, running):
-        side.talk.say(Frame(Kind.INPUT, b"echo up; sleep 1000\n"))
+        side.talk.say(Frame(FrameKind.INPUT, b"echo up; sleep 1000\n"))
         await side.has_heard(b"up\r\n")
-        side.talk.say(Frame(Kind.INPUT, b"\x03"))
-        await becomes(lambda: side.heard[Kind.OUT].count(b"ready") == 2)
-        side.talk.say(Frame(Kind.INPUT, b"echo back $COLOUR\nexit 3\n"))
+        side.talk.say(Frame(FrameKind.INPUT, b"\x03"))
+        await becomes(lambda: side.heard[FrameKind.OUT].count(b"ready") == 2)
+        side.talk.say(Frame(FrameKind.INPUT, b"echo back $COLOUR\nexit 3\n"))
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
     assert end.exit_code == 3
-    assert b"back blue" in side.heard[Kind.OUT]
+    assert b"back blue" in side.heard[FrameKind.OUT]
 
 
 async def test_a_signal_of_the_client_is_sent_to_the_command(bench: Bench) -> None:
@@ -241,9 +241,9 @@ async def test_a_signal_of_the_client_is_sent_to_the_command(bench: Bench) -> No
         running,
     ):
         await side.has_heard(b"up")
-        side.talk.say(Frame(Kind.SIGNAL, b"%d" % signal.SIGINT))
+        side.talk.say(Frame(FrameKind.SIGNAL, b"%d" % signal.SIGINT))
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
-    assert (end.exit_code, side.heard[Kind.OUT]) == (5, b"up\ncaught\n")
+    assert (end.exit_code, side.heard[FrameKind.OUT]) == (5, b"up\ncaught\n")
 
 
 STUBBORN = "trap '' HUP INT TERM; setsid sleep 1000 & nohup sleep 1000 & echo up; while :; do sleep 0.05; done"
@@ -257,7 +257,7 @@ async def test_whatever_ends_a_session_ends_all_that_it_has_started(bench: Bench
         await side.has_heard(b"up")
         assert len(of_the_attempt()) >= 4
         if how == "hung up":
-            side.talk.say(Frame(Kind.HANG_UP))
+            side.talk.say(Frame(FrameKind.HANG_UP))
         elif how == "attempt over":
             bench.here.attempt = None
         elif how == "cancelled":
@@ -286,9 +286,9 @@ async def test_a_command_does_not_outlive_the_agent_that_was_killed(bench: Bench
     script = f"""
 import asyncio
 from pathlib import Path
-from iris.activities.runtimes.exec_process import ProcessCommand
-from iris.activities.runtimes.base import Launch
-from iris.execs import ExecRequest
+from iris.activities.host.runtimes.exec_process import ProcessCommand
+from iris.activities.host.runtimes.base import Launch
+from iris.messages.exec import ExecRequest
 async def main():
     launch = Launch.model_validate_json(Path("launch").read_text())
     argv = ("sh", "-c", {STUBBORN!r})
@@ -352,11 +352,11 @@ async def test_a_session_can_be_removed_from_the_store_whole_and_twice(bench: Be
 
 def test_a_chunk_that_is_cut_off_or_foreign_is_no_chunk() -> None:
     """Half a frame must not be taken for a whole one."""
-    chunk = encode([Frame(Kind.OUT, b"\x00\xff"), Frame(Kind.HANG_UP)])
-    assert decode(chunk) == [Frame(Kind.OUT, b"\x00\xff"), Frame(Kind.HANG_UP)]
+    chunk = encode([Frame(FrameKind.OUT, b"\x00\xff"), Frame(FrameKind.HANG_UP)])
+    assert decode(chunk) == [Frame(FrameKind.OUT, b"\x00\xff"), Frame(FrameKind.HANG_UP)]
     assert decode(b"") == []
     for bad in (chunk[:4], chunk[:6], b"?\0\0\0\0"):
-        with pytest.raises(ValueError, match=r"cut off|valid Kind"):
+        with pytest.raises(ValueError, match=r"cut off|valid FrameKind"):
             decode(bad)
 
 
@@ -406,10 +406,10 @@ async def test_a_terminal_in_a_container_is_one(boxed: Bench) -> None:
     """With its size, its kind, and a prompt that answers."""
     async with boxed.session("sh", "-i", tty=True, stdin=True, rows=33, columns=101, term="vt100") as (side, running):
         script = "import os; print(os.environ['TERM'], os.get_terminal_size())"
-        side.talk.say(Frame(Kind.INPUT, f'python3 -c "{script}"; exit 4\n'.encode()))
+        side.talk.say(Frame(FrameKind.INPUT, f'python3 -c "{script}"; exit 4\n'.encode()))
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
     assert end.exit_code == 4
-    assert b"vt100 os.terminal_size(columns=101, lines=33)" in side.heard[Kind.OUT]
+    assert b"vt100 os.terminal_size(columns=101, lines=33)" in side.heard[FrameKind.OUT]
 
 
 @pytest.mark.docker
@@ -433,7 +433,7 @@ async def test_a_command_in_a_container_ends_with_its_session(boxed: Bench, how:
         await side.has_heard(b"up")
         assert len(of_the_attempt()) > own
         if how == "hung up":
-            side.talk.say(Frame(Kind.HANG_UP))
+            side.talk.say(Frame(FrameKind.HANG_UP))
         if how == "cancelled":
             running.cancel()
         end = await asyncio.wait_for(asyncio.gather(running, return_exceptions=True), PATIENCE)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris import names
-from iris.activities.logship import LogShipper
-from iris.logs import LogLine, Stream, decode
-from iris.store import Store
+from iris.activities.host.logs import LogShipper
+from iris.model import names
+from iris.storage.log_format import LogLine, Stream, decode
+from iris.storage.object_store import Store
 
 PREFIX = "logs/ada/train/run/0/1"
 

@@ -1,15 +1,19 @@
 """What an attempt leaves in its output directory is kept, whatever it is called, and nothing else is."""
 
+import asyncio
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from obstore.exceptions import BaseError
 
-from iris.activities.outputs import Kept, keep, object_name, path_of
+from iris.activities.host.outputs import Kept, keep, object_name, path_of
 from iris.client.outputs import fetch, outputs_of
-from iris.errors import InvalidValue
-from iris.store import Store
+from iris.model.errors import InvalidValue
+from iris.storage.object_store import Store
 
 #: Names that programs give their files, each of which some store or path could trip over.
 ODD = [
@@ -87,6 +91,30 @@ async def test_what_is_no_file_of_the_directory_is_left_out(store: Store, output
     os.mkfifo(outputs / "pipe")
 
     assert await kept(store, outputs) == {"weights", "latest"}
+
+
+#: Steps of the targets of links: names that are there, out of the directory, and to where they begin elsewhere.
+STEPS = st.sampled_from(["a", "b", "inner", "..", ".", "", "outputs", "secret"])
+TARGETS = st.tuples(st.sampled_from(["", "{root}/", "{root}/outputs/", "/"]), st.lists(STEPS, min_size=1, max_size=6))
+PLACES = st.sampled_from(["a", "b", "inner/a", "inner/b", "inner/deep/a"])
+
+
+@given(st.dictionaries(PLACES, TARGETS))
+def test_no_links_lead_out_however_they_are_laid(links: dict[str, tuple[str, list[str]]]) -> None:
+    """What the agent may read is not the job's to give away."""
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        (root / "outputs" / "inner" / "deep").mkdir(parents=True)
+        for file in (root / "secret", root / "a", root / "inner"):
+            file.write_text("of the host")
+        (root / "outputs" / "file").write_text("mine")
+        for name, (start, steps) in links.items():
+            (root / "outputs" / name).symlink_to(start.format(root=root) + "/".join(steps) or ".")
+        store = Store((root / "store").as_uri())
+        asyncio.run(keep(store, root / "outputs", "here"))
+
+        kept = [path.read_text() for path in (root / "store").rglob("*") if path.is_file()]
+        assert set(kept) == {"mine"}
 
 
 async def test_an_empty_or_missing_directory_keeps_nothing(store: Store, outputs: Path, tmp_path: Path) -> None:

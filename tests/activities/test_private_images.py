@@ -12,9 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from iris.activities.workbench import Workbench
-from iris.store import Store
-from iris.worker_agents.metadata import Metadata
+from iris.activities.host.host_context import Workbench
+from iris.storage.object_store import Store
+from iris.worker_agents.host.metadata import Metadata
 from tests.activities.test_attempt import Server, a_run
 from tests.builders import a_host
 from tests.fakes.metadata import FakeMetadata

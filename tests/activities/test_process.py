@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from iris.activities.runtimes import cgroups, shim
-from iris.activities.runtimes.base import CannotStart
-from iris.activities.runtimes.process import ProcessRuntime
-from iris.activities.runtimes.program import Exit, Program
-from iris.units import GIB, MIB
+from iris.activities.host.runtimes import cgroups, shim
+from iris.activities.host.runtimes.base import CannotStart
+from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.activities.host.runtimes.program import Exit, Program
+from iris.model.units import GIB, MIB
 from tests.activities.test_cgroups import groups_left
 from tests.builders import some
 from tests.e2e.cluster import alive, eventually

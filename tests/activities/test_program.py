@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from iris.activities.runtimes import shim
-from iris.activities.runtimes.base import Launch
-from iris.activities.runtimes.program import Exit, Program, Started
+from iris.activities.host.runtimes import shim
+from iris.activities.host.runtimes.base import Launch
+from iris.activities.host.runtimes.program import Exit, Program, Started
 from tests.e2e.cluster import alive, eventually
 from tests.small_disk import small_disk
 
@@ -23,9 +23,9 @@ HOUR = 3600.0
 AGENT = """
 import sys, time
 from pathlib import Path
-from iris.activities.runtimes import shim
-from iris.activities.runtimes.base import Launch
-from iris.activities.runtimes.program import Program
+from iris.activities.host.runtimes import shim
+from iris.activities.host.runtimes.base import Launch
+from iris.activities.host.runtimes.program import Program
 Program(Path(sys.argv[1])).start(Launch(argv=sys.argv[2:], env={"PATH": "/usr/bin:/bin"}, cwd=sys.argv[1]), shim.now() + 3600)
 print("started", flush=True)
 time.sleep(1000)

@@ -5,8 +5,11 @@ import base64
 import hashlib
 import http.server
 import os
+import shutil
 import subprocess
+import sys
 import threading
+import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +19,13 @@ import psutil
 import pytest
 import uv
 
-from iris.activities.caches import Cache
-from iris.activities.runtimes.base import CannotStart, HostUnable
-from iris.activities.runtimes.process import ProcessRuntime
-from iris.activities.setup import Ready, build_env, set_up
-from iris.activities.steps import uv_version
-from iris.environments import EnvironmentSpec
-from iris.resources import Resources
+from iris.activities.host.caches import Cache
+from iris.activities.host.env_steps import uv_version
+from iris.activities.host.python_env import Ready, build_env, set_up
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.model.environments import EnvironmentSpec
+from iris.model.resources import Resources
 from tests.e2e.cluster import eventually
 from tests.small_disk import small_disk
 
@@ -278,8 +281,51 @@ async def test_a_lock_is_obeyed(host: Host) -> None:
     ready = await host.ready()
 
     assert await host.sees(ready, "import tiny; print(tiny.version)") == "1.0"
-    assert "--frozen" in host.told
+    assert "--locked" in host.told
     ready.release()
+
+
+def lock(host: Host, index: str = "", **env: str) -> None:
+    """What the user has done at home."""
+    ways = {**os.environ, **host.agent, **({"UV_INDEX_URL": index} if index else {}), **env}
+    subprocess.run([uv.find_uv_bin(), "lock", "--quiet"], cwd=host.workdir, env=ways, check=True)
+
+
+async def test_a_lock_that_does_not_fit_is_the_users_to_mend(host: Host) -> None:
+    """Old versions under new code would run for a week before anybody noticed."""
+    host.write(pyproject=PROJECT)
+    lock(host)
+    a_wheel(host.wheels, "tiny", "2.0")
+    host.write(pyproject=PROJECT.replace('"tiny"', '"tiny>=2"'))
+    remedy = r"uv.lock does not fit pyproject.toml; run `uv lock` in the project and submit again$"
+    with pytest.raises(CannotStart, match=f"^set-up failed: `uv sync .*--locked` exited with [12]: {remedy}"):
+        await host.ready(pauses=(60.0,))
+    assert host.environments == []
+
+    lock(host)
+    ready = await host.ready()
+    assert await host.sees(ready, "import tiny; print(tiny.version)") == "2.0"
+    ready.release()
+
+
+async def test_a_lock_fits_whatever_the_hosts_own_settings_are(host: Host) -> None:
+    """An agent may have a mirror, or settings that would resolve otherwise: the lock says what is installed, and from where."""
+    host.write(pyproject=PROJECT)
+    lock(host, index=host.index.url.replace("127.0.0.1", "localhost"))
+    host.agent |= {"UV_PRERELEASE": "allow", "UV_EXCLUDE_NEWER": "2020-01-01", "UV_RESOLUTION": "lowest"}
+    ready = await host.ready()
+
+    assert await host.sees(ready, "import tiny; print(tiny.version)") == "1.0"
+    ready.release()
+
+
+async def test_a_project_without_a_lock_gets_what_fits_now(host: Host) -> None:
+    """A first try needs no lock; what is resolved stays in the attempt's copy of the files."""
+    host.write(pyproject=PROJECT)
+    (await host.ready()).release()
+
+    assert "--locked" not in host.told
+    assert (host.workdir / "uv.lock").is_file()
 
 
 PACKAGE = """
@@ -358,8 +404,119 @@ async def test_what_commands_install_is_seen_by_this_attempt_and_by_no_other(hos
     shared.release()
 
 
-async def test_commands_alone_change_nothing_in_the_environment(host: Host) -> None:
-    """An image that has everything keeps its own python."""
+class Machine:
+    """The pythons of a machine: its own, and that of the agent, which is a virtual environment beside it. Both have pip.
+
+    Here both are virtual environments, so that nothing of this machine is at stake.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.python, self.agent = root / "machine", root / "agent"
+        for place in (self.python, self.agent):
+            venv.create(place, with_pip=True, symlinks=True)
+        a_wheel(root, "beside")
+        install = [
+            self.agent / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-index",
+            root / "beside-1.0-py3-none-any.whl",
+        ]
+        subprocess.run(install, check=True)
+        shutil.copy(uv.find_uv_bin(), self.agent / "bin" / "uv")
+        self.path = f"{self.agent}/bin:{self.python}/bin"
+
+    @property
+    def files(self) -> list[str]:
+        """All of both, without what python itself leaves there when it imports something."""
+        return sorted(str(path) for place in (self.python, self.agent) for path in place.rglob("*") if path.suffix != ".pyc")
+
+
+#: The first one stands for all in the default tests.
+COMMANDS = [
+    "pip install tiny",
+    *(
+        pytest.param(command, marks=pytest.mark.long)
+        for command in (
+            "pip3 install tiny",
+            "pip install --user tiny",
+            "python -m pip install tiny",
+            "python3 -m pip install --user tiny",
+            "uv pip install tiny",
+            "uv pip install --system tiny",
+            "uv sync --project project",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_what_commands_install_without_a_project_goes_into_no_python_of_the_machine(host: Host, command: str) -> None:
+    """Neither the machine's python nor that of the agent changes, whatever people write; and the program finds what it wants."""
+    machine = Machine(host.root)
+    before = machine.files
+    host.env["PATH"] = machine.path
+    host.write(**{"project/pyproject.toml": PROJECT})
+    host.agent |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(host.wheels)}
+    ready = await host.ready(setup=(command,))
+
+    assert machine.files == before
+    assert not (host.root / ".local").exists()
+    assert await host.sees(ready, "import tiny, beside; print(tiny.version, beside.version)") == "1.0 1.0"
+    assert Path(ready.env["VIRTUAL_ENV"]).is_relative_to(host.own)
+    assert host.environments == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_no_setting_of_the_agent_sends_what_commands_install_elsewhere(host: Host, command: str) -> None:
+    """Build machines and images have such settings."""
+    machine = Machine(host.root)
+    before = machine.files
+    host.env["PATH"] = machine.path
+    host.write(**{"project/pyproject.toml": PROJECT})
+    host.agent |= {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(host.wheels),
+        "PIP_USER": "1",
+        "PIP_TARGET": str(host.root / "target"),
+        "UV_SYSTEM_PYTHON": "1",
+        "UV_PYTHON": str(machine.python / "bin" / "python"),
+    }
+    ready = await host.ready(setup=(command,))
+
+    assert machine.files == before
+    assert not (host.root / "target").exists()
+    assert await host.sees(ready, "import tiny; print(tiny.version)") == "1.0"
+
+
+async def test_pip_called_by_the_path_of_the_machines_python_refuses(host: Host) -> None:
+    """It would be the only way left to change the machine."""
+    base = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    with pytest.raises(CannotStart, match="Could not find an activated virtualenv"):
+        await host.ready(setup=(f"{base} -m pip install --no-index --dry-run {host.wheels}/tiny-1.0-py3-none-any.whl",))
+
+
+async def test_packages_go_into_their_environment_whatever_settings_say(host: Host) -> None:
+    """Images and build machines have `UV_SYSTEM_PYTHON=1`, and some projects the same in their `pyproject.toml`."""
+    host.write(pyproject=f"{PROJECT}\n[tool.uv.pip]\nsystem = true\n")
+    machine = Machine(host.root)
+    before = machine.files
+    host.env["PATH"] = machine.path
+    host.agent |= {"UV_SYSTEM_PYTHON": "1", "UV_PYTHON": str(machine.python / "bin" / "python")}
+    ready = await host.ready(pip=("other",), setup=("uv pip install --dry-run linter",))
+
+    assert await host.sees(ready, "import other; print(other.version)") == "1.0"
+    assert machine.files == before
+    assert host.told.count("environment at: ") == host.told.count(f"environment at: {host.own}")
+
+
+async def test_commands_run_where_there_is_no_python(host: Host) -> None:
+    """`--setup 'make'` needs none; nothing is fetched for it."""
+    (host.root / "bin").mkdir()
+    (host.root / "bin" / "touch").symlink_to("/usr/bin/touch")
+    host.env["PATH"] = str(host.root / "bin")
     ready = await host.ready(setup=("touch made",))
 
     assert (host.workdir / "made").exists()
@@ -494,6 +651,21 @@ async def test_tasks_that_come_together_make_one_environment(host: Host) -> None
     assert "waiting for it" in host.told
     for ready in all_ready:
         ready.release()
+
+
+async def test_a_uv_that_a_program_has_changed_is_not_run(host: Host) -> None:
+    """Programs and containers reach the copy in the cache: what they write there must not run for the next user's job."""
+    own = Path(uv.find_uv_bin()).stat()
+    (await host.ready(pip=("tiny",))).release()
+    copy = host.cache.directory / "bin" / f"uv-{uv_version()}"
+    assert not copy.samefile(uv.find_uv_bin())
+    copy.write_text(f"#!/bin/sh\ntouch {host.root}/evil\n")
+    ready = await host.ready(pip=("tiny", "other"))
+
+    assert await host.sees(ready, "import other; print(other.version)") == "1.0"
+    assert not (host.root / "evil").exists()
+    assert Path(uv.find_uv_bin()).stat() == own
+    ready.release()
 
 
 async def test_what_a_program_runs_in_is_kept_when_room_is_needed(host: Host) -> None:

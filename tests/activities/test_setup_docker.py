@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.runtimes.docker import DockerRuntime
+from iris.activities.host.runtimes.docker import DockerRuntime
 from tests import images
 from tests.activities.test_setup import PROJECT, Host, host
 from tests.containers import HOST_ENV, Bench
@@ -43,3 +43,21 @@ async def test_an_environment_of_a_container_has_the_python_of_its_image(host: H
     assert (ended.status, bench.out, bench.err) == (0, "1.0 True\n", "")
     assert host.told == "[iris] environment ready: cached\n"
     assert len(host.environments) == 2
+
+
+async def test_commands_in_a_container_install_into_what_its_program_gets(host: Host, tmp_path: Path) -> None:
+    """Each command has a container of its own: what it wrote into the image's python would be gone with it."""
+    bench = Bench(tmp_path / "attempt", image := images.docker_image())
+    shared = (host.cache.directory,)
+    bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, shared, host_env=HOST_ENV)
+    host.workdir, host.output, host.runtime, host.env = bench.work, bench.directory / "build", bench.runtime, bench.env()
+    host.own = bench.directory / "environment"
+    host.own.mkdir()
+    try:
+        await bench.runtime.prepare()
+        ready = await host.ready(setup=("pip install tiny", "python -c 'import tiny'"))
+        ended = await bench.run("python", "-c", "import tiny; print(tiny.version)", env=ready.env, workdir=host.workdir)
+    finally:
+        await bench.runtime.clear()
+
+    assert (ended.status, bench.out, bench.err) == (0, "1.0\n", "")

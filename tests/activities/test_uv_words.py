@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.activities.uv_words import in_a_line, is_full_disk, is_network
+from iris.activities.host.uv_errors import in_a_line, is_full_disk, is_network
 
 FETCH = "Using Python 3.11.7 environment at: v\nerror: Failed to fetch: https://index.example/simple/foo/\n"
 SEND = f"{FETCH}  cause: error sending request for url (https://index.example/simple/foo/)\n"
@@ -141,6 +141,16 @@ def test_words_of_the_network(output: str, line: str) -> None:
             "No interpreter found for Python >=3.30 in managed installations or search path",
         ),
         ("error: Extra `nope` is not defined in the `optional-dependencies` table for `p`\n", "Extra `nope` is not defined"),
+        (
+            "Resolved 4 packages in 8ms\nerror: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided.\n\n"
+            "hint: To update the lockfile, run `uv lock`.\n",
+            "uv.lock does not fit pyproject.toml; run `uv lock` in the project and submit again",
+        ),
+        (
+            "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided. "
+            "To update the lockfile, run `uv lock`.\n",
+            "uv.lock does not fit pyproject.toml; run `uv lock` in the project and submit again",
+        ),
         # a warning of the network that was overcome, before an error that has nothing to do with it
         (
             "warning: Transient failure, retrying: error sending request for url (https://x/)\n" + NO_SOLUTION,

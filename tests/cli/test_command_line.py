@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from iris.cli.main import COMMANDS, run
-from iris.client.identity import full_job_id
-from iris.errors import InvalidValue
+from iris.client.connect.identity import full_job_id
+from iris.model.errors import InvalidValue
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "local.yaml")
 SERVE = ["controller", "serve", "--name", "x", "--address", "x:1", "--store", "file:///x"]

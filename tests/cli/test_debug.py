@@ -10,12 +10,12 @@ import pytest
 
 from iris.cli import debug_render
 from iris.cli.main import run
-from iris.client.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, write_record
-from iris.client.debugging import Check, WorkerRow, WorkerState
-from iris.client.machine import container_log, gate_of, look, ssh_command
-from iris.client.subject import Discovery, MachineSeen, subject
+from iris.client.connect.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, write_record
+from iris.client.operate.cluster_ref import Discovery, MachineSeen, subject
+from iris.client.operate.controller_ssh import container_log, gate_of, look, ssh_command
+from iris.client.operate.debugging import Check, WorkerRow, WorkerState
 from iris.config import load_config
-from iris.errors import Rejected, Unreachable
+from iris.model.errors import Rejected, Unreachable
 from tests.builders import at
 
 CONFIG = """

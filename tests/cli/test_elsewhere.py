@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from iris import names
 from iris.cli.main import cli
-from iris.client.clusters import ClusterRecord, Gate, write_config, write_record
+from iris.client.connect.clusters import ClusterRecord, Gate, write_config, write_record
 from iris.config import InvalidConfig, load_written
-from iris.errors import InvalidValue, NotFound
+from iris.model import names
+from iris.model.errors import InvalidValue, NotFound
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIG = str(EXAMPLES / "eu-west4.yaml")

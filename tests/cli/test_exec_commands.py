@@ -12,8 +12,8 @@ from iris.cli.common import job_and_task
 from iris.cli.exec import exec_
 from iris.cli.jobs import status
 from iris.cli.profile import profile
-from iris.client.in_use import InUse
-from iris.errors import InvalidValue, IrisError
+from iris.client.usage import InUse
+from iris.model.errors import InvalidValue, IrisError
 from tests.builders import at, some
 
 

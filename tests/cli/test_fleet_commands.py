@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from iris.cli.main import run
-from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, write_record
+from iris.client.connect.clusters import ClusterRecord, ProcessRef, cluster_dir, write_record
 from iris.platforms.local import LocalPlatform
-from iris.worker_agents.local_cluster import machines_dir
-from iris.worker_agents.machine_room import Machines, MachineState
+from iris.worker_agents.local.cluster import machines_dir
+from iris.worker_agents.local.local_machines import LocalMachines, MachineState
 from tests.platforms.worlds import wanted
 
 
@@ -78,7 +78,7 @@ async def a_slice_of(directory: Path, *agents: ProcessRef) -> None:
     """A slice that is wanted there, and agents of which the room has written."""
     machines = machines_dir(directory)
     await LocalPlatform(machines).create_slice(wanted("left-1"))
-    said = Machines(state=MachineState.ACTIVE, agents={f"host-{ref.pid}": ref for ref in agents})
+    said = LocalMachines(state=MachineState.ACTIVE, agents={f"host-{ref.pid}": ref for ref in agents})
     (machines / "left-1" / "machines.json").write_text(said.model_dump_json())
 
 

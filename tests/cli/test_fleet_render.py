@@ -5,14 +5,14 @@ from typing import Any
 import click
 
 from iris.cli import render_fleet
-from iris.client.scaling import SliceRow
+from iris.client.operate.scaling import SliceRow
 from iris.config import load_config
-from iris.machines import MachineState, SliceFault, SliceObservation
-from iris.scale_groups import ScaleGroup, SliceType
-from iris.scale_plan import Action, Availability, Outlook, Verdict
-from iris.slices import SliceFacts, SliceState, SliceStatus, SliceStep
-from iris.workflows.fleet_messages import AutoscalerStatus, ScalingSettings
-from iris.workflows.messages import HostView
+from iris.messages.autoscaler import AutoscalerStatus, ScalingSettings
+from iris.messages.scheduler import HostView
+from iris.model.provisioning import MachineState, SliceFault, SliceObservation
+from iris.model.scale_groups import ScaleGroup, SliceType
+from iris.model.scaling import Action, Availability, GroupVerdict, Outlook
+from iris.model.slices import SliceFacts, SliceState, SliceStatus, SliceStep
 from tests.builders import a_host, a_request, at, some
 
 NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:01:00Z"
@@ -54,7 +54,7 @@ def a_status(**changes: Any) -> AutoscalerStatus:
     """One group that is out of quota, one job that waits for it."""
     settings: dict[str, Any] = {
         "groups": (
-            Verdict(
+            GroupVerdict(
                 group="tpus",
                 availability=Availability.QUOTA_EXCEEDED,
                 why="quota used up",
@@ -148,7 +148,7 @@ def test_the_status_of_the_autoscaler_for_programs() -> None:
 def test_groups_that_cannot_grow_are_blocked_and_those_that_need_not_are_not() -> None:
     """`cluster status` names only what somebody should look at."""
     verdicts = tuple(
-        Verdict(group=availability.lower(), availability=availability, why="because") for availability in Availability
+        GroupVerdict(group=availability.lower(), availability=availability, why="because") for availability in Availability
     )
     assert render_fleet.blocked(a_status(groups=verdicts)) == {
         "quota_exceeded": "QUOTA_EXCEEDED: because",

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from iris.attempts import Account, AttemptRecord, MemberEnd
 from iris.cli import render
-from iris.client.control import StopPlan
+from iris.client.operate.control import StopPlan
 from iris.client.views import Explanation, JobRow, Submitted
-from iris.forecast import Fit, Forecast
-from iris.jobs import JobStatus
-from iris.refusals import Refusal, RefusalCode
-from iris.states import JobState, TaskState
-from iris.workflows.messages import HostView
+from iris.messages.scheduler import HostView
+from iris.model.attempts import Account, AttemptRecord, MemberEnd
+from iris.model.jobs import JobStatus
+from iris.model.states import JobState, TaskState
+from iris.scheduling.forecast import Fit, Forecast
+from iris.scheduling.refusals import Refusal, RefusalCode
 from tests.builders import a_host, a_task, at, some
 
 NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:01:00Z"

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import pytest
 
-from iris import names
-from iris.activities.outputs import keep
+from iris.activities.host.outputs import keep
 from iris.cli.lines import LinePrinter
 from iris.cli.logs import milliseconds_since
 from iris.cli.main import run
-from iris.client.clusters import ClusterRecord, write_record
-from iris.client.logs import TaskLine
-from iris.errors import InvalidValue
-from iris.logs import LogLine, Stream, encode
-from iris.store import Store
+from iris.client.connect.clusters import ClusterRecord, write_record
+from iris.client.logs.stored import TaskLine
+from iris.model import names
+from iris.model.errors import InvalidValue
+from iris.storage.log_format import LogLine, Stream, encode
+from iris.storage.object_store import Store
 
 RUN = "0193b0a0-1111"
 #: 2026-01-31T08:00:00Z

@@ -14,13 +14,13 @@ import pytest
 from iris.cli.spec import make_spec
 from iris.cli.submit import submit
 from iris.cli.workspace import send_workspace, workspace_of
-from iris.constraints import TPU_NAME
-from iris.environments import EnvironmentSpec
-from iris.errors import Rejected
-from iris.jobs import Band, Coscheduling, JobSpec
-from iris.resources import Device, DeviceKind
-from iris.store import Store
-from iris.units import GIB
+from iris.model.constraints import TPU_NAME
+from iris.model.environments import EnvironmentSpec
+from iris.model.errors import Rejected
+from iris.model.jobs import Band, Coscheduling, JobSpec
+from iris.model.resources import Device, DeviceKind
+from iris.model.units import GIB
+from iris.storage.object_store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -220,6 +220,9 @@ STARTS = [
     ("--no-workspace --file {there}/x", True, "", "files"),
     ("--workdir {there}", True, "", "there"),
     ("--workdir {there} --no-workspace", True, "", "there"),
+    ("--image python:3.11", True, "here", "files"),
+    ("--image python:3.11", False, "", "nowhere"),
+    ("--image python:3.11 --workdir {there}", False, "", "there"),
 ]
 
 
@@ -227,7 +230,8 @@ STARTS = [
 def test_a_job_starts_among_its_files_and_without_any_where_it_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, project: bool, workspace: str, start: str
 ) -> None:
-    """From a project's directory its files go along without being asked; elsewhere a laptop's job starts where its user is."""
+    """From a project's directory its files go along without being asked; elsewhere a laptop's job starts where its user is, but
+    not in a container, which does not have that directory."""
     here, there = tmp_path / "here", tmp_path / "there"
     for directory in (here, there):
         directory.mkdir()
@@ -236,7 +240,7 @@ def test_a_job_starts_among_its_files_and_without_any_where_it_was_told(
         (here / "pyproject.toml").touch()
     monkeypatch.chdir(here)
     arguments = options.format(there=there).split()
-    where = {"files": (None, None), "here": (str(here), None), "there": (str(there), str(there))}[start]
+    where = {"here": (str(here), None), "there": (str(there), str(there))}.get(start, (None, None))
     assert (job(*arguments, shares_files=True).workdir, job(*arguments, shares_files=False).workdir) == where
     assert workspace_of(params(*arguments)) == {"here": here, "there": there, "": None}[workspace]
 

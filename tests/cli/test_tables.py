@@ -3,14 +3,14 @@
 import click
 import pytest
 
-from iris.attempts import Account, AttemptRecord
 from iris.cli import render
 from iris.client.views import Explanation, JobRow
-from iris.forecast import Fit, Forecast
-from iris.jobs import Coscheduling, JobStatus
-from iris.refusals import Refusal, RefusalCode
-from iris.states import JobState, TaskState
-from iris.workflows.messages import HostView
+from iris.messages.scheduler import HostView
+from iris.model.attempts import Account, AttemptRecord
+from iris.model.jobs import Coscheduling, JobStatus
+from iris.model.states import JobState, TaskState
+from iris.scheduling.forecast import Fit, Forecast
+from iris.scheduling.refusals import Refusal, RefusalCode
 from tests.builders import a_host, a_spec, a_task, at, some
 
 

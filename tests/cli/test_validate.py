@@ -7,13 +7,13 @@ from typing import Any
 import click
 import pytest
 
-from iris.accelerators import Tpu, tpu
 from iris.cli.main import run
 from iris.cli.validate import case_json, cases_table
-from iris.client.validation import Answer, Case, CaseResult, Ended, cases, job_spec, problems
-from iris.constraints import TPU_NAME
-from iris.jobs import JobStatus
-from iris.states import JobState, TaskState
+from iris.client.operate.validation import Case, CaseResult, Ended, TaskReport, cases, job_spec, problems
+from iris.model.accelerators import Tpu, tpu
+from iris.model.constraints import TPU_NAME
+from iris.model.jobs import JobStatus
+from iris.model.states import JobState, TaskState
 from tests.builders import a_task, at
 
 POD = tpu("v5litepod-16")
@@ -32,7 +32,7 @@ def answered(kind: Tpu = POD, job: str = "ada/one", **changes: Any) -> Ended:
     ]
     status = JobStatus(id=job, state=JobState.SUCCEEDED, user="ada", submitted_at=at(0), tasks=tuple(tasks))
     answers = [
-        Answer(task=each, host=f"s1-w-{each}", slice="s1", worker=str(each), kind=kind.variant, result=25 + each)
+        TaskReport(task=each, host=f"s1-w-{each}", slice="s1", worker=str(each), kind=kind.variant, result=25 + each)
         for each in range(kind.hosts)
     ]
     return Ended(status=status, answers=tuple(each.model_copy(update=changes) for each in answers))

@@ -8,10 +8,10 @@ import pytest
 from temporalio.testing import WorkflowEnvironment
 
 from iris.cli.main import run
-from iris.client.identity import cluster_uid
-from iris.platforms.gcp import marks
-from iris.store import Store
-from iris.worker_agents.temporal_server import temporal_binary
+from iris.client.connect.identity import cluster_uid
+from iris.platforms.gcp import labels as label_rules
+from iris.storage.object_store import Store
+from iris.worker_agents.local.temporal_server import temporal_binary
 from tests.fakes.google.client import FakeGoogle
 
 CONFIG = """
@@ -41,17 +41,17 @@ class Left:
         text = CONFIG.replace("PROJECT", self.project).replace("STORE", store)
         self.file.write_text(text.replace("TPU", google.tpu).replace("COMPUTE", google.compute))
         uid = asyncio.run(cluster_uid(Store(store), "euw4"))
-        self.labels = {marks.UID: uid, marks.CLUSTER: "euw4", marks.ROLE: "host"}
+        self.labels = {label_rules.UID: uid, label_rules.CLUSTER: "euw4", label_rules.ROLE: "host"}
 
     def there_is(self, name: str, kind: str = "node", *, foreign: bool = False, **labels: str) -> None:
         """Something with these labels, or with the cluster's."""
-        own = {**self.labels, marks.SLICE: name, marks.GROUP: "v5e"}
+        own = {**self.labels, label_rules.SLICE: name, label_rules.GROUP: "v5e"}
         told = {key.replace("_", "-"): value for key, value in labels.items()}
-        given = told if foreign and marks.MANUAL not in told else own | told
+        given = told if foreign and label_rules.MANUAL not in told else own | told
         self.google.seed_foreign(name, self.project, ZONE, kind, given, foreign=foreign)
 
     def there_is_a_controller(self) -> None:
-        labels = self.labels | {marks.ROLE: "controller"}
+        labels = self.labels | {label_rules.ROLE: "controller"}
         self.google.seed_foreign("iris-euw4-controller", self.project, ZONE, "instance", labels, foreign=False, state="RUNNING")
 
     def names(self) -> list[str]:

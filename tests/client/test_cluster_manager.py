@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.closing import delete_all
-from iris.client.cluster_manager import ClusterManager
-from iris.client.controllers import LocalController
-from iris.client.scaling import the_one
+from iris.client.operate.cluster_manager import ClusterManager
+from iris.client.operate.controllers import LocalController
+from iris.client.operate.delete_slices import delete_all
+from iris.client.operate.scaling import the_one
 from iris.config import load_config, local_config, make_local_config
-from iris.errors import InvalidValue, IrisError, NotFound, Rejected
-from iris.machines import DeleteResult, FleetListing, MachineState, SliceObservation
+from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected
+from iris.model.provisioning import DeleteResult, FleetListing, MachineState, SliceObservation
 from iris.platforms.base import RateLimited, Unavailable
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

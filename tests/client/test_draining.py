@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from temporalio.client import ActivityExecutionStatus
 
-from iris import names
-from iris.client.draining import DrainClient
-from iris.errors import NotFound
-from iris.states import JobState, TaskState
+from iris.client.operate.draining import DrainClient
+from iris.model import names
+from iris.model.errors import NotFound
+from iris.model.states import JobState, TaskState
 from tests.builders import some
 from tests.harness import Cluster, Held, dev_server_cluster
 

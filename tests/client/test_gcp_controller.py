@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.gcp_controller import GcpController
-from iris.client.identity import cluster_uid
+from iris.client.connect.identity import cluster_uid
+from iris.client.operate.gcp_controller import GcpController
 from iris.config import ClusterConfig, load_config
-from iris.errors import InvalidValue, Unreachable
+from iris.model.errors import InvalidValue, Unreachable
 from iris.platforms.base import BadConfig, QuotaExceeded, Unavailable
 from iris.platforms.gcp.controller_ops import RUNNING, ControllerMachine
 from iris.platforms.gcp.controller_vm import insert_request
-from iris.platforms.gcp.marks import CONFIG_KEY, MANUAL, owner_labels
+from iris.platforms.gcp.labels import CONFIG_KEY, MANUAL, owner_labels
 from iris.platforms.gcp.settings import GcpSettings, gcp_settings
-from iris.store import Store
+from iris.storage.object_store import Store
 from tests.fakes.google.client import FakeGoogle
 
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "eu-west4.yaml").read_text()

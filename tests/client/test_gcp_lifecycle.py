@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from iris import names
 from iris.cli.main import run
-from iris.client import coming_up, gcp_controller
-from iris.client.cluster_manager import ClusterManager
-from iris.client.clusters import ClusterRecord, ProcessRef, cluster_dir, read_config, write_record
-from iris.client.gcp_controller import GcpController
-from iris.client.identity import cluster_uid
-from iris.client.tunnel import close_tunnel, tunnel_log
+from iris.client.connect.clusters import ClusterRecord, ProcessRef, cluster_dir, read_config, write_record
+from iris.client.connect.identity import cluster_uid
+from iris.client.connect.tunnel import close_tunnel, tunnel_log
+from iris.client.operate import gcp_controller, wait_ready
+from iris.client.operate.cluster_manager import ClusterManager
+from iris.client.operate.gcp_controller import GcpController
 from iris.config import load_config
-from iris.errors import InvalidValue, IrisError, Rejected, Unreachable
+from iris.model import names
+from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
 from iris.platforms.base import QuotaExceeded
 from iris.platforms.gcp.controller_ops import ControllerMachine
 from iris.platforms.gcp.controller_vm import insert_request
 from iris.platforms.gcp.settings import gcp_settings
-from iris.store import Store
+from iris.storage.object_store import Store
 from tests.e2e.cluster import eventually
 from tests.fakes.google.client import FakeGoogle
 
@@ -168,7 +168,7 @@ def test_what_is_kept_is_the_configuration_that_the_cluster_has(place: Place, mo
     assert read_config(place.name) == place.text
     asyncio.run(place.controller(other).plan_stop())
     assert read_config(place.name) == place.text
-    monkeypatch.setattr(coming_up, "START", timedelta())
+    monkeypatch.setattr(wait_ready, "START", timedelta())
     with pytest.raises(IrisError, match="did not come up"):  # but it has it
         place.controller(other).restart()
     assert read_config(place.name) == other
@@ -220,7 +220,7 @@ def test_what_a_machine_keeps_until_it_is_made_anew_is_told_each_time(place: Pla
     machine = place.there_is()
     place.google.say(place.machine, "startup-script: [iris-init] FAILED: could not pull controller:1\n")
     place.refuse("ERROR: no")
-    monkeypatch.setattr(coming_up, "START", timedelta())
+    monkeypatch.setattr(wait_ready, "START", timedelta())
     larger = place.text.replace("gcp: {}}", "gcp: {machine_type: n2-standard-8}}")
     words = "until it is stopped and started: controller.gcp.machine_type 'n2-standard-4', not 'n2-standard-8'"
     for deed in (place.controller(larger).restart, place.controller(larger).start):

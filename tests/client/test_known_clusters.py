@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.clusters import (
+from iris.client.connect.clusters import (
     ClusterRecord,
     Gate,
     ProcessRef,
@@ -19,10 +19,10 @@ from iris.client.clusters import (
     write_config,
     write_record,
 )
-from iris.client.controllers import LocalController
-from iris.client.subject import subject
+from iris.client.operate.cluster_ref import subject
+from iris.client.operate.controllers import LocalController
 from iris.config import local_config
-from iris.errors import InvalidValue
+from iris.model.errors import InvalidValue
 
 CONFIG = """
 name: euw4
@@ -128,7 +128,8 @@ def test_a_bucket_is_the_same_with_a_slash_at_its_end() -> None:
 def test_several_commands_keep_the_same_cluster_at_once(state: Path) -> None:
     """Each is done, and whoever reads finds one of the texts whole; line ends stay what they were."""
     program = (
-        "import sys; from iris.client.clusters import write_config\nfor each in range(100): write_config('c', sys.argv[1] * 999)"
+        "import sys; from iris.client.connect.clusters import write_config\n"
+        "for each in range(100): write_config('c', sys.argv[1] * 999)"
     )
     writers = [subprocess.Popen([sys.executable, "-c", program, letter]) for letter in ("a\r\n", "b\r\n", "c\r\n")]
     texts = {letter * 999 for letter in ("a\r\n", "b\r\n", "c\r\n")}

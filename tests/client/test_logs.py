@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from iris import names
-from iris.activities.logship import LogShipper
-from iris.client.logs import LogReader, TaskLine
-from iris.client.reading import QUICK_LOOKS, QUIET
-from iris.logs import Stream, encode
-from iris.store import Store
+from iris.activities.host.logs import LogShipper
+from iris.client.logs.reading import QUICK_LOOKS, QUIET
+from iris.client.logs.stored import LogReader, TaskLine
+from iris.model import names
+from iris.storage.log_format import Stream, encode
+from iris.storage.object_store import Store
 
 JOB, RUN = "ada/train", "0123456789abcdef"
 

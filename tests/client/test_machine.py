@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.clusters import Gate
-from iris.client.machine import run_there
-from iris.errors import Unreachable
+from iris.client.connect.clusters import Gate
+from iris.client.operate.controller_ssh import run_there
+from iris.model.errors import Unreachable
 from tests.e2e.cluster import alive, eventually
 
 GATE = Gate(project="p", zone="z", machine="m", port=10000)

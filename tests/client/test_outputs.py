@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from iris import names
 from iris.client.outputs import Fetched, fetch, outputs_of
-from iris.errors import InvalidValue, IrisError, Rejected
-from iris.store import Store
+from iris.model import names
+from iris.model.errors import InvalidValue, IrisError, Rejected
+from iris.storage.object_store import Store
 
 JOB, RUN = "ada/train", "0193b0a0-1111"
 

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from iris.client import scheduling
 from iris.client.client import IrisClient
-from iris.errors import NotFound, Rejected, Unreachable
+from iris.client.operate import scheduling
+from iris.model.errors import NotFound, Rejected, Unreachable
 from tests.harness import Cluster, time_skipping_cluster
 
 

@@ -15,12 +15,12 @@ import psutil
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from iris.client.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, forget, read_record, write_record
-from iris.client.remote import reached
-from iris.client.tunnel import MODULE, close_tunnel, open_tunnel, tunnel_command, tunnel_log
-from iris.errors import Unreachable
-from iris.worker_agents.process import free_ports, locked
-from iris.worker_agents.temporal_server import temporal_binary
+from iris.client.connect.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, forget, read_record, write_record
+from iris.client.connect.process import free_ports, locked
+from iris.client.connect.remote import reached
+from iris.client.connect.tunnel import MODULE, close_tunnel, open_tunnel, tunnel_command, tunnel_log
+from iris.model.errors import Unreachable
+from iris.worker_agents.local.temporal_server import temporal_binary
 from tests.e2e.cluster import alive, eventually
 
 BIN = Path(__file__).parents[1] / "fakes" / "google" / "bin"

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from iris.accelerators import tpu
 from iris.client.client import IrisClient
-from iris.client.validation import CaseResult, validate
+from iris.client.operate.validation import CaseResult, validate
+from iris.model.accelerators import tpu
 from tests.builders import some
 from tests.harness import Cluster, dev_server_cluster
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from iris import names
-from iris.bundles import MAX_BUNDLE
-from iris.client.upload import upload
-from iris.client.workspace import ExtraFile, Packed, pack, parse_extra
-from iris.client.workspace_files import is_project, workspace_files
-from iris.errors import InvalidValue, IrisError, Rejected
-from iris.store import Store
+from iris.client.workspace.files import is_project, workspace_files
+from iris.client.workspace.pack import ExtraFile, Packed, pack, parse_extra
+from iris.client.workspace.upload import upload
+from iris.model import names
+from iris.model.bundles import MAX_BUNDLE
+from iris.model.errors import InvalidValue, IrisError, Rejected
+from iris.storage.object_store import Store
 
 NOBODY = 65534
 
@@ -301,6 +301,24 @@ def test_links_that_stay_inside_are_kept_and_work_elsewhere(root: Path) -> None:
         "sub/around": "-> ../data",
         "dangling": "-> not/there",
     }
+
+
+def test_a_link_that_climbs_after_a_name_is_sent_with_the_place_it_means(root: Path) -> None:
+    """Hosts refuse such a target: the name can be a link, from which the dots climb out of the directory."""
+    write(root, "data/deep/a.txt", "b.txt")
+    (root / "deep").symlink_to("data/deep")
+    (root / "around").symlink_to("data/../b.txt")
+    (root / "through").symlink_to("deep/../deep/a.txt")
+    links = {name: text for name, text in content(root).items() if text.startswith("->")}
+
+    assert links == {"deep": "-> data/deep", "around": "-> b.txt", "through": "-> data/deep/a.txt"}
+
+
+def test_a_file_that_no_host_would_unpack_is_refused_before_anything_is_sent(root: Path) -> None:
+    """The user reads it at once, not when the job has got its hosts."""
+    write(root, "/".join(["d"] * 101))
+    with pytest.raises(Rejected, match=r"lies 101 levels deep, and 100 are possible; rename it, or name it in \.irisignore"):
+        pack(root)
 
 
 def test_a_link_that_leads_out_is_refused_by_name_unless_it_is_ignored(root: Path, tmp_path: Path) -> None:

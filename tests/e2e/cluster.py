@@ -73,10 +73,18 @@ class Running:
 
     Args:
         merged: what it says on standard error is among its output, as a terminal shows it.
+        umask: of the command; -1: that of the tests.
     """
 
     def __init__(
-        self, arguments: Sequence[str], env: dict[str, str], cwd: Path | None, directory: Path, *, merged: bool = False
+        self,
+        arguments: Sequence[str],
+        env: dict[str, str],
+        cwd: Path | None,
+        directory: Path,
+        *,
+        merged: bool = False,
+        umask: int = -1,
     ) -> None:
         said = Path(tempfile.mkdtemp(prefix="command-", dir=directory))
         self._out, self._err = said / "out", said / "err"
@@ -90,6 +98,7 @@ class Running:
                 stderr=subprocess.STDOUT if merged else err,
                 start_new_session=True,
                 preexec_fn=_as_in_a_terminal,
+                umask=umask,
             )
 
     @property
@@ -127,10 +136,12 @@ class Cluster:
 
     Args:
         home: a new directory with a short name.
+        umask: of every command that is run; -1: that of the tests.
     """
 
-    def __init__(self, home: Path, name: str = "local", options: Sequence[str] = ()) -> None:
+    def __init__(self, home: Path, name: str = "local", options: Sequence[str] = (), *, umask: int = -1) -> None:
         self.home = home
+        self.umask = umask
         self.name = name
         self.options = tuple(options)
         self.work = home / "work"
@@ -212,7 +223,7 @@ class Cluster:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         own = {"IRIS_STATE_DIR": str(self.home), "IRIS_USER": USER, SECRET: "not for programs"}
         command = [sys.executable, "-m", "iris.cli.main", *arguments]
-        return Running(command, inherited | own | env, cwd or self.work, self.home, merged=merged)
+        return Running(command, inherited | own | env, cwd or self.work, self.home, merged=merged, umask=self.umask)
 
     def iris(self, *arguments: str, code: int | None = 0, within: float = PATIENCE, cwd: Path | None = None, **env: str) -> Ran:
         """Run `iris ARGUMENTS…` to its end."""

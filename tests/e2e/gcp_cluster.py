@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from iris.worker_agents.process import free_ports
-from iris.worker_agents.temporal_server import server_command
+from iris.client.connect.process import free_ports
+from iris.worker_agents.local.temporal_server import server_command
 from tests.e2e.cluster import Cluster, Running, a_home, eventually, free_port
 from tests.fakes.google.client import FakeGoogle
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from iris.config import load_config
-from iris.platforms.gcp import marks
+from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.settings import gcp_settings
 from iris.platforms.gcp.startup import controller_script
 from tests.containers import inspect
@@ -93,7 +93,7 @@ def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
         # Its first deed is to ask for the one machine that there is always to be.
         made = eventually(lambda: google.resources("boxes-project"), within=120)
         asked = json.loads(made[0]["body"])["metadata"]["items"]
-        (script,) = (item["value"] for item in asked if item["key"] == marks.STARTUP_KEY)
+        (script,) = (item["value"] for item in asked if item["key"] == label_rules.STARTUP_KEY)
         boot(script, root, metadata)
         yield Boxes(f"127.0.0.1:{port}/boxes", Cluster(home, "boxes"), root)
 

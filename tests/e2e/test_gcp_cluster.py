@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from iris.client.cluster_manager import ClusterManager
+from iris.client.operate.cluster_manager import ClusterManager
 from iris.config import load_config
 from tests.e2e.cluster import a_home, until
 from tests.e2e.gcp_cluster import BIN, GcpCluster, a_gcp_cluster
@@ -36,7 +36,7 @@ def test_a_stop_without_a_control_plane_that_answers_deletes_all_of_ours_and_not
         for name, labels in (("others", others), ("bare", {}), ("kept", {**others, "iris-manual": "true"})):
             google.seed_foreign(name, cluster.project, "europe-west4-b", kind="instance", labels=labels)
         (cluster.home / "refuse").write_text("ERROR: (gcloud.compute.ssh) the machine does not answer\n")
-        cluster.kill("iris.client.tunnel")
+        cluster.kill("iris.client.connect.tunnel")
         shown = cluster.iris("cluster", "stop", "--dry-run", within=120).out
         assert "directly: the control plane does not answer" in shown
         stopped = cluster.iris("cluster", "stop", "--yes", within=180)

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from iris import names
-from iris.platforms.gcp import marks
+from iris.model import names
+from iris.platforms.gcp import labels as label_rules
 from tests.e2e.cluster import a_home
 from tests.e2e.gcp_cluster import GcpCluster, stopped_at_last
 from tests.e2e.test_scheduling_guide import Step, ask, prints, steps
@@ -72,8 +72,8 @@ class Google:
 
     def _leave_a_slice(self) -> None:
         uid = (self._cluster.home / "store" / names.cluster_uid("eu-west4")).read_text()
-        labels = {marks.UID: uid, marks.ROLE: "host", marks.SLICE: "iris-euw4-tpu-v5e-16-0a1b2c3d"}
-        self._google.seed_foreign(labels[marks.SLICE], self._cluster.project, ZONE, labels=labels, foreign=False)
+        labels = {label_rules.UID: uid, label_rules.ROLE: "host", label_rules.SLICE: "iris-euw4-tpu-v5e-16-0a1b2c3d"}
+        self._google.seed_foreign(labels[label_rules.SLICE], self._cluster.project, ZONE, labels=labels, foreign=False)
 
 
 def told(document: str, deeds: dict[str, Callable[[], None]]) -> Iterator[Step | Callable[[], None]]:

@@ -5,17 +5,26 @@ import signal
 import time
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 
 import docker
 import psutil
 import pytest
 
-from iris import names
+from iris.model import names
 from tests.e2e.cluster import Cluster, a_cluster, eventually
 from tests.e2e.test_adoption import WORK, attempt_dirs
 from tests.images import docker_image
 
 pytestmark = pytest.mark.docker
+
+#: Four hosts, whose containers and processes find each other's files in one directory.
+CONFIG = """
+platform: {{local: {{}}}}
+bootstrap: {{mounts: ["{shared}"]}}
+scale_groups:
+  cpu: {{type: local_vm, min_slices: 4, max_slices: 4, resources: {{cpu: 4, memory: 8g, disk: 8g}}}}
+"""
 
 
 def programs(cluster: Cluster) -> list[str]:
@@ -28,14 +37,17 @@ def programs(cluster: Cluster) -> list[str]:
     return found
 
 
-def test_fifty_deaths_of_agents_cost_no_task_anything() -> None:
+def test_fifty_deaths_of_agents_cost_no_task_anything(tmp_path: Path) -> None:
     """40 tasks on four hosts, processes and containers, with and without set-up, whose agents are killed at 50 random moments:
     every task ends with its true result, none ran twice at once, no line is missing or twice, and nothing is left behind."""
     seed = random.randrange(10**6)
     dice = random.Random(seed)
     codes = [0, 0, 0, 3, -signal.SIGSEGV]
     image = docker_image()
-    with a_cluster("--cpu", "4", "--hosts", "4", "--ephemeral") as cluster:
+    shared, config = tmp_path / "shared", tmp_path / "config.yaml"
+    shared.mkdir()
+    config.write_text(CONFIG.format(shared=shared))
+    with a_cluster("--config", str(config), "--ephemeral") as cluster:
         expected = {}
         for number in range(40):
             name, lines, code = f"t{number}", dice.randrange(1, 60), dice.choice(codes)
@@ -43,7 +55,7 @@ def test_fifty_deaths_of_agents_cost_no_task_anything() -> None:
             work = ["python3", "-c", WORK, name, str(lines), str(round(dice.uniform(0.01, 0.7), 2)), str(code)]
             options = ["--setup", "sleep 1"] if number % 4 == 0 else []
             options += ["--image", image] if number % 5 == 0 else []
-            cluster.submit(name, *options, "--", *work)
+            cluster.submit(name, "--workdir", str(shared), *options, "--", *work)
         deaths = 0
         while deaths < 50:
             time.sleep(dice.uniform(0, 3))  # a moment, whichever: that is what is tested
@@ -53,7 +65,7 @@ def test_fifty_deaths_of_agents_cost_no_task_anything() -> None:
         cluster.iris("wait", *expected, code=None, within=300)
         for name, (lines, code) in expected.items():
             (task,) = cluster.status(name)["tasks"]
-            runs = cluster.lines(f"{name}.runs")
+            runs = (shared / f"{name}.runs").read_text().splitlines()
             context = f"seed {seed}, {name}: {task}, {runs}"
             assert task["exit_code"] == (code if code >= 0 else 128 - code), context
             assert task["state"] == ("SUCCEEDED" if code == 0 else "FAILED"), context
@@ -64,7 +76,7 @@ def test_fifty_deaths_of_agents_cost_no_task_anything() -> None:
             fetched = cluster.home / "fetched" / name
             cluster.iris("fetch", name, "-o", str(fetched))
             assert (fetched / "result").read_text() == name, context
-        assert not list(cluster.work.glob("overlap-*")), f"seed {seed}"
+        assert not list(shared.glob("overlap-*")), f"seed {seed}"
         eventually(lambda: attempt_dirs(cluster) == [], within=60)
         assert programs(cluster) == [], f"seed {seed}"
         hosts = list(cluster.hosts())

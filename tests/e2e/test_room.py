@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from tests.activities.test_stopped_shims import FAMILY
 from tests.e2e.cluster import USER, Cluster, eventually, until
 
 pytestmark = pytest.mark.long
@@ -84,6 +85,21 @@ def test_what_a_job_took_is_free_again_however_it_ends(
     eventually(lambda: cluster.free_cpu() == [4])
     states = {_succeed: "SUCCEEDED", _fail: "FAILED", _cancel: "KILLED", _terminate: "KILLED"}
     assert cluster.status(name)["state"] == states[end]
+
+
+@pytest.mark.parametrize("end", [_cancel, _terminate])
+def test_a_job_that_stops_its_shim_is_dead_before_its_host_is_given_to_others(
+    cluster: Cluster, end: Callable[[Cluster, str], None]
+) -> None:
+    """Nobody carries out the orders then but the agent itself: after the grace, and some seconds more."""
+    name = f"stops-its-shim-{end.__name__}"
+    cluster.submit(name, "--cpu", "4", "--", "python3", "-c", FAMILY, name, "as by a debugger")
+    cluster.there_is(name)
+    look = f"for pid in $(cat {name}); do if kill -0 $pid 2>&-; then echo $pid lives; fi; done; echo all looked at"
+    following = cluster.begin("submit", "-n", f"after-{name}", "--cpu", "4", "--", "sh", "-c", look)
+    eventually(lambda: f"submitted {USER}/after-{name}" in following.err)
+    end(cluster, name)
+    assert following.ends(within=90).out == "all looked at\n"
 
 
 def test_a_terminated_job_whose_program_ends_by_itself_leaves_nothing_taken(cluster: Cluster) -> None:

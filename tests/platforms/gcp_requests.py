@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from iris.machines import SliceRequest
+from iris.model.provisioning import SliceRequest
+from iris.model.scale_groups import ScaleGroup, SliceType
 from iris.platforms.gcp.settings import GcpSettings
-from iris.scale_groups import ScaleGroup, SliceType
 from tests.builders import some
 
 ZONE = "europe-west4-b"

@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from iris.machines import DeleteResult, MachineState, SliceFault, SliceObservation, SliceRequest
+from iris.model.provisioning import DeleteResult, MachineState, SliceFault, SliceObservation, SliceRequest
+from iris.model.scale_groups import ScaleGroup
 from iris.platforms.base import Platform, PlatformError, RateLimited, Unavailable
 from iris.platforms.gcp.platform import GcpPlatform
 from iris.platforms.gcp.settings import GcpSettings
-from iris.scale_groups import ScaleGroup
 from tests.fakes.google.client import FakeGoogle
 from tests.platforms.gcp_requests import ZONE, asked, gcp, tpu_group, vm_group
 from tests.platforms.worlds import until

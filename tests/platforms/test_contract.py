@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.machines import DeleteResult, MachineState, SliceObservation
+from iris.model.provisioning import DeleteResult, MachineState, SliceObservation
 from iris.platforms.base import LAST_WORDS, BadConfig, Platform, Unavailable
 from tests.platforms.worlds import GCP_KINDS, FakeWorld, GcpWorld, LocalWorld, World, a_group, wanted
 

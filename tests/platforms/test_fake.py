@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.machines import DeleteResult, MachineState
+from iris.model.provisioning import DeleteResult, MachineState
 from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
-from iris.platforms.fake import Account, FakePlatform
-from iris.platforms.fake_cloud import FOR_EVER, SettableClock, Verb
-from iris.platforms.fake_machines import Happening, Shortage
+from iris.platforms.fake.cloud import FOR_EVER, SettableClock, Verb
+from iris.platforms.fake.machines import Happening, Shortage
+from iris.platforms.fake.platform import CloudAccount, FakePlatform
 from tests.builders import NOON, at
 from tests.platforms.worlds import a_group, wanted
 from tests.strategies import CHEAP
@@ -358,7 +358,7 @@ def test_the_books_balance_whatever_happens(dice: Random) -> None:
 async def _live_through_anything(dice: Random) -> None:
     clock = SettableClock(NOON)
     fake = FakePlatform(clock, "dev")
-    other = Account(fake, "other")
+    other = CloudAccount(fake, "other")
     await other.create_slice(wanted("other-1", cluster="other"))
     fake.delete_delay, fake.boot_delay = dice.choice([timedelta(0), MINUTE]), dice.choice([timedelta(0), MINUTE])
     fake.capacity[ZONE, "v5litepod-16"], fake.quota["west4"] = 4, 6

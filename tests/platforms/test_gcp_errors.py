@@ -14,9 +14,9 @@ from google.protobuf.any_pb2 import Any as Packed
 from google.rpc import error_details_pb2
 from google.rpc.status_pb2 import Status
 
-from iris.machines import SliceFault
+from iris.model.provisioning import SliceFault
 from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
-from iris.platforms.gcp.errors import Trouble, later, trouble_of, trouble_of_operation, trouble_of_status, verdict
+from iris.platforms.gcp.errors import ApiError, later, trouble_of, trouble_of_operation, trouble_of_status, verdict
 
 ZONE = "us-west4-a"
 NO_CAPACITY = (
@@ -35,13 +35,13 @@ DISABLED_INFO = error_details_pb2.ErrorInfo(reason="SERVICE_DISABLED", domain="g
 RATE_INFO = error_details_pb2.ErrorInfo(reason="RATE_LIMIT_EXCEEDED", domain="googleapis.com")
 
 
-def by_grpc(kind: type[exceptions.GoogleAPICallError], words: str, *details: Any) -> Trouble:
+def by_grpc(kind: type[exceptions.GoogleAPICallError], words: str, *details: Any) -> ApiError:
     """What the TPU client raises."""
     info = next((each for each in details if isinstance(each, error_details_pb2.ErrorInfo)), None)
     return trouble_of(kind(words, errors=(grpc.RpcError(),), details=details, error_info=info))
 
 
-def by_http(status: int, reason: str, words: str, **headers: str) -> Trouble:
+def by_http(status: int, reason: str, words: str, **headers: str) -> ApiError:
     """What Compute's client raises for such a response."""
     response = requests.Response()
     response.status_code = status
@@ -52,7 +52,7 @@ def by_http(status: int, reason: str, words: str, **headers: str) -> Trouble:
     return trouble_of(exceptions.from_http_response(response))
 
 
-def by_operation(code: str, status: int, words: str, metric: str = "") -> Trouble:
+def by_operation(code: str, status: int, words: str, metric: str = "") -> ApiError:
     """What is in Compute's operation."""
     error = {"code": code, "message": words, "error_details": [{"quota_info": {"metric_name": metric}}] if metric else []}
     found = trouble_of_operation(compute_v1.Operation(http_error_status_code=status, error={"errors": [error]}))
@@ -60,7 +60,7 @@ def by_operation(code: str, status: int, words: str, metric: str = "") -> Troubl
     return found
 
 
-def by_status(code: int, words: str, *details: Any) -> Trouble:
+def by_status(code: int, words: str, *details: Any) -> ApiError:
     """What is in an operation of the TPU API."""
     packed = [Packed() for _ in details]
     for each, detail in zip(packed, details, strict=True):
@@ -69,7 +69,7 @@ def by_status(code: int, words: str, *details: Any) -> Trouble:
 
 
 E = exceptions
-REFUSALS: list[tuple[str, Trouble, type[PlatformError]]] = [
+REFUSALS: list[tuple[str, ApiError, type[PlatformError]]] = [
     ("tpu, no capacity", by_status(8, NO_CAPACITY), StockOut),
     ("tpu, reserved", by_status(8, "Insufficient reserved capacity. Contact customer support"), StockOut),
     ("tpu, reserved, as precondition", by_status(9, "Insufficient reserved capacity. Contact customer support"), StockOut),
@@ -136,13 +136,13 @@ REFUSALS: list[tuple[str, Trouble, type[PlatformError]]] = [
 
 
 @pytest.mark.parametrize(("trouble", "kind"), [pytest.param(*each[1:], id=each[0]) for each in REFUSALS])
-def test_each_refusal_is_taken_for_what_it_is(trouble: Trouble, kind: type[PlatformError]) -> None:
+def test_each_refusal_is_taken_for_what_it_is(trouble: ApiError, kind: type[PlatformError]) -> None:
     """A stock-out taken for an outage is asked for again for ever, and an outage taken for a stock-out closes a zone."""
     assert type(verdict(trouble, ZONE)) is kind
 
 
 @pytest.mark.parametrize("trouble", [pytest.param(each[1], id=each[0]) for each in REFUSALS])
-def test_whoever_looks_or_deletes_is_only_ever_told_to_ask_again(trouble: Trouble) -> None:
+def test_whoever_looks_or_deletes_is_only_ever_told_to_ask_again(trouble: ApiError) -> None:
     """There is nothing else that a delete could do: machines that are not deleted are paid for."""
     assert type(later(trouble, ZONE)) in (RateLimited, Unavailable)
 

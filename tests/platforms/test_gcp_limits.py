@@ -7,10 +7,19 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from iris.platforms.base import RateLimited
-from iris.platforms.gcp import clients, limits
+from iris.platforms.gcp import clients, rate_limiter
 from iris.platforms.gcp.clients import DEADLINE, Calls, Clients
 from iris.platforms.gcp.errors import CallFailed
-from iris.platforms.gcp.limits import FIRST_ABSENCE, FIRST_PAUSE, JITTER, MOST_ABSENCE, MOST_PAUSE, QUIET, Pace, Urgency
+from iris.platforms.gcp.rate_limiter import (
+    FIRST_ABSENCE,
+    FIRST_PAUSE,
+    JITTER,
+    MOST_ABSENCE,
+    MOST_PAUSE,
+    QUIET,
+    RateLimiter,
+    Urgency,
+)
 from tests.fakes.google.client import FakeGoogle
 from tests.platforms.gcp_requests import ZONE, gcp
 from tests.platforms.gcp_site import Site, insists
@@ -24,7 +33,7 @@ def site(google: FakeGoogle) -> Iterator[Site]:
     google.run(1)
 
 
-async def served(pace: Pace, *urgencies: Urgency) -> list[Urgency]:
+async def served(pace: RateLimiter, *urgencies: Urgency) -> list[Urgency]:
     """Who came, in the order in which they were served."""
     order: list[Urgency] = []
 
@@ -38,7 +47,7 @@ async def served(pace: Pace, *urgencies: Urgency) -> list[Urgency]:
 
 async def test_calls_within_the_allowance_do_not_wait() -> None:
     """Ten seconds' worth may come at once: a list is made of several calls."""
-    pace = Pace(60, patience=0.0)
+    pace = RateLimiter(60, patience=0.0)
 
     assert await served(pace, *[Urgency.LOOK] * 10) == [Urgency.LOOK] * 10
     with pytest.raises(RateLimited, match="requests_per_minute"):
@@ -47,7 +56,7 @@ async def test_calls_within_the_allowance_do_not_wait() -> None:
 
 async def test_what_is_too_many_goes_on_at_the_pace_that_is_allowed() -> None:
     """Refused calls would be made again, and count."""
-    pace = Pace(6000, burst=0.01)  # one call each hundredth of a second
+    pace = RateLimiter(6000, burst=0.01)  # one call each hundredth of a second
     begun = asyncio.get_running_loop().time()
     await served(pace, *[Urgency.LOOK] * 31)
 
@@ -56,7 +65,7 @@ async def test_what_is_too_many_goes_on_at_the_pace_that_is_allowed() -> None:
 
 async def test_deletes_go_before_looks_and_creates_last() -> None:
     """Whatever is deleted makes room, for quotas and in bills; and a create needs the room."""
-    pace = Pace(6000, burst=0.01)
+    pace = RateLimiter(6000, burst=0.01)
     D, L, C = Urgency.DELETE, Urgency.LOOK, Urgency.CREATE  # noqa: N806 - read as a table
     order = await served(pace, C, C, L, D, L, D)
 
@@ -65,7 +74,7 @@ async def test_deletes_go_before_looks_and_creates_last() -> None:
 
 async def test_whoever_gives_up_takes_nobodys_turn() -> None:
     """A list has ten seconds in all; what it did not wait for is there for the next."""
-    pace = Pace(6000, burst=0.01)
+    pace = RateLimiter(6000, burst=0.01)
     await pace.turn(Urgency.LOOK)
     gone = asyncio.create_task(pace.turn(Urgency.DELETE))
     await asyncio.sleep(0)
@@ -79,7 +88,7 @@ class LeftAlone:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.pace = Pace(60_000, patience=0.0, now=lambda: self.now)
+        self.pace = RateLimiter(60_000, patience=0.0, now=lambda: self.now)
 
     async def passes(self) -> float:
         """Until somebody may call again: so long."""
@@ -151,7 +160,7 @@ async def test_a_service_that_is_away_is_left_alone_and_one_zone_that_is_away_ho
 
 async def test_no_more_calls_are_under_way_than_there_are_places_and_deletes_get_the_next() -> None:
     """In an outage each look lasts until its deadline, and they would all be made before the first delete."""
-    pace, order = Pace(60_000, places=1), []
+    pace, order = RateLimiter(60_000, places=1), []
 
     async def come(urgency: Urgency) -> None:
         await pace.turn(urgency)
@@ -174,7 +183,7 @@ async def test_no_more_calls_are_under_way_than_there_are_places_and_deletes_get
 
 async def test_a_place_that_comes_too_late_is_given_back() -> None:
     """Whoever it was for has given up at that very moment."""
-    pace = Pace(60_000, places=1, patience=5.0)
+    pace = RateLimiter(60_000, places=1, patience=5.0)
     await pace.turn(Urgency.LOOK)
     late = asyncio.create_task(pace.turn(Urgency.LOOK))
     await asyncio.sleep(0)
@@ -213,7 +222,7 @@ async def test_deletes_do_not_wait_for_looks_that_nobody_answers(monkeypatch: py
 
 def test_a_pace_goes_on_in_another_loop() -> None:
     """A command that looks and deletes runs several, one after the other."""
-    pace = Pace(6000, burst=0.01)
+    pace = RateLimiter(6000, burst=0.01)
 
     assert [asyncio.run(served(pace, Urgency.LOOK, Urgency.LOOK)) for _ in range(2)] == [[Urgency.LOOK] * 2] * 2
 
@@ -237,8 +246,8 @@ async def test_refusals_of_google_slow_every_call_down(site: Site, status: int) 
 
 async def test_when_google_limits_calls_deletes_get_through_before_creates(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is created needs the room that is deleted, however many ask for slices, and however often they ask."""
-    monkeypatch.setattr(limits, "FIRST_PAUSE", 0.5)
-    monkeypatch.setattr(limits, "MOST_PAUSE", 1.0)  # the service's minute is a second here
+    monkeypatch.setattr(rate_limiter, "FIRST_PAUSE", 0.5)
+    monkeypatch.setattr(rate_limiter, "MOST_PAUSE", 1.0)  # the service's minute is a second here
     google = site.google
     eager, slow = site.platform(), site.platform(requests_per_minute=240)
     going, coming = ([site.wanted(suffix=f"-{what}-{number}") for number in range(3)] for what in ("old", "new"))

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from google.api_core import exceptions
 
+from iris.client.operate.platforms import create_platform
 from iris.config import load_config
-from iris.errors import InvalidValue
-from iris.machines import ANYWHERE, DeleteResult, MachineState, SliceFault
+from iris.model.errors import InvalidValue
+from iris.model.provisioning import ANYWHERE, DeleteResult, MachineState, SliceFault
 from iris.platforms.base import QuotaExceeded, Unavailable
-from iris.platforms.factory import create_platform
 from iris.platforms.gcp import clients, tpu
 from iris.platforms.gcp import platform as gcp_platform
 from iris.platforms.gcp.clients import Calls, Clients, connect
 from iris.platforms.gcp.errors import CallFailed
-from iris.platforms.gcp.limits import Urgency
 from iris.platforms.gcp.platform import UNDER_WAY, UNSEEN, GcpPlatform
+from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.workflows import policies
 from tests.fakes.google.client import FakeGoogle
@@ -43,7 +43,8 @@ def test_a_configuration_for_google_cloud_makes_its_platform() -> None:
 
 def test_a_command_that_needs_no_cloud_does_not_import_one() -> None:
     """Google's clients take a second, and `iris submit` is typed all day."""
-    code = "import sys, iris.cli.main, iris.platforms.factory; print([each for each in sys.modules if 'google.cloud' in each])"
+    modules = "import sys, iris.cli.main, iris.client.operate.platforms"
+    code = f"{modules}; print([each for each in sys.modules if 'google.cloud' in each])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert said.strip() == "[]"

@@ -7,10 +7,10 @@ from google.cloud import compute_v1, tpu_v2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.machines import SliceRequest
+from iris.model.provisioning import SliceRequest
+from iris.model.scale_groups import SliceType
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp.requests import MAX_METADATA_VALUE, checked_metadata, create_request, printed
-from iris.scale_groups import SliceType
 from tests.builders import some
 from tests.fakes.google.cloud import Cloud
 from tests.fakes.google.compute_rules import new_instance

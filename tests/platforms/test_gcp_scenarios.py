@@ -11,9 +11,10 @@ from random import Random
 import pytest
 from google.cloud import compute_v1, tpu_v2
 
-from iris.machines import ANYWHERE, DeleteResult, MachineState, SliceFault, SliceRequest
+from iris.model.provisioning import ANYWHERE, DeleteResult, MachineState, SliceFault, SliceRequest
 from iris.platforms.base import LAST_WORDS, BadConfig, PlatformError, QuotaExceeded, RateLimited, Unavailable
-from iris.platforms.gcp import marks, tpu
+from iris.platforms.gcp import labels as label_rules
+from iris.platforms.gcp import tpu
 from iris.platforms.gcp.requests import create_request
 from tests.fakes.google.client import FakeGoogle
 from tests.platforms.gcp_requests import ZONE, gcp, tpu_group, vm_group
@@ -419,7 +420,7 @@ async def test_scenario_21_a_rate_limit_is_heeded(site: Site, method: str, kind:
 async def test_scenario_22_what_is_ours_is_listed_and_what_people_keep_is_not(site: Site, kind: str) -> None:
     """The list is what leftovers are deleted by."""
     platform = site.platform()
-    ours = marks.owner_labels(gcp(project=site.project), "host")
+    ours = label_rules.owner_labels(gcp(project=site.project), "host")
     labels = {
         "lost": ours,
         "kept": {**ours, "iris-manual": "true"},

@@ -6,13 +6,13 @@ import pytest
 from google.cloud import compute_v1, tpu_v2
 from google.rpc.status_pb2 import Status
 
-from iris.machines import MachineState, SliceFault, loss_of
+from iris.model.provisioning import MachineState, SliceFault, loss_of
+from iris.model.scale_groups import ScaleGroup
+from iris.platforms.gcp.diagnostics import ailments
 from iris.platforms.gcp.errors import trouble_of_status
-from iris.platforms.gcp.marks import is_ours
+from iris.platforms.gcp.labels import is_ours
+from iris.platforms.gcp.observe import ResourceKind, failed_create, instance_sight, node_sight, queued_sight
 from iris.platforms.gcp.requests import create_request
-from iris.platforms.gcp.sights import Kind, failed_create, instance_sight, node_sight, queued_sight
-from iris.platforms.gcp.words import ailments
-from iris.scale_groups import ScaleGroup
 from tests.platforms.gcp_requests import ZONE, asked, gcp, tpu_group, vm_group
 
 NODE, QUEUED = tpu_v2.Node.State, tpu_v2.QueuedResourceState.State
@@ -60,7 +60,7 @@ def test_a_slice_is_told_as_it_was_asked_for() -> None:
         assert (told.slice_id, told.group, told.zone, told.hosts) == (name, group, ZONE, hosts)
         assert (told.token, seen.labels["iris-uid"]) == (f"token of {name}", "u-1")
     assert (node.observation.created_at, instance.observation.created_at) == (MADE, MADE)
-    assert (node.kind, queued.kind, instance.kind) == (Kind.NODE, Kind.QUEUED, Kind.INSTANCE)
+    assert (node.kind, queued.kind, instance.kind) == (ResourceKind.NODE, ResourceKind.QUEUED, ResourceKind.INSTANCE)
 
 
 @pytest.mark.parametrize(

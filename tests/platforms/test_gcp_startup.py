@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from google.cloud import compute_v1
 
-from iris.config_models import Controller, GcpController
-from iris.errors import InvalidValue
+from iris.config.schema import Controller, GcpControllerConfig
+from iris.model.errors import InvalidValue
+from iris.model.scale_groups import ScaleGroup
+from iris.model.units import GIB
 from iris.platforms.base import BadConfig
-from iris.platforms.gcp import marks
+from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.controller_vm import insert_request
 from iris.platforms.gcp.startup import controller_script, host_script
-from iris.scale_groups import ScaleGroup
-from iris.units import GIB
 from tests.builders import some
 from tests.platforms.boots import some_settings
 from tests.platforms.worlds import a_group, wanted
@@ -70,7 +70,7 @@ def test_without_an_image_there_is_no_script() -> None:
 
 def a_controller(**changes: object) -> Controller:
     gcp = {"zone": "europe-west4-b", "boot_disk": 50 * GIB} | changes
-    return Controller(image="example.com/iris-controller:1", gcp=GcpController.model_validate(gcp))
+    return Controller(image="example.com/iris-controller:1", gcp=GcpControllerConfig.model_validate(gcp))
 
 
 def metadata(request: compute_v1.InsertInstanceRequest) -> dict[str, str]:
@@ -85,15 +85,17 @@ def test_the_control_planes_machine_is_what_the_configuration_says() -> None:
     machine = request.instance_resource
 
     assert (request.project, request.zone, request.request_id) == ("my-project", "europe-west4-b", "an id")
-    assert machine.name == marks.controller_name(settings)
+    assert machine.name == label_rules.controller_name(settings)
     assert machine.machine_type == "zones/europe-west4-b/machineTypes/e2-small"
-    assert dict(machine.labels) == marks.owner_labels(settings, "controller")
+    assert dict(machine.labels) == label_rules.owner_labels(settings, "controller")
     assert machine.disks[0].initialize_params.disk_size_gb == 50
     assert list(machine.network_interfaces[0].access_configs) == []
     assert machine.network_interfaces[0].subnetwork.endswith("regions/europe-west4/subnetworks/private")
     assert list(machine.tags.items) == ["iris"]
     assert machine.service_accounts[0].email == "ops@x"
-    assert metadata(request)[marks.STARTUP_KEY] == controller_script(settings, image="example.com/iris-controller:1", port=10000)
+    assert metadata(request)[label_rules.STARTUP_KEY] == controller_script(
+        settings, image="example.com/iris-controller:1", port=10000
+    )
 
 
 @pytest.mark.parametrize(("machine_type", "kind"), [("n2-standard-4", "pd-balanced"), ("c4-standard-4", "hyperdisk-balanced")])
@@ -108,7 +110,7 @@ def test_another_configuration_is_another_build() -> None:
     """By it a restart knows whether the machine has to be told something new."""
 
     def build(config: str, **changes: object) -> str:
-        return metadata(insert_request(some_settings(config=config), a_controller(**changes), "an id"))[marks.BUILD_KEY]
+        return metadata(insert_request(some_settings(config=config), a_controller(**changes), "an id"))[label_rules.BUILD_KEY]
 
     assert build("a: 1") == build("a: 1")
     assert len({build("a: 1"), build("a: 2"), build("a: 1", machine_type="e2-small")}) == 3

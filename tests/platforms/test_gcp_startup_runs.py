@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from iris.model.constraints import parse_attribute
 from iris.platforms.gcp.startup import controller_script, host_script
 from tests.builders import some
 from tests.fakes.metadata import FakeMetadata
@@ -112,7 +113,8 @@ def test_whatever_is_said_arrives_as_it_was_said(machine: Machines, config: str,
     assert console.code == 0, console.text
     assert host.config == config.encode()
     assert option(host.container, "--token") == [token]
-    assert f"pool={value}" in option(host.container, "--attribute")
+    said = dict(each.split("=", 1) for each in option(host.container, "--attribute"))
+    assert parse_attribute(said["pool"]) == value, "as the agent reads it"
 
 
 def test_the_configuration_is_for_nobody_elses_eyes(machine: Machines) -> None:

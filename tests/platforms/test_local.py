@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from iris.constraints import parse_attribute
-from iris.machines import DeleteResult, MachineState
+from iris.model.constraints import parse_attribute
+from iris.model.provisioning import DeleteResult, MachineState
+from iris.model.resources import parse_device
+from iris.model.scale_groups import SliceType
 from iris.platforms.base import BadConfig, Unavailable
 from iris.platforms.local import LocalPlatform, agent_command
-from iris.resources import parse_device
-from iris.scale_groups import SliceType
 from tests.builders import some
 from tests.platforms.worlds import a_group, wanted
 
@@ -97,7 +97,7 @@ def option(command: list[str], name: str) -> list[str]:
 
 def test_an_agent_is_told_all_that_its_host_is() -> None:
     """Nothing that the host claims is lost on the way, and each attribute arrives as what it is."""
-    odd = {"flag": True, "share": 0.5, "big": 1e22, "label": "a=b c", "none": ""}
+    odd = {"flag": True, "share": 0.5, "big": 1e22, "label": "a=b c", "none": "", "text": "true", "digits": "4", "quoted": '"'}
     request = wanted("dev-v5e-16-abc", a_group(hosts=4, topology="4x4", preemptible=True, attributes=odd))
     host = request.group.slice_hosts(request.slice_id, request.zone, address="10.0.0.7")[2]
     command = agent_command(request, host, Path("/somewhere"))

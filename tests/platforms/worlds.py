@@ -10,16 +10,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from iris.machines import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.client.connect.children import Restarts
+from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.model.scale_groups import ScaleGroup, SliceType
 from iris.platforms.base import Platform
-from iris.platforms.fake import Account, FakePlatform
-from iris.platforms.fake_cloud import FOR_EVER, SettableClock
+from iris.platforms.fake.cloud import FOR_EVER, SettableClock
+from iris.platforms.fake.platform import CloudAccount, FakePlatform
 from iris.platforms.gcp.platform import GcpPlatform
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.local import LocalPlatform
-from iris.scale_groups import ScaleGroup, SliceType
-from iris.worker_agents.children import Restarts
-from iris.worker_agents.machine_room import Command, MachineRoom
+from iris.worker_agents.local.local_machines import Command, MachineSupervisor
 from tests.builders import NOON, some
 from tests.fakes.google.client import FakeGoogle
 
@@ -71,7 +71,7 @@ async def until(holds: Callable[[], Any], between: Callable[[], Any] | None = No
 async def a_room(directory: Path, command: Command, logs: Path, **settings: Any) -> AsyncIterator[None]:
     """A machine room for as long as the block lasts."""
     stop = asyncio.Event()
-    room = asyncio.create_task(MachineRoom(directory, command, logs, **{"restarts": HASTY} | settings).run(stop))
+    room = asyncio.create_task(MachineSupervisor(directory, command, logs, **{"restarts": HASTY} | settings).run(stop))
     try:
         yield
     finally:
@@ -105,7 +105,7 @@ class FakeWorld:
         self._fake.delete_delay = timedelta(seconds=3)
 
     def platform(self, cluster: str = "dev") -> Platform:
-        return Account(self._fake, cluster)
+        return CloudAccount(self._fake, cluster)
 
     async def power_on(self) -> None:
         self._fake.boot_delay = timedelta(seconds=2)

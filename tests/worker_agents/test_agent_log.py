@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from iris import names
-from iris.client.logs import AgentReader
-from iris.logs import Stream
-from iris.store import Store
-from iris.worker_agents import agent_log
-from iris.worker_agents.agent_log import MAX_FILES, shipping_own_log
+from iris.client.logs.stored import AgentReader
+from iris.model import names
+from iris.storage.log_format import Stream
+from iris.storage.object_store import Store
+from iris.worker_agents.host import agent_log
+from iris.worker_agents.host.agent_log import MAX_FILES, shipping_own_log
 
 CLUSTER, HOST = "room", "host-1"
 speaking = logging.getLogger("iris.test.agent")
@@ -90,8 +90,8 @@ async def test_what_an_agent_could_not_ship_before_it_was_killed_its_successor_d
     """The words before a `kill -9` are the most interesting ones. None is shipped twice."""
     script = f"""
 import asyncio, logging, os, pathlib
-from iris.store import Store
-from iris.worker_agents import agent_log
+from iris.storage.object_store import Store
+from iris.worker_agents.host import agent_log
 logging.getLogger().setLevel(logging.INFO)
 async def main():
     store = Store({store.url!r})

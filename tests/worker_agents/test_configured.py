@@ -11,16 +11,16 @@ from temporalio.client import Client, Interceptor, OutboundInterceptor, SignalWo
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.config import ClusterConfig
-from iris.errors import InvalidValue
+from iris.model.errors import InvalidValue
 from iris.platforms.base import Platform
-from iris.platforms.gcp.marks import CONFIG_KEY
-from iris.worker_agents.configured import ConfigFile, CurrentPlatform, platform_of
-from iris.worker_agents.control_plane import ControlPlaneOptions, Planners
-from iris.worker_agents.hosted import follow
-from iris.worker_agents.metadata import Metadata
+from iris.platforms.gcp.labels import CONFIG_KEY
+from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
+from iris.worker_agents.control_plane.gce_controller import follow
+from iris.worker_agents.control_plane.serve import ControlPlaneOptions, Planners
+from iris.worker_agents.host.metadata import Metadata
 from tests.fakes.metadata import FakeMetadata
 from tests.fleet_harness import FleetCluster
-from tests.fleet_played import TenantCouriers
+from tests.fleet_played import TenantNotifier
 from tests.harness import dev_server_cluster
 from tests.platforms.worlds import until
 
@@ -121,7 +121,7 @@ class FailsOnce(Interceptor):
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[FleetCluster]:
-    async with dev_server_cluster(kind=FleetCluster, couriers=TenantCouriers) as cluster:
+    async with dev_server_cluster(kind=FleetCluster, notifier=TenantNotifier) as cluster:
         yield cluster
 
 

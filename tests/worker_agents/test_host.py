@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from iris.errors import Rejected
-from iris.hosts import Host
-from iris.slices import SliceState, SliceStatus
-from iris.worker_agents import life as life_of_host
-from iris.worker_agents.probe import default_address, describe_host
-from iris.worker_agents.standing import Standing
+from iris.model.errors import Rejected
+from iris.model.hosts import Host
+from iris.model.slices import SliceState, SliceStatus
+from iris.worker_agents.host import incarnation as life_of_host
+from iris.worker_agents.host.membership import Membership
+from iris.worker_agents.host.probe import default_address, describe_host
 from tests.builders import a_host, some
 
 
@@ -27,36 +27,36 @@ ME = a_host("w0", slice_id="pair")
 OTHER = a_host("w1", slice_id="pair")
 
 
-def a_life(token: str | None = None) -> Standing:
+def a_life(token: str | None = None) -> Membership:
     """One life of host w0, on a machine that was brought, or made for the slice with this token."""
     nowhere: Any = None
-    return Standing(nowhere, "local", ME, token, 1)
+    return Membership(nowhere, "local", ME, token, 1)
 
 
 @pytest.fixture
-def life() -> Standing:
+def life() -> Membership:
     """Of a machine that was brought."""
     return a_life()
 
 
-def test_an_agent_lives_on_as_long_as_its_slice_counts_it_in(life: Standing) -> None:
+def test_an_agent_lives_on_as_long_as_its_slice_counts_it_in(life: Membership) -> None:
     """Whatever becomes of the others."""
     assert [life.replaced(knows(*hosts)) for hosts in ([ME], [ME, OTHER], [ME])] == ["", "", ""]
 
 
-def test_an_agent_whose_slice_has_begun_anew_without_it_begins_anew_too(life: Standing) -> None:
+def test_an_agent_whose_slice_has_begun_anew_without_it_begins_anew_too(life: Membership) -> None:
     """The slice would wait for it for ever: the scheduler takes an incarnation that was taken out for dead."""
     assert life.replaced(knows(ME, OTHER)) == ""
     assert life.replaced(knows(OTHER)) == "its slice has ended, and begun anew without it"
 
 
-def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(life: Standing) -> None:
+def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(life: Membership) -> None:
     """The report may lie behind others, or its former life may still be known; by the second look it must be there."""
     assert life.replaced(knows(OTHER)) == ""
     assert life.replaced(knows(OTHER)) != ""
 
 
-def test_an_agent_whose_place_another_has_taken_stops(life: Standing) -> None:
+def test_an_agent_whose_place_another_has_taken_stops(life: Membership) -> None:
     """Two agents of one host would push each other out for ever."""
     assert life.replaced(knows(ME)) == ""
     with pytest.raises(Rejected, match=r"another agent has taken over host w0 \(incarnation second\)"):
@@ -67,7 +67,7 @@ def test_an_agent_whose_place_another_has_taken_stops(life: Standing) -> None:
     "how", [None, *(each for each in WorkflowExecutionStatus if each is not WorkflowExecutionStatus.RUNNING)]
 )
 def test_a_machine_that_was_brought_begins_anew_however_its_slice_has_ended(
-    life: Standing, how: WorkflowExecutionStatus | None
+    life: Membership, how: WorkflowExecutionStatus | None
 ) -> None:
     """It belongs to whoever brought it, who wants it to work."""
     assert life.ended(how).startswith("its slice ")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from iris.errors import InvalidValue
-from iris.worker_agents.hosted import own_address
-from iris.worker_agents.metadata import Metadata
+from iris.model.errors import InvalidValue
+from iris.worker_agents.control_plane.gce_controller import own_address
+from iris.worker_agents.host.metadata import Metadata
 from tests.fakes.metadata import FakeMetadata
 
 

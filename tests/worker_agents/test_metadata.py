@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.environment import TpuHost
-from iris.worker_agents.metadata import Metadata, of_this_machine, parse_endpoints, parse_tpu_env, probe_place, probe_tpu
-from iris.worker_agents.notice import watch_for_preemption
+from iris.activities.host.runtimes.environment import TpuHost
+from iris.worker_agents.host.metadata import Metadata, of_this_machine, parse_endpoints, parse_tpu_env, probe_place, probe_tpu
+from iris.worker_agents.host.preemption_notice import watch_for_preemption
 from tests.fakes.metadata import FakeMetadata
 
 #: As a v5e VM has them, shortened.
@@ -28,8 +28,8 @@ PATIENCE = 10.0
 #: Watches for as long as it takes to ask twice, and ends.
 WATCH = """
 import asyncio, sys
-from iris.worker_agents.metadata import Metadata
-from iris.worker_agents.notice import watch_for_preemption
+from iris.worker_agents.host.metadata import Metadata
+from iris.worker_agents.host.preemption_notice import watch_for_preemption
 try:
     asyncio.run(asyncio.wait_for(watch_for_preemption(Metadata(sys.argv[1]), print), 1))
 except TimeoutError:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.resources import Device, DeviceKind
-from iris.worker_agents.metadata import Metadata
-from iris.worker_agents.probe import find_accelerators, gpu_variant, parse_gpus, probe
+from iris.model.resources import Device, DeviceKind
+from iris.worker_agents.host.metadata import Metadata
+from iris.worker_agents.host.probe import find_accelerators, gpu_variant, parse_gpus, probe
 from tests.fakes.metadata import FakeMetadata
 
 

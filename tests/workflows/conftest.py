@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Generator
 import pytest
 
 from tests.fleet_harness import FleetCluster
-from tests.fleet_played import TenantCouriers
+from tests.fleet_played import TenantNotifier
 from tests.harness import PATIENCE, Cluster, time_skipping_cluster
 
 PASSED = pytest.StashKey[bool]()
@@ -31,7 +31,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 async def fleet(request: pytest.FixtureRequest) -> AsyncIterator[FleetCluster]:
     """The same with a platform. When the test has passed its books have to balance: those of one that has failed may be of a
     wedged workflow, whose replay never ends."""
-    async with time_skipping_cluster(FleetCluster, TenantCouriers) as fleet:
+    async with time_skipping_cluster(FleetCluster, TenantNotifier) as fleet:
         yield fleet
         if not request.node.stash[PASSED]:
             return

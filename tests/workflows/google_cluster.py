@@ -11,13 +11,13 @@ from temporalio import activity
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from iris.activities.slices import Slices
-from iris.machines import CreateOutcome, DeleteResult, FleetListing, SliceObservation, SliceRequest
-from iris.platforms.gcp import marks
+from iris.activities.control.slices import Slices
+from iris.model.provisioning import CreateOutcome, DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.platform import GcpPlatform
 from tests.fakes.google.client import FakeGoogle
 from tests.fleet_harness import FleetCluster, PlayedFleet
-from tests.harness import Couriers
+from tests.harness import Notifier
 from tests.platforms.gcp_requests import gcp
 
 READY = ("READY", "RUNNING")
@@ -76,7 +76,7 @@ class OnGoogle:
     def resources(self) -> list[dict[str, Any]]:
         """What the cluster has of Google's: the nodes of queued resources, too."""
         there = self.google.resources(self.project)
-        return [each for each in there if not each["foreign"] and each["labels"].get(marks.UID) == self.uid]
+        return [each for each in there if not each["foreign"] and each["labels"].get(label_rules.UID) == self.uid]
 
     @property
     def alive(self) -> list[str]:
@@ -86,7 +86,7 @@ class OnGoogle:
     def created(self) -> list[str]:
         """Slices that were made, in order; a queued resource's comes twice."""
         made = [each for each in self.google.audit() if each["what"] == "created" and f"/{self.project}/" in each["path"]]
-        return [each["path"].rpartition("/")[2] for each in made if each["labels"].get(marks.UID) == self.uid]
+        return [each["path"].rpartition("/")[2] for each in made if each["labels"].get(label_rules.UID) == self.uid]
 
     def up(self, now: datetime) -> list[tuple[SliceRequest, int]]:
         ready = [each["name"] for each in self.resources if each["state"] in READY]
@@ -121,9 +121,9 @@ class GoogleCluster(FleetCluster):
     platform: Any
 
     def __init__(
-        self, env: WorkflowEnvironment, couriers: type[Couriers], google: FakeGoogle, project: str = "", uid: str = "u-1"
+        self, env: WorkflowEnvironment, notifier: type[Notifier], google: FakeGoogle, project: str = "", uid: str = "u-1"
     ) -> None:
-        super().__init__(env, "dev", couriers)
+        super().__init__(env, "dev", notifier)
         #: Whether what it does at this moment is done without anybody hearing of it.
         self.killed = False
         self.platform = OnGoogle(google, project, uid)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from iris.jobs import JobStatus
-from iris.states import JobState, TaskState
+from iris.model.jobs import JobStatus
+from iris.model.states import JobState, TaskState
 from iris.workflows import policies
 from tests.builders import a_host, some
 from tests.harness import (

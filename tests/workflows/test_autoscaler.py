@@ -1,13 +1,15 @@
-"""The autoscaler: who is silent twice is lost."""
+"""The autoscaler: who is silent twice, and does not answer, is lost."""
 
 from datetime import timedelta
 
-from iris.liveness import LOOK_AGAIN, LOOK_EVERY
-from iris.slices import SliceState
+from iris.autoscaling.liveness import ASK_AFTER, OBSERVE_INTERVAL, SECOND_LOOK_DELAY
+from iris.model.slices import SliceState
 from tests.builders import a_host, a_silent
 from tests.harness import Cluster
 
-SILENT = (a_silent("h1"),)
+SILENT = (a_silent("h1", age=50.0, unanswered=True),)
+#: Not for long enough to be asked.
+OVERDUE = (a_silent("h1", age=30.0, unanswered=False),)
 
 
 async def test_one_silent_look_is_no_verdict(cluster: Cluster) -> None:
@@ -22,16 +24,39 @@ async def test_one_silent_look_is_no_verdict(cluster: Cluster) -> None:
     assert await cluster.offers(host.host)
 
 
+async def test_a_host_that_was_not_asked_is_not_lost_however_often_it_is_silent(cluster: Cluster) -> None:
+    """Its agent may be on its way back to programs that run: an agent that was away for 19 s used to cost its slice."""
+    host = await cluster.join()
+    cluster.watch.sees(OVERDUE, OVERDUE, OVERDUE, ())
+    await cluster.start_autoscaler()
+    await cluster.later(timedelta(minutes=2))
+
+    assert cluster.watch.looks > 4
+    assert (await cluster.slice_status(host.host)).state is SliceState.READY
+    assert await cluster.offers(host.host)
+
+
+async def test_a_suspect_is_looked_at_again_when_it_is_to_be_asked(cluster: Cluster) -> None:
+    """Not at the next regular look: dead hosts must be out of the book when their jobs try again."""
+    host = await cluster.join()
+    cluster.watch.sees((a_silent("h1", age=43.0, unanswered=False),), SILENT)
+    await cluster.start_autoscaler()
+    await cluster.later(ASK_AFTER - timedelta(seconds=43))
+    status = await cluster.result(cluster.slice(host.host))
+
+    assert status["reason"] == "host h1 has not reported for 50 s and does not answer"
+
+
 async def test_a_host_that_is_silent_twice_is_lost_within_seconds_of_the_first_look(cluster: Cluster) -> None:
     """Its slice is told, and the reason says what was seen."""
     host = await cluster.join()
-    cluster.watch.sees(SILENT, (a_silent("h1", age=31.0),))
+    cluster.watch.sees(SILENT, (a_silent("h1", age=61.0, unanswered=True),))
     await cluster.start_autoscaler()
-    await cluster.later(LOOK_AGAIN + timedelta(seconds=1))
+    await cluster.later(SECOND_LOOK_DELAY + timedelta(seconds=1))
     status = await cluster.result(cluster.slice(host.host))
 
     assert status["state"] == SliceState.DELETED
-    assert status["reason"] == "host h1 has not reported for 31 s"
+    assert status["reason"] == "host h1 has not reported for 61 s and does not answer"
     assert (await cluster.snapshot()).total_hosts == 0
 
 
@@ -50,7 +75,7 @@ async def test_a_quiet_fleet_is_looked_at_every_fifteen_seconds(cluster: Cluster
     await cluster.start_autoscaler()
     await cluster.later(timedelta(minutes=5))
 
-    assert timedelta(minutes=5) // LOOK_EVERY <= cluster.watch.looks <= timedelta(minutes=5) // LOOK_EVERY + 1
+    assert timedelta(minutes=5) // OBSERVE_INTERVAL <= cluster.watch.looks <= timedelta(minutes=5) // OBSERVE_INTERVAL + 1
 
 
 async def test_the_silence_of_a_former_incarnation_ends_nothing(cluster: Cluster) -> None:
@@ -89,6 +114,6 @@ async def test_the_page_of_the_autoscaler_names_its_suspects(cluster: Cluster) -
     await cluster.until(lambda: cluster.page(autoscaler))
     page = await cluster.page(autoscaler)
 
-    assert "host h1 no longer reports to the server; looked at again" in page
-    await cluster.later(LOOK_AGAIN + timedelta(seconds=1))
+    assert "host h1 has not reported for 50 s and does not answer; looked at again" in page
+    await cluster.later(SECOND_LOOK_DELAY + timedelta(seconds=1))
     assert "All of them report." in await cluster.page(autoscaler)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from iris.refusals import RefusalCode
-from iris.states import JobState, TaskState
+from iris.model.states import JobState, TaskState
+from iris.scheduling.refusals import RefusalCode
 from tests.builders import some
 from tests.harness import Cluster, Held, Program, fails, is_killed, is_not_taken, is_preempted, loses_its_host, succeeds
 

@@ -5,11 +5,12 @@ from datetime import timedelta
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from iris.attempts import Account
-from iris.jobs import TaskOutcome
-from iris.states import JobState, TaskState
+from iris.activities.control import notifier as notifier_activities
+from iris.messages.task import RunTask
+from iris.model.attempts import Account
+from iris.model.jobs import TaskOutcome
+from iris.model.states import JobState, TaskState
 from iris.workflows import policies
-from iris.workflows.messages import RunTask
 from tests.builders import some
 from tests.harness import (
     Cluster,
@@ -161,7 +162,8 @@ async def test_tasks_of_a_gang_that_had_succeeded_run_again_with_the_one_that_wa
 
 async def test_a_gang_is_not_placed_again_on_hosts_that_have_ended_it_because_they_leave(cluster: Cluster) -> None:
     """Their slice says so, too, but perhaps later than the gang asks; a minute would be lost on hosts that take nothing."""
-    hosts = await cluster.join_slice(program=leaves)
+    # One after the other: an activity that ends while its workflow cancels it wedges that workflow on this server.
+    hosts = await cluster.join_slice(program=by_index(leaves, Held(on_cancel=leaves)))
     job = await cluster.gang()
     await cluster.waits(job, attempt=1)
 
@@ -304,6 +306,7 @@ async def test_a_gang_that_continues_as_new_keeps_its_accounts_and_its_story() -
 async def test_what_a_terminated_gang_held_or_waited_for_is_free_again(dies: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Terminate in the Web UI gives a workflow no chance to give anything back; the scheduler finds out by itself."""
     monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
+    monkeypatch.setattr(notifier_activities, "LEFT_TO_HOSTS", timedelta(seconds=1))
     async with dev_server_cluster() as cluster:
         runs = Held()
         hosts = await cluster.join_slice(program=runs)

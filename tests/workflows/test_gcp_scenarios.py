@@ -15,23 +15,24 @@ from typing import Any
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from iris import availability, names
-from iris.client.connection import connect
-from iris.errors import Rejected, Unreachable
-from iris.jobs import TaskOutcome
-from iris.machines import SliceFault, SliceRequest
-from iris.scale_groups import ScaleGroup
-from iris.slices import SliceState, SliceStatus
-from iris.states import JobState
-from iris.worker_agents.process import free_ports
-from iris.worker_agents.standing import Standing
-from iris.worker_agents.temporal_server import DATABASE, server_command
+from iris.autoscaling import availability
+from iris.client.connect.connection import connect
+from iris.client.connect.process import free_ports
+from iris.messages.task import RunTask
+from iris.model import names
+from iris.model.errors import Rejected, Unreachable
+from iris.model.jobs import TaskOutcome
+from iris.model.provisioning import SliceFault, SliceRequest
+from iris.model.scale_groups import ScaleGroup
+from iris.model.slices import SliceState, SliceStatus
+from iris.model.states import JobState
+from iris.worker_agents.host.membership import Membership
+from iris.worker_agents.local.temporal_server import DATABASE, server_command
 from iris.workflows import policies
-from iris.workflows.messages import RunTask
 from tests.builders import CHIPS
 from tests.fakes.google.client import FakeGoogle
 from tests.fleet_harness import EAGER, SECOND
-from tests.fleet_played import TenantCouriers
+from tests.fleet_played import TenantNotifier
 from tests.harness import PATIENCE, dev_server_cluster, hangs, in_turn, succeeds
 from tests.platforms.gcp_requests import tpu_group, vm_group
 from tests.workflows.google_cluster import GoogleCluster
@@ -74,7 +75,7 @@ def quick(google: FakeGoogle, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 @pytest.fixture
 async def fleet(google: FakeGoogle, quick: None) -> AsyncIterator[GoogleCluster]:
     """On a server of its own."""
-    async with dev_server_cluster(kind=partial(GoogleCluster, google=google), couriers=TenantCouriers) as fleet:
+    async with dev_server_cluster(kind=partial(GoogleCluster, google=google), notifier=TenantNotifier) as fleet:
         yield fleet
         google.clear()
         await fleet.audit()
@@ -95,7 +96,7 @@ class LastingServer:
     async def start(self) -> None:
         """It answers, with whatever it knew before."""
         with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(*self._command, stdout=log, stderr=log)
+            self._process = await asyncio.create_subprocess_exec(*self._command, cwd=self._log.parent, stdout=log, stderr=log)
         deadline = time.monotonic() + PATIENCE.total_seconds()
         while True:
             try:
@@ -169,7 +170,7 @@ async def test_scenario_03_a_control_plane_and_a_service_that_were_away_go_on_wh
     """The deadline passed while nobody was there to see: what has come up meanwhile is used, and what has not is deleted."""
     google.boot_time(1 if comes_up else None)
     pace = QUICK.model_copy(update={"boot_timeout": 3 * SECOND})
-    async with a_lasting_server(tmp_path) as server, GoogleCluster(server.env, TenantCouriers, google) as fleet:
+    async with a_lasting_server(tmp_path) as server, GoogleCluster(server.env, TenantNotifier, google) as fleet:
         await fleet.scale(a_group(min_slices=1, max_slices=1, pace=pace), **LOOKS)
         slice_id = await first_slice(fleet, S.PROVISIONING)
         await fleet.dies()
@@ -459,7 +460,7 @@ async def test_scenario_18_an_agent_that_is_not_of_the_slice_s_present_life_is_t
     host = fleet.host(request)
     if whose == "another cluster":
         host = host.model_copy(update={"id": names.host_of_slice(slice_id, 4, 5), "incarnation": "theirs"})
-    agent = Standing(fleet.client, fleet.name, host, "of u-2" if whose == "another cluster" else request.token, 4)
+    agent = Membership(fleet.client, fleet.name, host, "of u-2" if whose == "another cluster" else request.token, 4)
     agent.expected = True
     if whose == "an earlier life":
         assert await agent.given_up() == ""

@@ -20,25 +20,26 @@ import pytest
 from temporalio.common import RetryPolicy
 from temporalio.worker import Replayer
 
-from iris import availability, names
-from iris.activities import fleet as looks
-from iris.activities.fleet import made_slices
-from iris.client.closing import delete_all
-from iris.client.connection import IrisPlugin
-from iris.errors import IrisError
-from iris.machines import SliceRequest
-from iris.platforms.gcp import compute, limits, platform, tpu
-from iris.scale_groups import Pace, ScaleGroup
-from iris.slices import SliceState
+from iris.activities.control import observe as looks
+from iris.activities.control.observe import made_slices
+from iris.autoscaling import availability
+from iris.client.connect.connection import IrisPlugin
+from iris.client.operate.delete_slices import delete_all
+from iris.messages.autoscaler import CloseDown
+from iris.model import names
+from iris.model.errors import IrisError
+from iris.model.provisioning import SliceRequest
+from iris.model.scale_groups import Pace, ScaleGroup
+from iris.model.slices import SliceState
+from iris.platforms.gcp import compute, platform, rate_limiter, tpu
 from iris.workflows import policies
 from iris.workflows.autoscaler import AutoscalerWorkflow
-from iris.workflows.fleet_messages import CloseDown
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.slice import SliceWorkflow
 from tests.builders import a_gang, a_request, some
 from tests.fakes.google.client import FakeGoogle
 from tests.fleet_harness import SECOND
-from tests.fleet_played import Tenant, TenantCouriers
+from tests.fleet_played import Tenant, TenantNotifier
 from tests.harness import dev_server_cluster
 from tests.platforms.gcp_requests import tpu_group, vm_group
 from tests.workflows.google_cluster import GoogleCluster
@@ -100,7 +101,7 @@ SHORTER: dict[Any, dict[str, float]] = {
 }
 #: The same, of what counts in seconds itself.
 QUICKER: dict[Any, dict[str, float]] = {
-    limits: {"FIRST_PAUSE": 0.02, "MOST_PAUSE": 0.2, "QUIET": 0.2, "FIRST_ABSENCE": 0.02, "MOST_ABSENCE": 0.2},
+    rate_limiter: {"FIRST_PAUSE": 0.02, "MOST_PAUSE": 0.2, "QUIET": 0.2, "FIRST_ABSENCE": 0.02, "MOST_ABSENCE": 0.2},
     platform: {"VERB": 5.0, "UNSEEN": 2.0, "UNDER_WAY": 10.0},
     tpu: {"DEADLINE": 2.0},
     compute: {"DEADLINE": 2.0},
@@ -167,7 +168,7 @@ def project(google: FakeGoogle) -> str:
 
 def a_cluster(google: FakeGoogle, project: str, uid: str = "u-1") -> AbstractAsyncContextManager[GoogleCluster]:
     """On a server of its own. Its hosts do no work: there are many."""
-    return dev_server_cluster(kind=partial(GoogleCluster, google=google, project=project, uid=uid), couriers=TenantCouriers)
+    return dev_server_cluster(kind=partial(GoogleCluster, google=google, project=project, uid=uid), notifier=TenantNotifier)
 
 
 async def until(holds: Callable[[], Any], every: float = 0.2) -> None:

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from iris.jobs import Band
-from iris.states import JobState, TaskState
+from iris.model.jobs import Band
+from iris.model.states import JobState, TaskState
 from iris.workflows import job as job_workflow
 from tests.builders import some
 from tests.harness import Cluster, Held, by_index, dev_server_cluster, in_turn, is_preempted, succeeds
@@ -181,15 +181,15 @@ async def test_a_hold_that_comes_when_the_hosts_are_given_finds_the_job_running(
     runs = Held()
     job = await cluster.submit()
     await cluster.waits(job)
-    cluster.couriers.away = True
+    cluster.notifier.away = True
     host = await cluster.join(program=runs)
-    await cluster.until(lambda: cluster.couriers.given)
+    await cluster.until(lambda: cluster.notifier.given)
     await cluster.users.hold(job)
     await cluster.until(lambda: host.taken)
 
     status = await cluster.status(job)
     assert [status.state, status.held] == [JobState.RUNNING, True]
-    cluster.couriers.away = False
+    cluster.notifier.away = False
     runs.let_go()
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
     assert len(host.taken) == 1

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from iris.states import JobState
+from iris.model.states import JobState
 from tests.builders import some
 from tests.harness import Cluster, in_turn, is_not_taken, is_preempted, succeeds, time_skipping_cluster
 

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from iris.machines import SliceFault
+from iris.model.provisioning import SliceFault
+from iris.model.scale_groups import Pace
+from iris.model.slices import SliceState, SliceStatus
 from iris.platforms.base import BadConfig, StockOut
-from iris.platforms.fake_cloud import Verb
-from iris.scale_groups import Pace
-from iris.slices import SliceState, SliceStatus
+from iris.platforms.fake.cloud import Verb
 from iris.workflows import policies
 from tests.builders import some
 from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from iris.preemption import Eviction
-from iris.states import JobState
+from iris.activities.control import notifier as notifier_activities
+from iris.model.states import JobState
+from iris.scheduling.preemption import Eviction
 from iris.workflows import policies
 from tests.builders import some
 from tests.harness import Cluster, Held, dev_server_cluster, in_turn, is_preempted, succeeds
@@ -121,6 +122,7 @@ async def test_what_a_terminated_job_held_or_waited_for_is_found_and_freed(
 ) -> None:
     """Terminate in the Web UI gives a workflow no chance to give anything back."""
     monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
+    monkeypatch.setattr(notifier_activities, "LEFT_TO_HOSTS", timedelta(seconds=1))
     host = await cluster.join(offers=some(cpu=4), program=Held())
     holder = await cluster.submit("holder", resources=some(cpu=4))
     await cluster.until(lambda: host.taken)

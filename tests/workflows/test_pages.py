@@ -2,7 +2,7 @@
 
 from temporalio.common import SearchAttributeKey
 
-from iris import names
+from iris.model import names
 from tests.builders import some
 from tests.harness import Cluster, Held, fails
 

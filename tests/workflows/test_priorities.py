@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 from temporalio.common import SearchAttributeKey
 
-from iris import names
-from iris.attempts import Account
-from iris.client.scheduling import drain, uncordon
-from iris.jobs import Band
-from iris.preemption import Eviction
-from iris.refusals import RefusalCode
-from iris.states import JobState, TaskState
+from iris.client.operate.scheduling import drain, uncordon
+from iris.model import names
+from iris.model.attempts import Account
+from iris.model.jobs import Band
+from iris.model.states import JobState, TaskState
+from iris.scheduling.preemption import Eviction
+from iris.scheduling.refusals import RefusalCode
 from tests.builders import some
 from tests.harness import Cluster, Held, by_index, by_job, dev_server_cluster, in_turn, is_killed, succeeds
 
@@ -79,7 +79,7 @@ async def test_a_stronger_job_evicts_a_weaker_one_once_that_has_had_its_time_and
     production = await cluster.submit("production", resources=WHOLE_HOST, band=Band.PRODUCTION)
     await cluster.waits(production)
 
-    assert [cluster.couriers.evictions, victim.cancelled] == [[], False]
+    assert [cluster.notifier.evictions, victim.cancelled] == [[], False]
     assert (await cluster.end(production)).state is JobState.SUCCEEDED
     end = await cluster.end(batch)
     assert end.state is JobState.SUCCEEDED
@@ -108,7 +108,7 @@ async def test_a_stronger_job_waits_until_its_victim_is_dead_and_says_so(cluster
     dying.let_go()
     assert (await cluster.end(production)).state is JobState.SUCCEEDED
     assert (await cluster.end(batch)).state is JobState.SUCCEEDED
-    assert len(cluster.couriers.evictions) == 1
+    assert len(cluster.notifier.evictions) == 1
 
 
 @pytest.mark.parametrize("wants", [Band.INTERACTIVE, Band.BATCH])
@@ -121,7 +121,7 @@ async def test_nobody_is_evicted_for_a_job_that_is_not_stronger(cluster: Cluster
     second = await cluster.submit("second", resources=WHOLE_HOST, band=wants)
     await cluster.waits(second)
 
-    assert cluster.couriers.evictions == []
+    assert cluster.notifier.evictions == []
     runs.let_go()
     assert [(await cluster.end(job)).tasks[0].attempt for job in (first, second)] == [1, 1]
     assert len(host.taken) == 2
@@ -136,7 +136,7 @@ async def test_operators_can_switch_eviction_off_and_on(cluster: Cluster) -> Non
     production = await cluster.submit("production", resources=WHOLE_HOST, band=Band.PRODUCTION)
     await cluster.waits(production)
 
-    assert [cluster.couriers.evictions, (await cluster.users.explain(production)).code] == [[], RefusalCode.BUSY]
+    assert [cluster.notifier.evictions, (await cluster.users.explain(production)).code] == [[], RefusalCode.BUSY]
     await cluster.rules(min_run_time=NONE, preemption=True)
     assert (await cluster.end(production)).state is JobState.SUCCEEDED
     assert (await cluster.end(batch)).tasks[0].preemptions == 1
@@ -189,7 +189,7 @@ async def test_a_job_that_is_strengthened_while_it_runs_is_no_victim_any_more(cl
     production = await cluster.submit("production", resources=WHOLE_HOST, band=Band.PRODUCTION)
     await cluster.waits(production)
 
-    assert [cluster.couriers.evictions, runs.cancelled] == [[], False]
+    assert [cluster.notifier.evictions, runs.cancelled] == [[], False]
     runs.let_go()
     assert [(await cluster.end(job)).tasks[0].attempt for job in (batch, production)] == [1, 1]
     assert len(host.taken) == 2
@@ -241,7 +241,7 @@ async def test_a_drained_host_gets_rid_of_its_jobs_and_takes_no_new_ones(cluster
     (attempt,) = explanation.attempts[0]
     assert attempt.account is Account.PREEMPTIONS
     assert attempt.reason.startswith("evicted: host h1 is drained: new disk")
-    assert [len(cluster.couriers.evictions), len(host.taken)] == [1, 1]
+    assert [len(cluster.notifier.evictions), len(host.taken)] == [1, 1]
     await uncordon(cluster.users, "h1")
     end = await cluster.end(job)
     assert [end.state, end.tasks[0].preemptions] == [JobState.SUCCEEDED, 1]
@@ -251,14 +251,14 @@ async def test_an_eviction_that_overtakes_the_placement_ends_the_attempt_before_
     """Messages may come in any order: the hosts are wanted back, and are given back."""
     job = await cluster.submit()
     await cluster.waits(job)
-    cluster.couriers.away = True
+    cluster.notifier.away = True
     host = await cluster.join(program=in_turn(Held(), succeeds))
-    await cluster.until(lambda: cluster.couriers.given)
-    placement = cluster.couriers.given[0]
+    await cluster.until(lambda: cluster.notifier.given)
+    placement = cluster.notifier.given[0]
     eviction = Eviction(key=placement.key, owner=placement.owner, reason="evicted: host h1 is drained")
     for key in ("of another attempt", placement.key):
         await cluster.job(job).signal("evicted", eviction.model_copy(update={"key": key}))
-    cluster.couriers.away = False
+    cluster.notifier.away = False
     status = await cluster.end(job, within=MINUTE)
 
     assert [status.state, status.tasks[0].attempt, status.tasks[0].preemptions] == [JobState.SUCCEEDED, 2, 1]
@@ -275,16 +275,16 @@ async def test_a_scheduler_that_continues_as_new_forgets_no_notice_and_no_evicti
         waiting = [await cluster.submit(f"w{number}", resources=WHOLE_HOST) for number in range(2)]
         for job in waiting:
             await cluster.waits(job)
-        cluster.couriers.away = True
+        cluster.notifier.away = True
         # The first courier stays away while everything else comes up, and the history becomes long.
         await cluster.join("h1")
-        await cluster.until(lambda: cluster.couriers.given)
+        await cluster.until(lambda: cluster.notifier.given)
         await cluster.join("h2")
         await drain(cluster.users, "drained")
         first = (await cluster.scheduler.describe()).run_id
         for _ in range(15):
             await cluster.rules(min_run_time=MINUTE)
-        cluster.couriers.away = False
+        cluster.notifier.away = False
         ends = [await cluster.end(job) for job in (running, *waiting)]
 
         assert {end.state for end in ends} == {JobState.SUCCEEDED}

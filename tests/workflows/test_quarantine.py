@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from iris.client.scheduling import uncordon
-from iris.constraints import Constraint, Operator
-from iris.refusals import RefusalCode
-from iris.states import JobState
+from iris.client.operate.scheduling import uncordon
+from iris.model.constraints import Constraint, Operator
+from iris.model.states import JobState
+from iris.scheduling.refusals import RefusalCode
 from tests.harness import (
     Cluster,
     Held,

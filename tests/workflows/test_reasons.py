@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from iris.client.scheduling import cordon, pause, resume, uncordon
-from iris.refusals import RefusalCode
-from iris.states import JobState
+from iris.client.operate.scheduling import cordon, pause, resume, uncordon
+from iris.model.states import JobState
+from iris.scheduling.refusals import RefusalCode
 from iris.workflows import policies
 from tests.builders import some
 from tests.harness import Cluster, Held
@@ -27,7 +27,7 @@ async def _says(cluster: Cluster, job: str, text: str) -> bool:
 
 
 def _told(cluster: Cluster) -> list[RefusalCode]:
-    return [reason.refusal.code for reason in cluster.couriers.reasons]
+    return [reason.refusal.code for reason in cluster.notifier.reasons]
 
 
 async def test_the_page_of_a_waiting_job_follows_the_reason(cluster: Cluster) -> None:
@@ -76,7 +76,7 @@ async def test_a_reason_that_stays_is_told_once(cluster: Cluster) -> None:
     await cluster.later(10 * MINUTE)
 
     assert _told(cluster) == [RefusalCode.TOO_BIG] * len(jobs)
-    assert len({reason.key for reason in cluster.couriers.reasons}) == len(jobs)
+    assert len({reason.key for reason in cluster.notifier.reasons}) == len(jobs)
 
 
 async def test_a_held_job_shows_who_holds_it_whatever_the_scheduler_thinks(cluster: Cluster) -> None:
@@ -84,7 +84,7 @@ async def test_a_held_job_shows_who_holds_it_whatever_the_scheduler_thinks(clust
     job = await cluster.submit()
     await cluster.waits(job)
     await cluster.later(FIRST_LOOK)
-    (late,) = cluster.couriers.reasons
+    (late,) = cluster.notifier.reasons
     await cluster.users.hold(job, "not yet")
     await cluster.until(lambda: _is_waiting(cluster, 0))
     await cluster.job(job).signal("waits", late)
@@ -93,7 +93,7 @@ async def test_a_held_job_shows_who_holds_it_whatever_the_scheduler_thinks(clust
     status = await cluster.status(job)
     assert status.reason.endswith(": not yet")
     assert status.tasks[0].reason == status.reason
-    assert len(cluster.couriers.reasons) == 1
+    assert len(cluster.notifier.reasons) == 1
 
 
 async def test_a_reason_that_comes_late_changes_nothing_of_a_job_that_runs(cluster: Cluster) -> None:
@@ -101,7 +101,7 @@ async def test_a_reason_that_comes_late_changes_nothing_of_a_job_that_runs(clust
     job = await cluster.submit()
     await cluster.waits(job)
     await cluster.later(FIRST_LOOK)
-    (late,) = cluster.couriers.reasons
+    (late,) = cluster.notifier.reasons
     runs = Held()
     host = await cluster.join(program=runs)
     await cluster.until(lambda: host.taken)
@@ -119,11 +119,11 @@ async def test_reasons_that_could_not_be_told_are_told_at_the_next_look(cluster:
     await cluster.waits(job)
     await cluster.later(FIRST_LOOK)
     await cluster.join("small", offers=some(cpu=4))
-    cluster.couriers.away = True
+    cluster.notifier.away = True
     await cluster.later(2 * MINUTE)
     assert RefusalCode.TOO_BIG in _told(cluster)
     assert await _says(cluster, job, "**PENDING** no host has joined the cluster")
-    cluster.couriers.away = False
+    cluster.notifier.away = False
     await cluster.later(2 * MINUTE)
 
     await cluster.until(lambda: _says(cluster, job, "**PENDING** needs 32 cpu; even when empty"))

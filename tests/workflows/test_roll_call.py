@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from iris.jobs import Band
-from iris.scale_plan import Wanted
-from iris.states import JobState, TaskState
-from iris.worker_agents.control_plane import ControlPlaneOptions, start_planners
+from iris.messages.scheduler import SchedulerStart
+from iris.model.jobs import Band
+from iris.model.scaling import Wanted
+from iris.model.states import JobState, TaskState
+from iris.worker_agents.control_plane.serve import ControlPlaneOptions, start_planners
 from iris.workflows import policies
-from iris.workflows.messages import SchedulerStart
 from tests.builders import some
 from tests.harness import Cluster, Held, dev_server_cluster
 

@@ -8,13 +8,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from iris.model.scale_groups import Pace
 from iris.platforms.base import RateLimited, StockOut
-from iris.platforms.fake_cloud import Verb
-from iris.platforms.fake_machines import Shortage
-from iris.scale_groups import Pace
+from iris.platforms.fake.cloud import Verb
+from iris.platforms.fake.machines import Shortage
 from tests.builders import some
 from tests.fleet_harness import MINUTE, SECOND, FleetCluster, Forgetful
-from tests.fleet_played import Tenant, TenantCouriers
+from tests.fleet_played import Tenant, TenantNotifier
 from tests.harness import time_skipping_cluster
 from tests.scaling_world import A, B, a_cpu_group, a_group
 
@@ -119,7 +119,7 @@ class Play:
 @given(st.lists(EVENTS, min_size=8, max_size=30))
 async def test_after_hours_of_demand_and_faults_all_are_served_and_nothing_is_left(events: list[Event]) -> None:
     """The three promises at once: nobody forgotten, nothing leaked or doubled, limits kept throughout."""
-    async with time_skipping_cluster(Forgetful, TenantCouriers) as fleet:
+    async with time_skipping_cluster(Forgetful, TenantNotifier) as fleet:
         fleet.hosts_work = False
         await fleet.scale(*GROUPS, observe_interval=MINUTE)
         play = Play(fleet)

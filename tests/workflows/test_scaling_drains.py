@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from iris.platforms.fake_cloud import Verb
-from iris.slices import SliceState
-from iris.states import JobState
+from iris.model.slices import SliceState
+from iris.model.states import JobState
+from iris.platforms.fake.cloud import Verb
 from iris.workflows import policies
 from tests.builders import some
 from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster

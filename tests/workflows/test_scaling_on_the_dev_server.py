@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 import pytest
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 
-from iris.slices import SliceState
+from iris.messages.autoscaler import CloseDown
+from iris.model.slices import SliceState
 from iris.workflows import policies
-from iris.workflows.fleet_messages import CloseDown
 from tests.builders import some
 from tests.fleet_harness import EAGER, HOUR, SECOND, FleetCluster
-from tests.fleet_played import TenantCouriers
+from tests.fleet_played import TenantNotifier
 from tests.harness import dev_server_cluster
 from tests.scaling_world import A, a_cpu_group
 
@@ -30,7 +30,7 @@ async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FleetCluster]:
     for name in ("DELETE_LOOK", "MOST_DELETE_LOOK", "DRAIN_LOOK", "MOST_DRAIN_LOOK", "EVALUATE_EVERY"):
         monkeypatch.setattr(policies, name, SECOND / 10)
     settings = f"limit.historyCount.suggestContinueAsNew={LONG}"
-    async with dev_server_cluster(settings, kind=FleetCluster, couriers=TenantCouriers) as fleet:
+    async with dev_server_cluster(settings, kind=FleetCluster, notifier=TenantNotifier) as fleet:
         yield fleet
         await fleet.audit()
 

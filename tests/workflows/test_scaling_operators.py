@@ -2,10 +2,10 @@
 
 import pytest
 
-from iris.slices import SliceState
+from iris.messages.autoscaler import CloseDown, PauseScaling
+from iris.messages.scheduler import Pause, Resume
+from iris.model.slices import SliceState
 from iris.workflows import policies
-from iris.workflows.fleet_messages import CloseDown, PauseScaling
-from iris.workflows.messages import Pause, Resume
 from tests.builders import some
 from tests.fleet_harness import EAGER, HOUR, MINUTE, SECOND, FleetCluster
 from tests.fleet_played import Tenant

@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from iris.machines import SliceRequest
-from iris.scale_groups import ScaleGroup
-from iris.slices import SliceState
-from iris.states import JobState
-from iris.workflows.messages import SchedulerStart
+from iris.messages.scheduler import SchedulerStart
+from iris.model.provisioning import SliceRequest
+from iris.model.scale_groups import ScaleGroup
+from iris.model.slices import SliceState
+from iris.model.states import JobState
 from tests.builders import some
 from tests.fleet_harness import EAGER, HOUR, MINUTE, SECOND, FleetCluster
 from tests.harness import Held

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from iris.hosts import ClosedBy, Closure
-from iris.liveness import Silent
-from iris.platforms.fake_machines import Shortage
-from iris.scale_groups import Pace
-from iris.slices import SliceState
-from iris.states import JobState
-from iris.workflows.messages import Close
+from iris.autoscaling.liveness import Silent
+from iris.messages.scheduler import Close
+from iris.model.hosts import ClosedBy, Closure
+from iris.model.scale_groups import Pace
+from iris.model.slices import SliceState
+from iris.model.states import JobState
+from iris.platforms.fake.machines import Shortage
 from tests.builders import CHIPS, some
 from tests.fleet_harness import EAGER, HOUR, MINUTE, FleetCluster
 from tests.scaling_world import A, B, C, a_cpu_group, a_group
@@ -178,17 +178,17 @@ async def test_what_runs_on_the_slice_of_a_quarantined_host_may_end(fleet: Fleet
 
 
 async def test_a_slice_with_a_silent_host_is_replaced(fleet: FleetCluster) -> None:
-    """The machine runs, says the platform; but its agent has not been heard of in two looks."""
+    """The machine runs, says the platform; but its agent has not been heard of in two looks, and does not answer."""
     await fleet.scale(a_group(min_slices=1, pace=EAGER))
     await fleet.comes_true(lambda: fleet.has(1))
     await fleet.later(15 * MINUTE)
     (lost,) = fleet.platform.alive
-    silent = Silent(host_id=f"{lost}-w-2", slice_id=lost, incarnation="first", age=31)
+    silent = Silent(host_id=f"{lost}-w-2", slice_id=lost, incarnation="first", age=61, unanswered=True)
     fleet.fleet.silent = [(silent,), (silent,)]
     await fleet.comes_true(lambda: lost not in fleet.platform.alive, within=MINUTE)
     await fleet.comes_true(lambda: fleet.has(1))
 
-    assert (await fleet.shown(lost)).reason == f"host {lost}-w-2 has not reported for 31 s"
+    assert (await fleet.shown(lost)).reason == f"host {lost}-w-2 has not reported for 61 s and does not answer"
 
 
 async def test_a_rate_limited_platform_gets_everything_done_in_the_end(fleet: FleetCluster) -> None:

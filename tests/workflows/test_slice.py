@@ -2,11 +2,11 @@
 
 import pytest
 
-from iris.refusals import RefusalCode
-from iris.slices import SliceState
-from iris.states import JobState
+from iris.model.slices import SliceState
+from iris.model.states import JobState
+from iris.scheduling.refusals import RefusalCode
 from tests.builders import a_host, some
-from tests.harness import Cluster, Held, loses_its_host
+from tests.harness import Cluster, FakeHost, Held, loses_its_host
 
 
 async def test_a_host_that_reports_is_offered(cluster: Cluster) -> None:
@@ -127,7 +127,11 @@ async def test_a_cancelled_slice_takes_its_hosts_out(cluster: Cluster) -> None:
     await cluster.slice(host.host).cancel()
     await cluster.until(lambda: _none_left(cluster))
 
-    assert await cluster.shown_end(cluster.slice(host.host)) == "CANCELED"
+    await cluster.until(lambda: _is_shown_as_cancelled(cluster, host))
+
+
+async def _is_shown_as_cancelled(cluster: Cluster, host: FakeHost) -> bool:
+    return await cluster.shown_end(cluster.slice(host.host)) == "CANCELED"
 
 
 async def _none_left(cluster: Cluster) -> bool:

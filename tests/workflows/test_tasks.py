@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from iris.states import JobState, TaskState
+from iris.model.states import JobState, TaskState
 from tests.builders import some
 from tests.harness import Cluster, Held, by_index, fails, in_turn, is_not_taken, is_preempted, succeeds
 

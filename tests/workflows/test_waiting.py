@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from iris.states import JobState, TaskState
+from iris.model.states import JobState, TaskState
 from tests.builders import a_placement, some
 from tests.harness import Cluster, Held, loses_its_host, succeeds
 
@@ -88,12 +88,12 @@ async def test_a_placement_that_arrives_after_the_timer_is_handed_straight_back(
     job = await cluster.submit(scheduling_timeout=HOUR)
     await cluster.waits(job)
     await cluster.later(HOUR - MOMENT)
-    cluster.couriers.away = True
+    cluster.notifier.away = True
     host = await cluster.join()
 
     assert (await cluster.snapshot()).running == 1, "placed, but not told"
     assert (await cluster.end(job, within=MOMENT)).state is JobState.UNSCHEDULABLE
-    cluster.couriers.away = False
+    cluster.notifier.away = False
     await cluster.later(MINUTE)
     next_job = await cluster.submit("next", resources=some(cpu=4))
 
@@ -106,13 +106,13 @@ async def test_a_placement_that_is_told_late_but_in_time_is_used(cluster: Cluste
     """The couriers may be slow; a job that has been placed keeps its host until it hears of it."""
     job = await cluster.submit(scheduling_timeout=HOUR)
     await cluster.waits(job)
-    cluster.couriers.away = True
+    cluster.notifier.away = True
     await cluster.join()
-    await cluster.until(lambda: cluster.couriers.given)
-    cluster.couriers.away = False
+    await cluster.until(lambda: cluster.notifier.given)
+    cluster.notifier.away = False
 
     assert (await cluster.end(job, within=MINUTE)).state is JobState.SUCCEEDED
-    assert len(cluster.couriers.given) > 1
+    assert len(cluster.notifier.given) > 1
     assert await cluster.nothing_held()
 
 
@@ -128,7 +128,7 @@ async def test_placements_that_come_twice_late_or_for_another_attempt_change_not
     runs = Held()
     host = await cluster.join("h1", program=runs)
     await cluster.until(lambda: host.taken)
-    (right,) = cluster.couriers.given
+    (right,) = cluster.notifier.given
     await cluster.placed(job, right)
     await cluster.placed(job, right.model_copy(update={"seats": a_placement(elsewhere.host).seats}))
     runs.let_go()
@@ -146,5 +146,5 @@ async def test_a_job_that_is_placed_at_once_needs_no_signal(cluster: Cluster) ->
     job = await cluster.submit()
     await cluster.end(job)
 
-    assert cluster.couriers.given == []
+    assert cluster.notifier.given == []
     assert len([event async for event in cluster.job(job).fetch_history_events()]) <= 15

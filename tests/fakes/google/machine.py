@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from iris.accelerators import tpu
+from iris.model.accelerators import tpu
 from tests.fakes.google.docker import Engine
 from tests.fakes.metadata import FakeMetadata
 

@@ -1,0 +1,104 @@
+"""Signals placements, evictions and reasons to jobs and tasks, and finds owners that have ended."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.messages.scheduler import EvictionNotices, Notices, Owner, Owners, Reasons, SnapshotPage
+from iris.messages.wire import ClusterRef, Keys
+from iris.model import names
+
+#: Concurrent signals: enough to hide the round trip, far below the frontend's limits.
+AT_ONCE = 32
+PAGE = 2_000
+#: How long the placements of a terminated job are left to its hosts, which report when nothing of it runs any more. By then each
+#: host has reported, or its lease has run out.
+LEFT_TO_HOSTS = timedelta(seconds=60)
+
+
+class Notifier:
+    """Activities between the scheduler and the owners of its placements and requests."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn
+    async def tell_placed(self, notices: Notices) -> Keys:
+        """Signals every owner. Returns the keys whose owners are gone: their placements are free again."""
+        return await self._tell("placed", [(each.owner, each.key, each) for each in notices.placements])
+
+    @activity.defn
+    async def tell_evicted(self, notices: EvictionNotices) -> Keys:
+        """Signals the owners of gangs whose hosts are taken away. Returns the keys whose owners are gone."""
+        return await self._tell("evicted", [(each.owner, each.key, each) for each in notices.evictions])
+
+    @activity.defn
+    async def tell_reasons(self, reasons: Reasons) -> None:
+        """Sends waiting gangs the reason why they wait. Owners that are gone are ignored."""
+        await self._tell("waits", [(each.owner, each.key, each) for each in reasons.reasons])
+
+    async def _tell(self, signal: str, news: Sequence[tuple[str, str, Any]]) -> Keys:
+        """Signals each owner. Returns the keys of the owners that are gone."""
+        at_once = asyncio.Semaphore(AT_ONCE)
+
+        async def tell(owner: str, key: str, what: Any) -> str | None:
+            async with at_once:
+                try:
+                    await self._client.get_workflow_handle(owner).signal(signal, what)
+                except RPCError as error:
+                    if error.status is not RPCStatusCode.NOT_FOUND:
+                        raise
+                    return key
+            return None
+
+        gone = await asyncio.gather(*(tell(*each) for each in news))
+        return Keys(keys=tuple(key for key in gone if key is not None))
+
+    @activity.defn
+    async def check_jobs(self, ref: ClusterRef) -> Keys:
+        """Returns the keys whose owners have ended without releasing them: terminated in the Web UI, for instance.
+
+        Visibility lists the running workflows, with a delay, so an owner that it does not list is described directly. An owner
+        that has just ended is left to its hosts, on which programs may still run.
+        """
+        # The server's clock, as for the close times.
+        over = activity.info().current_attempt_scheduled_time - LEFT_TO_HOSTS
+        scheduler = self._client.get_workflow_handle(names.scheduler_workflow(ref.cluster))
+        owners: list[Owner] = []
+        while True:
+            page = await scheduler.query("owners", SnapshotPage(offset=len(owners), limit=PAGE), result_type=Owners)
+            owners.extend(page.owners)
+            if not page.owners or len(owners) >= page.total:
+                break
+        kinds = f"'{names.KIND_JOB}', '{names.KIND_TASK}'"
+        running = {
+            (execution.id, names.short_run(execution.run_id))
+            async for execution in self._client.list_workflows(
+                f"{names.SA_CLUSTER} = '{ref.cluster}' AND {names.SA_KIND} IN ({kinds}) AND ExecutionStatus = 'Running'"
+            )
+        }
+        gone = []
+        for owner in owners:
+            activity.heartbeat()
+            if (owner.owner, owner.key.rpartition("/")[2]) not in running and await self._has_ended(owner, over):
+                gone.append(owner.key)
+        return Keys(keys=tuple(gone))
+
+    async def _has_ended(self, owner: Owner, over: datetime) -> bool:
+        """Returns whether the owner had ended by the time `over`."""
+        try:
+            described = await self._client.get_workflow_handle(owner.owner).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return True
+            raise
+        # A later job may have taken the name after this one ended; the key contains the first run in which it was made.
+        first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+        if not owner.key.endswith(f"/{names.short_run(first_run)}"):
+            return described.start_time <= over
+        return described.status is not WorkflowExecutionStatus.RUNNING and (described.close_time or over) <= over

@@ -1,0 +1,91 @@
+"""Sends the messages of jobs and slices to the scheduler in batches, so that they do not overload it.
+
+One workflow can take a few messages a second, or one message of any size. So every process keeps *one* update of the scheduler
+under way and puts the messages that arrive meanwhile into the next one. An idle outbox sends at once; under load it sends one
+batch per round trip. The answers come back with the update, so a task that fits gets its host in the answer to its request.
+
+Messages are delivered at least once. An activity that times out here and is retried sends the same message twice, and the ledger
+ignores the second one.
+
+A batch is limited by bytes as well as by messages. A message that is too large for any batch fails its sender: a retry would hold
+up all other messages.
+"""
+
+import asyncio
+import logging
+import time
+from typing import NamedTuple
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from iris.messages.scheduler import Answer, Answers, Batch, Envelope, Message
+from iris.model import names
+from iris.model.bounds import MESSAGE_BYTES, fitting, size_of
+
+logger = logging.getLogger(__name__)
+
+#: The most messages in one batch, unless `bounds.BATCH_BYTES` limits it first.
+MAX_BATCH = 500
+#: The longest pause between two batches, in seconds.
+MAX_PAUSE = 0.1
+#: The pause between two tries while the scheduler or the server is away, in seconds.
+RETRY_EVERY = 0.5
+
+
+class _Entry(NamedTuple):
+    """A message, and the future that receives its answer."""
+
+    message: Message
+    #: In bytes.
+    size: int
+    answer: asyncio.Future[Answer]
+
+
+class Outbox:
+    """Activities that send messages to the scheduler of one cluster; one instance per process."""
+
+    def __init__(self, client: Client, cluster: str) -> None:
+        self._scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
+        self._waiting: list[_Entry] = []
+        self._sender: asyncio.Task[None] | None = None
+
+    @activity.defn
+    async def exchange(self, envelope: Envelope) -> Answer:
+        """Sends one message to the scheduler and returns its answer."""
+        if (size := size_of(envelope)) > MESSAGE_BYTES:
+            problem = f"{envelope.message.kind}: {size:,} bytes are too many for the scheduler, which takes {MESSAGE_BYTES:,}"
+            raise ApplicationError(problem, type="TooLarge", non_retryable=True)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Entry(envelope.message, size, answer))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send())
+        return await answer
+
+    async def _send(self) -> None:
+        while self._waiting:
+            # A sender that no longer waits has asked again or does not want the answer any more: this copy is stale.
+            live = [entry for entry in self._waiting if not entry.answer.done()]
+            batch = fitting(((entry, entry.size) for entry in live), MAX_BATCH)
+            self._waiting = live[len(batch) :]
+            if not batch:
+                continue
+            began = time.monotonic()
+            try:
+                reply = await self._scheduler.execute_update(
+                    "exchange", Batch(messages=tuple(entry.message for entry in batch)), result_type=Answers
+                )
+            except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError, WorkflowUpdateFailedError) as error:
+                # Away, restarting, or just continuing as new: the batch goes to the front and is tried again.
+                logger.warning("the scheduler does not answer, trying again: %s", error)
+                self._waiting = batch + self._waiting
+                await asyncio.sleep(RETRY_EVERY)
+                continue
+            for entry, answer in zip(batch, reply.answers, strict=True):
+                if not entry.answer.done():
+                    entry.answer.set_result(answer)
+            if len(batch) > 1:
+                # Under load: let the next batch grow for another round trip, so that the scheduler gets fewer and larger ones.
+                await asyncio.sleep(min(MAX_PAUSE, time.monotonic() - began))

@@ -1,0 +1,48 @@
+"""Calls the platform to create, describe and delete a slice's machines."""
+
+import logging
+
+from temporalio import activity
+
+from iris.messages.slice import LastWords, Machines, SliceRef
+from iris.model.provisioning import CreateOutcome, DeleteResult, SliceRequest
+from iris.platforms.base import Platform, PlatformError, QuotaExceeded, Refused
+
+logger = logging.getLogger(__name__)
+
+
+class Slices:
+    """Activities that act on a platform. Each may be repeated: the slice's id is its machines' name."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+
+    @activity.defn
+    async def create_slice(self, request: SliceRequest) -> CreateOutcome:
+        """Creates the slice. A refusal is an outcome; after no answer, or too many calls, Temporal retries."""
+        try:
+            return CreateOutcome(observation=await self._platform.create_slice(request))
+        except QuotaExceeded as error:
+            return CreateOutcome(fault=error.fault, reason=str(error), quota_scope=error.scope)
+        except Refused as error:
+            return CreateOutcome(fault=error.fault, reason=str(error))
+
+    @activity.defn
+    async def describe_slice(self, ref: SliceRef) -> Machines:
+        """Returns the platform's current description of the slice's machines."""
+        return Machines(observation=await self._platform.describe_slice(ref.slice_id, ref.zone))
+
+    @activity.defn
+    async def last_words(self, ref: SliceRef) -> LastWords:
+        """Returns the last output of the slice's machines; empty if the platform does not give it now, because nothing waits for
+        it."""
+        try:
+            return LastWords(text=await self._platform.last_words(ref.slice_id, ref.zone))
+        except PlatformError as error:
+            logger.warning("what slice %s has said last is not known: %s", ref.slice_id, error)
+            return LastWords()
+
+    @activity.defn
+    async def delete_slice(self, ref: SliceRef) -> DeleteResult:
+        """Deletes the slice's machines; after GOING the caller repeats this until the result is GONE."""
+        return await self._platform.delete_slice(ref.slice_id, ref.zone)

@@ -1,0 +1,195 @@
+"""Fetches bundles from the store, verifies them, caches them for later attempts and unpacks them into a program's directory."""
+
+import asyncio
+import errno
+import gzip
+import hashlib
+import os
+import stat
+import threading
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from obstore.exceptions import BaseError
+
+from iris.activities.host.caches import DISK_FAULT, Cache, no_room
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.threads import Stopped, in_thread
+from iris.activities.host.unpacking import NoArchive, Unsafe, unpack
+from iris.model import names
+from iris.model.bundles import MAX_BUNDLE, Bundle
+from iris.model.errors import first_line
+from iris.model.units import format_bytes
+from iris.storage.object_store import Store
+
+#: Delays before each retry of the store, in seconds: about half a minute in total.
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+STORE_FAULT = "store"
+BUNDLE_FAULT = "bundle"
+#: The shell's exit code for a command that was found but cannot be executed.
+_WILL_NOT_DO = 126
+#: Errors of a path that every other host would report too.
+_NAMES_FAULT = {errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ENOTEMPTY}
+_BLOCK = 1024 * 1024
+
+
+class _Damaged(Exception):
+    """An archive that is unreadable or does not match the bundle's SHA-256."""
+
+
+class Bundles:
+    """The bundles of a host.
+
+    Args:
+        cache_dir: shared with other agents of this machine.
+        limit: the size limit of the cache, in bytes.
+        pauses: delays before each retry of the store, in seconds.
+    """
+
+    def __init__(self, store: Store, cache_dir: Path, limit: int, pauses: Sequence[float] = PAUSES) -> None:
+        self._store = store
+        self._cache = Cache(cache_dir, limit)
+        self._pauses = pauses
+
+    async def unpack(self, bundle: Bundle, into: Path) -> None:
+        """Unpacks the bundle into a directory, which is created if it does not exist.
+
+        Raises:
+            CannotStart: the store does not have the bundle, or the bundle cannot be unpacked safely.
+            HostUnable: the store does not answer, the object in the store or the cached copy is damaged, or the disk is full.
+        """
+        try:
+            await self._unpack(bundle, into)
+        except _Damaged:
+            try:
+                await self._unpack(bundle, into)
+            except _Damaged as damage:
+                reason = f"the copy of bundle {bundle.sha256[:12]} in {self._cache.directory} is damaged: {damage}"
+                raise HostUnable(reason, BUNDLE_FAULT) from None
+
+    async def _unpack(self, bundle: Bundle, into: Path) -> None:
+        """Unpacks the cached copy, which is fetched first if there is none.
+
+        Raises:
+            _Damaged: the copy was changed: every program of this machine's user can write to it. It is not used again.
+        """
+        with await self._cache.use(bundle.sha256, lambda place: self._get(bundle, place)) as entry:
+            try:
+                await in_thread(lambda stop: _unpack(entry.path / "bundle.tar", bundle, into, stop))
+            except _Damaged:
+                self._cache.discard(entry)
+                raise
+
+    async def _get(self, bundle: Bundle, place: Path) -> None:
+        """Fetches the archive into this directory, uncompresses it and verifies it."""
+        packed, archive = place / "bundle.tar.gz", place / "bundle.tar"
+        for further in (True, False):
+            await self._fetch(bundle, packed)
+            try:
+                await in_thread(lambda stop: _uncompress(packed, archive, bundle, stop))
+            except _Damaged as damage:
+                if not further:
+                    reason = f"bundle {bundle.sha256[:12]} in {self._store.url} is damaged: {damage}"
+                    raise HostUnable(reason, BUNDLE_FAULT) from None
+            else:
+                return
+            finally:
+                packed.unlink(missing_ok=True)
+
+    async def _fetch(self, bundle: Bundle, file: Path) -> None:
+        for pause in (*self._pauses, None):
+            try:
+                if await self._store.get_file(names.bundle(bundle.sha256), file):
+                    return
+            except (OSError, BaseError) as error:
+                if isinstance(error, OSError) and no_room(error):
+                    raise
+                if pause is None:
+                    told = first_line(error)
+                    raise HostUnable(f"the store {self._store.url} does not answer: {told}", STORE_FAULT) from None
+                await asyncio.sleep(pause)
+            else:
+                raise CannotStart(
+                    f"bundle {bundle.sha256[:12]} is not in the store {self._store.url} (any more); submit the job again",
+                    _WILL_NOT_DO,
+                )
+
+
+def _uncompress(packed: Path, archive: Path, bundle: Bundle, stop: threading.Event) -> None:
+    """Writes the uncompressed archive, but never more bytes than a bundle may have.
+
+    Raises:
+        _Damaged: the data is not the archive of this bundle.
+    """
+    most = min(bundle.size or MAX_BUNDLE, MAX_BUNDLE)
+    size = 0
+    with archive.open("w+b") as out, packed.open("rb") as raw, gzip.GzipFile(fileobj=raw) as blocks:
+        while True:
+            if stop.is_set():
+                raise Stopped
+            try:
+                block = blocks.read(_BLOCK)
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                raise _Damaged(str(error)) from None
+            if not block:
+                break
+            size += len(block)
+            if size > most:
+                raise _Damaged(f"it has more than the {format_bytes(most)} that it should")
+            out.write(block)
+        _verify(out, bundle, stop)
+        out.flush()
+        os.fsync(out.fileno())  # an entry that is marked complete must be complete even after a power failure
+
+
+def _verify(archive: IO[bytes], bundle: Bundle, stop: threading.Event) -> None:
+    """Raises `_Damaged` if the file is not the archive of this bundle."""
+    content = hashlib.sha256()
+    archive.seek(0)
+    while block := archive.read(_BLOCK):
+        if stop.is_set():
+            raise Stopped
+        content.update(block)
+    if content.hexdigest() != bundle.sha256:
+        raise _Damaged(f"its SHA-256 is {content.hexdigest()[:12]}")
+
+
+def _open(archive: Path) -> IO[bytes]:
+    """Opens a cached copy. A program of this machine may have replaced it by anything.
+
+    Raises:
+        _Damaged: it is not a regular file, is larger than a bundle may be, or cannot be opened.
+    """
+    try:
+        file = os.fdopen(os.open(archive, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError as error:
+        raise _Damaged(f"it cannot be opened: {error.strerror}") from None
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BUNDLE:
+        file.close()
+        raise _Damaged("it is no file, or has grown")
+    return file
+
+
+def _unpack(archive: Path, bundle: Bundle, into: Path, stop: threading.Event) -> None:
+    """Unpacks the cached archive into the directory, after it has verified that it is the archive of this bundle."""
+    with _open(archive) as file:
+        try:
+            _verify(file, bundle, stop)
+        except OSError as error:
+            raise _Damaged(f"it cannot be read: {error.strerror}") from None
+        try:
+            unpack(file, into, stop)
+        except NoArchive as error:
+            raise CannotStart(f"the bundle cannot be unpacked: it is no tar archive: {error}", _WILL_NOT_DO) from None
+        except Unsafe as error:
+            raise CannotStart(f"the bundle cannot be unpacked: {error}", _WILL_NOT_DO) from None
+        except OSError as error:
+            if no_room(error):
+                raise HostUnable(f"the disk of this host is full: {into}", DISK_FAULT) from None
+            if error.errno in _NAMES_FAULT:
+                reason = f"the bundle cannot be unpacked: {error.filename!r} cannot be made: {error.strerror}"
+                raise CannotStart(reason, _WILL_NOT_DO) from None
+            raise HostUnable(f"{into} cannot be written to: {error}", DISK_FAULT) from None

@@ -1,0 +1,324 @@
+"""Runs the set-up commands of an attempt one after the other, logs them for the user and classifies their failures."""
+
+import asyncio
+import filecmp
+import hashlib
+import importlib.metadata
+import json
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import cache as once
+from pathlib import Path
+from typing import NamedTuple
+
+import uv
+
+from iris.activities.host import uv_errors
+from iris.activities.host.caches import DISK_FAULT, Cache
+from iris.activities.host.projects import Project, indexes_of_lock
+from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
+from iris.activities.host.runtimes.threads import in_thread
+from iris.model.environments import EnvironmentSpec
+
+NETWORK_FAULT = "network"
+#: How much of the end of a step's output is searched for the cause of a failure, in bytes.
+_TAIL = 64 * 1024
+#: The maximum length of a command in a message, in characters.
+_MOST = 80
+#: Settings that make uv or pip install somewhere else than into the current environment.
+_ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PIP_BREAK_SYSTEM_PACKAGES", "UV_SYSTEM_PYTHON"}
+#: Settings that uv compares with those by which a lock was resolved. The project's own settings are in its files.
+_RESOLVED_BY = {"UV_RESOLUTION", "UV_PRERELEASE", "UV_FORK_STRATEGY", "UV_EXCLUDE_NEWER"}
+#: Settings that name the package indexes.
+_INDEXES = {"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
+#: Writes the path of the first python into the file `$0`, with its package directories if it is that of a virtual environment.
+_LOOK = """\
+for python in python python3; do $python -I -c '
+import json, sys, sysconfig
+sites = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}) if sys.prefix != sys.base_prefix else []
+json.dump([sys.executable, sites], open(sys.argv[1], "w"))' "$0" 2>/dev/null && exit
+done
+exit 127"""
+#: Removes `--user`, which uv's pip does not support: such packages go into the environment.
+_WITHOUT_USER = 'for word; do shift; [ "$word" = --user ] || set -- "$@" "$word"; done'
+
+
+class _Python(NamedTuple):
+    """A Python interpreter that a program would find."""
+
+    executable: str
+    #: The package directories of its virtual environment; empty: it does not belong to one.
+    sites: list[str]
+
+
+class Steps:
+    """The set-up steps of one attempt.
+
+    Args:
+        env: the environment of every step, without the variables that only some steps need.
+        cache: where uv, its downloads and its interpreters are kept. They lie beside the environments, so that links can
+            refer to them and containers can reach them.
+        output: the file to which all output is appended.
+        pauses: delays before each retry after a network failure, in seconds.
+    """
+
+    def __init__(
+        self, runtime: Runtime, workdir: Path, env: Mapping[str, str], cache: Cache, output: Path, pauses: Sequence[float]
+    ) -> None:
+        self._runtime = runtime
+        self._workdir = workdir
+        self._env = {name: value for name, value in env.items() if name != "VIRTUAL_ENV"}
+        self._cache = cache
+        self._output = output
+        self._pauses = pauses
+        self._uv = cache.directory / "bin" / f"uv-{uv_version()}"
+
+    def say(self, text: str) -> None:
+        """Appends a line for the user. If the output ends within a line, a new line is begun first."""
+        line = f"[iris] {text}\n".encode(errors="replace")
+        with self._output.open("a+b") as file:
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else b"\n" + line
+            file.write(line)
+
+    async def make(self, venv: Path, spec: EnvironmentSpec, project: Project | None, *, alone: bool) -> None:
+        """Makes the environment at its final path, because its scripts contain that path.
+
+        Args:
+            alone: True if the environment's files may be changed. They are then copies, not links into uv's cache.
+
+        Raises:
+            CannotStart: uv reports that the environment cannot be made.
+            HostUnable: the network or the disk failed.
+        """
+        await in_thread(lambda _: _provide_uv(self._uv))
+        async with self._with_uv(venv) as kept:
+            env = {**self._env, **kept, "NO_COLOR": "1"}
+            if alone:
+                env["UV_LINK_MODE"] = "copy"
+            if project is not None:
+                options = _sync_options(spec, project)
+                sync_env = self._obeying_lock(env) if project.locked else env
+                await self._call_uv(f"uv sync {shlex.join(options)}", ["sync", *options], sync_env)
+            else:  # any project is ignored; the packages of the host or the image stay visible
+                options = ["--quiet", "--no-project", "--system-site-packages"]
+                await self._call_uv("uv venv", ["venv", *options, str(venv)], env)
+            if spec.pip:
+                shown = f"uv pip install {shlex.join(spec.pip)}"
+                await self._call_uv(shown, ["pip", "install", *spec.pip], {**env, **_only_into(venv)})
+
+    async def make_beside(self, venv: Path) -> bool:
+        """Makes an empty environment for the user's commands, based on the Python that the program would find without it.
+
+        Everything that this Python can import can be imported in the new environment, also if this Python belongs to a virtual
+        environment. Packages are installed into the new environment.
+
+        Returns:
+            True if the environment was made. False if there is no Python, or the image cannot run uv.
+
+        Raises:
+            CannotStart: uv reports that the environment cannot be made.
+            HostUnable: the disk is full.
+        """
+        python = await self._look_at_python(venv.with_name("python.json"))
+        if python is None:
+            return False
+        await in_thread(lambda _: _provide_uv(self._uv))
+        options = ["--quiet", "--no-project", "--system-site-packages", "--python", python.executable]
+        async with self._with_uv(venv) as kept:
+            status, said = await self._step("uv venv", (str(self._uv), "venv", *options, str(venv)), {**self._env, **kept})
+        if status in (126, 127):  # uv was built for another C library
+            self.say("uv does not run here: the commands have no environment of their own")
+            return False
+        if status != 0:
+            raise _failed("uv venv", status, said)
+        for packages in venv.glob("lib/python*/site-packages"):
+            lines = [f"import site; site.addsitedir({site!r})\n" for site in python.sites]
+            (packages / "_iris_beside.pth").write_text("".join(lines))
+        return True
+
+    async def run(self, commands: Sequence[str], program: Mapping[str, str], venv: Path | None) -> None:
+        """Runs the user's own commands with the program's environment, the package indexes and the proxies.
+
+        Args:
+            venv: the environment that the commands may change; None: there is none.
+
+        Raises:
+            CannotStart: a command failed.
+            HostUnable: the disk is full.
+        """
+        if venv is None:
+            for command in commands:
+                await self._run(command, {**self._env, **program})
+            return
+        # If the environment had no `pip`, the commands would find the host's `pip`, and change the host.
+        call = f"exec {shlex.quote(str(self._uv))}"
+        _add_script(venv / "bin" / "uv", f'{call} "$@"')
+        for python in venv.glob("bin/python*"):
+            pip = python.with_name(python.name.replace("python", "pip"))
+            _add_script(pip, f'{_WITHOUT_USER}\n{call} pip "$@"')
+        async with self._with_uv(venv) as kept:
+            env = {name: value for name, value in {**self._env, **program}.items() if name not in _ELSEWHERE}
+            for command in commands:
+                await self._run(command, {**env, **kept, **_only_into(venv), "UV_LINK_MODE": "copy"})
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    async def _look_at_python(self, answer: Path) -> "_Python | None":
+        """Returns the Python that a program would find, or None if there is none."""
+        status = await self._runtime.step(("/bin/sh", "-c", _LOOK, str(answer)), self._env, self._workdir, self._output)
+        if status != 0 or not answer.is_file():
+            return None
+        executable, sites = json.loads(answer.read_bytes())
+        return _Python(executable, sites)
+
+    def _obeying_lock(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Returns the environment without the settings of this host that would make uv reject the project's lock."""
+        obeying = {name: value for name, value in env.items() if name not in _RESOLVED_BY}
+        if any(name in _INDEXES for name in obeying):
+            # If an index is set, uv expects the packages from there and not from the indexes of the lock. So these are added.
+            obeying["UV_INDEX"] = " ".join(filter(None, (obeying.get("UV_INDEX"), *indexes_of_lock(self._workdir))))
+        return obeying
+
+    @asynccontextmanager
+    async def _with_uv(self, venv: Path) -> AsyncIterator[dict[str, str]]:
+        """Yields the variables that tell uv where to work and where to keep its cache.
+
+        Each runtime has a cache of its own, because what uv builds and finds in one runtime is not valid in another.
+        """
+
+        async def empty(_: Path) -> None: ...
+
+        identity = hashlib.sha256(self._runtime.identity.encode()).hexdigest()
+        with await self._cache.use(f"uv-{identity[:32]}", empty) as downloads:
+            try:
+                yield {
+                    "UV_CACHE_DIR": str(downloads.path),
+                    "UV_PYTHON_INSTALL_DIR": str(self._cache.directory / "python"),
+                    "UV_PROJECT_ENVIRONMENT": str(venv),
+                    "UV_NO_PROGRESS": "1",
+                }
+            finally:
+                with suppress(OSError):  # the recorded size stays as it was
+                    await self._cache.measure(downloads)
+
+    async def _call_uv(self, shown: str, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+        shown = _short(shown)
+        for tried, pause in enumerate((*self._pauses, None), start=1):
+            status, said = await self._step(shown, (str(self._uv), *arguments), env)
+            if status == 0:
+                return
+            if not uv_errors.is_network(said):
+                raise _failed(shown, status, said)
+            if pause is None:
+                reason = f"set-up failed: `{shown}` could not reach what it needs: {uv_errors.in_a_line(said)}"
+                raise HostUnable(reason, NETWORK_FAULT)
+            self.say(f"the network is to blame: once more in {pause:g} s ({tried} of {len(self._pauses)})")
+            await asyncio.sleep(pause)
+
+    async def _run(self, command: str, env: Mapping[str, str]) -> None:
+        shown = _short(command)
+        status, said = await self._step(shown, ("/bin/sh", "-c", command), env)
+        if status != 0:
+            raise _failed(shown, status, said)
+
+    async def _step(self, shown: str, argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
+        """Runs a command; returns its exit status and the end of its output."""
+        begun, before = time.monotonic(), self._written()
+        status = await self._runtime.step(argv, env, self._workdir, self._output)
+        with self._output.open("rb") as file:
+            file.seek(max(before, self._written() - _TAIL))
+            said = file.read().decode(errors="replace")
+        self.say(f"{shown} {'' if status == 0 else f'{_ended(status)} '}({since(begun)})")
+        if status != 0 and uv_errors.is_full_disk(said):
+            raise HostUnable(f"set-up failed: `{shown}`: the disk of this host is full", DISK_FAULT)
+        return status, said
+
+    def _written(self) -> int:
+        with suppress(FileNotFoundError):
+            return self._output.stat().st_size
+        return 0
+
+
+@once
+def uv_version() -> str:
+    """Returns the version of the uv that makes environments on this host."""
+    return importlib.metadata.version("uv")
+
+
+def since(begun: float) -> str:
+    """Formats the time since `begun` for a message."""
+    return f"{time.monotonic() - begun:.1f} s"
+
+
+def _sync_options(spec: EnvironmentSpec, project: Project) -> list[str]:
+    # Not editable: the environment outlives the directory of the attempt that made it.
+    options = ["--no-default-groups", "--no-editable" if project.built else "--no-install-project"]
+    options += ["--locked"] if project.locked else []  # `--frozen` would install from an outdated lock without an error
+    # uv alone checks only the dates of a few files to decide whether its build of a directory is still valid.
+    options += ["--refresh-package", project.name] if project.built and project.name else []
+    options += ["--all-packages"] if not project.name else []
+    return [*options, *(word for extra in spec.extras for word in ("--extra", extra))]
+
+
+def _provide_uv(path: Path) -> None:
+    """Copies the agent's uv to a path where every runtime finds it.
+
+    Programs can reach the copy too, so each call compares it with the original.
+    """
+    try:
+        source = uv.find_uv_bin()
+    except FileNotFoundError:
+        raise HostUnable("uv is not installed beside the agent of this host; install iris-temporal there anew", "host") from None
+    if path.is_file() and filecmp.cmp(source, path, shallow=False) and os.access(path, os.X_OK):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
+    try:
+        shutil.copyfile(source, draft)
+        draft.chmod(0o755)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _only_into(venv: Path) -> dict[str, str]:
+    """Returns the variables that make uv and pip install only into this environment, whatever the host or project sets."""
+    return {
+        "VIRTUAL_ENV": str(venv),
+        "UV_PYTHON": str(venv / "bin" / "python"),  # overrides `--system` and UV_SYSTEM_PYTHON
+        "PIP_REQUIRE_VIRTUALENV": "1",  # stops the machine's own python and pip from installing if called by their paths
+        "PIP_USER": "0",
+        "PYTHONUSERBASE": str(venv),
+    }
+
+
+def _add_script(path: Path, text: str) -> None:
+    if not path.exists():
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+
+def _failed(shown: str, status: int, said: str) -> CannotStart:
+    line = uv_errors.in_a_line(said)
+    return CannotStart(f"set-up failed: `{shown}` {_ended(status)}{line and f': {line}'}", status if status > 0 else 128 - status)
+
+
+def _ended(status: int) -> str:
+    if status >= 0:
+        return f"exited with {status}"
+    with suppress(ValueError):
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"was ended by signal {-status}"
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."

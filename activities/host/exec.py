@@ -1,0 +1,244 @@
+"""Implements `exec_task`, which runs a command beside a task of this host and exchanges its input and output through the store.
+
+The activity is standalone (it belongs to no workflow): its client starts it on the host's own task queue, so there is one hop. It
+ends when the command ends, when the attempt ends, when its client is silent for too long, or when it is cancelled. Every process
+that the command has started ends with it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.commands import Command
+from iris.activities.host.runtimes.exec_container import ContainerCommand
+from iris.activities.host.runtimes.exec_process import ProcessCommand
+from iris.activities.host.store_stream import StoreStream
+from iris.messages.exec import CANNOT, NOT_RUNNING, TIMED_OUT, ExecEnd, ExecRequest, Frame, FrameKind
+from iris.model import names
+from iris.model.units import format_duration
+from iris.storage.object_store import STORE_ERRORS, Store
+
+logger = logging.getLogger(__name__)
+
+#: A client that has sent nothing for this long is gone. A client sends something at least every ten seconds.
+SILENCE = timedelta(seconds=60)
+#: Delay between SIGHUP and SIGKILL.
+GRACE = timedelta(seconds=2)
+#: How long to wait after SIGKILL for a command that does not end, before it is given up.
+KILL_PATIENCE = timedelta(seconds=15)
+#: Delay between two checks of the attempt, the client and the timeout. Also the interval of the activity's heartbeats.
+CANCEL_CHECK_INTERVAL = timedelta(milliseconds=500)
+
+#: The reason why a command was ended, and the exit code to report; None: the command's own.
+_Ended = tuple[str, int | None]
+_INPUTS = (FrameKind.INPUT, FrameKind.END_OF_INPUT)
+
+
+class RunningAttempt(Protocol):
+    """An attempt whose program runs on this host."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def launch(self) -> Launch: ...
+    @property
+    def pid(self) -> int | None:
+        """The program's process id on this host; None: the container engine does not report it."""
+
+
+class AttemptSource(Protocol):
+    """Finds the attempts that run on this host."""
+
+    def running(self, job: str, index: int) -> RunningAttempt | None: ...
+
+
+def find(tasks: AttemptSource, job: str, index: int) -> RunningAttempt:
+    """Returns the running attempt of the task.
+
+    Raises:
+        ApplicationError: the task does not run on this host.
+    """
+    running = tasks.running(job, index)
+    if running is None:
+        what = f"task {names.task_id(job, index)} does not run on this host"
+        raise ApplicationError(f"{what}: it is still being set up, or has just ended", type=NOT_RUNNING, non_retryable=True)
+    return running
+
+
+class Execs:
+    """The commands that run beside the tasks of one host.
+
+    Args:
+        silence: a client that has sent nothing for this long is gone.
+        grace: the delay between SIGHUP and SIGKILL.
+    """
+
+    def __init__(self, store: Store, tasks: AttemptSource, silence: timedelta = SILENCE, grace: timedelta = GRACE) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._silence = silence
+        self._grace = grace
+
+    @activity.defn
+    async def exec_task(self, request: ExecRequest) -> ExecEnd:
+        """Runs the command until it ends or is ended; returns its exit code and the reason."""
+        running = find(self._tasks, request.job, request.index)
+        command: Command
+        if running.launch.container:
+            command = ContainerCommand(request, running.launch)
+        else:
+            command = ProcessCommand(request, running.launch)
+        try:
+            await command.start()
+        except CannotStart as error:
+            return ExecEnd(exit_code=error.exit_code, reason=str(error))
+        except HostUnable as error:
+            raise ApplicationError(str(error), type=CANNOT, non_retryable=True) from None
+        logger.info("beside %s runs %r", running.key, request.argv[0])
+
+        def goes_on() -> bool:
+            now = self._tasks.running(request.job, request.index)
+            return now is not None and now.key == running.key
+
+        talk = StoreStream(self._store, request.session, says="out")
+        return await _Session(request, command, talk, goes_on, self._silence, self._grace).live()
+
+
+class _Session:
+    """A command that has been started, and its client.
+
+    Args:
+        goes_on: returns True while the attempt beside which the command runs has not ended.
+    """
+
+    def __init__(
+        self,
+        request: ExecRequest,
+        command: Command,
+        talk: StoreStream,
+        goes_on: Callable[[], bool],
+        silence: timedelta,
+        grace: timedelta,
+    ) -> None:
+        self._request = request
+        self._command = command
+        self._talk = talk
+        self._goes_on = goes_on
+        self._silence = silence.total_seconds()
+        self._grace = grace.total_seconds()
+        self._abandoned = False
+        #: The number of each chunk that was received, and its input frames.
+        self._inputs: asyncio.Queue[tuple[int, list[Frame]]] = asyncio.Queue()
+
+    async def live(self) -> ExecEnd:
+        """Follows the command until it ends or is ended, and brings all its output to the store."""
+        speaking = asyncio.create_task(self._talk.speak())
+        others = [asyncio.create_task(each) for each in (self._feed(), _beat())]
+        running = asyncio.create_task(self._command.run(self._talk.say_in_turn))
+        enders = [asyncio.create_task(each) for each in (self._listen(), self._watch(), self._store_fails(speaking))]
+        try:
+            await asyncio.wait([running, *enders], return_when=asyncio.FIRST_COMPLETED)
+            reason, code = "", None
+            if not running.done():
+                reason, code = next(each.result() for each in enders if each.done())
+                status = await self._stop(running)
+            else:
+                status = running.result()
+            self._talk.finish()
+            with contextlib.suppress(TimeoutError, *STORE_ERRORS):  # the result is returned even if output is missing
+                await asyncio.wait_for(speaking, self._silence)
+            ended = code if code is not None else status if status >= 0 else 128 - status
+            return ExecEnd(exit_code=ended, reason=reason, chunks=self._talk.said)
+        finally:
+            for each in (running, speaking, *others, *enders):
+                each.cancel()
+            # The cancellation ends the command at once, with every process that it has started.
+            await asyncio.gather(running, speaking, *others, *enders, return_exceptions=True)
+            if self._abandoned:
+                await self._talk.remove()
+
+    async def _stop(self, running: "asyncio.Task[int]") -> int:
+        """Sends SIGHUP, waits for the grace, sends SIGKILL to all processes of the command; returns its exit status.
+
+        An agent that may not kill processes in a container leaves them running; they end with the container.
+        """
+        await self._command.signal(signal.SIGHUP)
+        await asyncio.wait([running], timeout=self._grace)
+        self._talk.give_up()  # a client that does not read must not delay the end
+        if not running.done():
+            await self._command.signal(signal.SIGKILL)
+            await asyncio.wait([running], timeout=KILL_PATIENCE.total_seconds())
+        if running.done():
+            return running.result()
+        logger.error("session %s: the command could not be killed", self._request.session)
+        return -signal.SIGKILL
+
+    async def _listen(self) -> _Ended:
+        """Carries out what the client sends; returns when the client has hung up or cannot be understood any more."""
+        try:
+            while (frames := await self._talk.hear()) is not None:
+                self._inputs.put_nowait((self._talk.heard, [frame for frame in frames if frame.kind in _INPUTS]))
+                for kind, data in frames:
+                    match kind:
+                        case FrameKind.SIZE:
+                            rows, columns = data.split()
+                            await self._command.resize(int(rows), int(columns))
+                        case FrameKind.SIGNAL:
+                            await self._command.signal(int(data))
+                        case FrameKind.HANG_UP:
+                            return "its client has hung up", None
+        except (ValueError, HostUnable, *STORE_ERRORS) as error:
+            logger.warning("session %s: %s", self._request.session, error)
+            return f"what its client says could not be heard: {error}", None
+        return "its client has hung up", None
+
+    async def _feed(self) -> None:
+        """Feeds the command as fast as it takes its input. The number of chunks that a client may be ahead limits the queue."""
+        while True:
+            chunk, frames = await self._inputs.get()
+            for kind, data in frames:
+                if kind is FrameKind.INPUT:
+                    await self._command.feed(data)
+                else:
+                    await self._command.end_input()
+            self._talk.took(chunk)
+
+    async def _watch(self) -> _Ended:
+        """Returns when the attempt has ended, the client is silent for too long, or the command's timeout is over."""
+        deadline = monotonic() + self._request.timeout.total_seconds() if self._request.timeout is not None else math.inf
+        while True:
+            if not self._goes_on():
+                return "the task's attempt has ended", None
+            if monotonic() - self._talk.heard_at > self._silence:
+                self._abandoned = True
+                return "nothing was heard of its client", None
+            if (left := deadline - monotonic()) <= 0:
+                return f"it ran longer than {format_duration(self._request.timeout or timedelta())}", TIMED_OUT
+            await asyncio.sleep(min(left, CANCEL_CHECK_INTERVAL.total_seconds()))
+
+    async def _store_fails(self, speaking: "asyncio.Task[None]") -> _Ended:
+        """Returns when the command's output cannot be stored."""
+        await asyncio.wait([speaking])
+        return f"what it prints could not be stored: {speaking.exception()}", None
+
+
+async def _beat() -> None:
+    """Sends the activity's heartbeats to the server, whose answers bring cancellations."""
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(CANCEL_CHECK_INTERVAL.total_seconds())

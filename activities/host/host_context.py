@@ -1,0 +1,93 @@
+"""Holds what all attempts on one host share: the clients, the directories and caches, and the host's resources."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from temporalio.client import Client
+
+from iris.activities.host.bundles import Bundles
+from iris.activities.host.caches import Cache
+from iris.activities.host.outputs import AT_ONCE
+from iris.activities.host.ports import Gpus, Ports
+from iris.activities.host.runtimes.base import Runtime
+from iris.activities.host.runtimes.docker import DockerRuntime
+from iris.activities.host.runtimes.environment import Accelerators, base_env
+from iris.activities.host.runtimes.images import Token
+from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.activities.host.usage import Use
+from iris.messages.task import RunTask
+from iris.model.faults import FAULTS, Fault
+from iris.model.hosts import Host
+from iris.model.units import GIB
+from iris.storage.object_store import Store
+
+#: Size limits of the caches of bundles and of environments on one machine, in bytes. The least recently used are removed first.
+MOST_BUNDLES = 10 * GIB
+MOST_ENVIRONMENTS = 50 * GIB
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """The shared context of all attempts in one incarnation of a host."""
+
+    client: Client
+    store: Store
+    cluster: str
+    host: Host
+    #: Belongs to this host alone; contains the attempts' directories.
+    directory: Path
+    #: The caches of bundles and environments; hosts on one machine may share it.
+    cache_dir: Path
+    #: The container image of tasks that name none; None: such tasks run as processes.
+    image: str | None = None
+    #: Directories of the host that the configuration mounts into every container.
+    mounts: Sequence[Path] = ()
+    #: Variables of every task's environment, unless its job sets them.
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    #: The umask of programs and of their set-up commands; -1: the agent's umask.
+    umask: int = -1
+    #: Patterns that show, in a failed program's last lines, that this host or its infrastructure caused the failure.
+    faults: Sequence[Fault] = FAULTS
+    #: The few variables of the host itself that every program gets.
+    base_env: Mapping[str, str] = field(default_factory=base_env)
+    #: The accelerators that the machine really has, whatever the host offers.
+    accelerators: Accelerators = field(default_factory=Accelerators)
+    #: Returns a token for images in Google's registries, on a machine of Google's.
+    registry_token: Token = lambda: None
+    ports: Ports = field(default_factory=Ports)
+    gpus: Gpus = field(default_factory=Gpus)
+    #: Limits how many output files are uploaded at once.
+    gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    #: The last measured usage of each attempt, by its key.
+    uses: dict[str, Use] = field(default_factory=dict)
+
+    @property
+    def attempts_dir(self) -> Path:
+        return self.directory / "attempts"
+
+    @property
+    def bundles(self) -> Bundles:
+        return Bundles(self.store, self.cache_dir / "bundles", MOST_BUNDLES)
+
+    @property
+    def environments(self) -> Cache:
+        return Cache(self.cache_dir / "environments", MOST_ENVIRONMENTS)
+
+    def runtime(self, task: RunTask, directory: Path) -> Runtime:
+        """Returns the runtime in which an attempt's commands run."""
+        if (image := task.image or self.image) is None:
+            return ProcessRuntime(task.key, directory, task.resources, umask=self.umask)
+        shared = (self.environments.directory,)  # without the bundles: only the agent reads them
+        return DockerRuntime(
+            image,
+            task,
+            self.host.id,
+            self.cluster,
+            directory,
+            shared,
+            mounts=self.mounts,
+            host_env=self.base_env,
+            token=self.registry_token,
+        )

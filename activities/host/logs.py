@@ -1,0 +1,257 @@
+"""Ships logs from the files that a program writes to chunk objects in the store, while the program runs.
+
+The program's own files are the buffer. While the store is unreachable, no more than one chunk is read, so no lines are lost and
+the memory does not grow. When the files become so large that the disk is in danger, the oldest part is dropped, and a line in the
+log gives the number of missing bytes.
+
+The stored chunks show how far they reach into the files. So an agent that takes over continues exactly behind the last byte in
+the store, whenever its predecessor died.
+"""
+
+import contextlib
+import ctypes
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from obstore.exceptions import BaseError
+from pydantic import BaseModel, Field, ValidationError
+
+from iris.activities.host.runtimes import links
+from iris.model import names
+from iris.model.units import MIB
+from iris.storage.log_format import LineSplitter, Stream, decode, encode
+from iris.storage.object_store import Store
+
+logger = logging.getLogger(__name__)
+
+#: A chunk is stored as soon as it has this many bytes, …
+CHUNK = 64 * 1024
+#: … or this long after the previous chunk. So output that follows a pause is stored at once.
+FLUSH_EVERY = timedelta(seconds=1)
+#: Bytes read at once from a file. Limits both the memory and the time for which the event loop is blocked.
+READ = 256 * 1024
+#: The most unread bytes of one file while the store is unreachable. Above this, the oldest are dropped until half of it is left.
+MAX_BACKLOG = 1024 * MIB
+#: The disk space of stored bytes is freed in pieces of this size.
+RELEASE = 8 * MIB
+LAST_LINES = 10
+LAST_BYTES = 1_000
+_GAP = re.compile(rb"\[iris\] gap: (\d+) bytes of std(out|err) are missing here")
+
+
+class _Position(BaseModel):
+    """The stored position at some time, from which a successor starts to search."""
+
+    stored: int = 0
+    offsets: dict[Stream, int] = Field(default_factory=dict)
+
+
+class _Tail:
+    """The unread part of one growing file."""
+
+    def __init__(self, path: Path, stream: Stream) -> None:
+        self._path = path
+        self.stream = stream
+        self.offset = 0
+        self._released = 0
+        self._seen = False
+        self.lines = LineSplitter()
+
+    def read(self) -> bytes:
+        try:
+            with os.fdopen(links.open_file(self._path), "rb") as file:
+                file.seek(self.offset)
+                data = file.read(READ)
+        except FileNotFoundError:
+            if self._seen:  # the file was deleted, so the rest of the log is lost
+                raise
+            return b""
+        self._seen = True
+        self.offset += len(data)
+        return data
+
+    def drop(self, most: int) -> int:
+        """Skips the oldest unread bytes if more than `most` bytes are unread; returns how many were skipped."""
+        waits = self._path.lstat().st_size - self.offset if os.path.lexists(self._path) else 0
+        if waits <= most:
+            return 0
+        dropped = waits - most // 2
+        self.offset += dropped
+        return dropped
+
+    def release(self, stored: int) -> None:
+        """Frees the disk space of the file up to this offset. Where the system cannot do that, the file keeps the space."""
+        upto = stored // RELEASE * RELEASE
+        if upto <= self._released or sys.platform != "linux":
+            return
+        self._released = upto
+        with contextlib.suppress(OSError), os.fdopen(links.open_file(self._path, os.O_RDWR), "r+b") as file:
+            # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
+            ctypes.CDLL(None).fallocate64(file.fileno(), 3, ctypes.c_int64(0), ctypes.c_int64(upto))
+
+
+class LogShipper:
+    """Ships some files as one log.
+
+    If the store fails, the next `ship` tries again. `ship` raises an OSError only if the files cannot be read.
+
+    Args:
+        prefix: where in the store the chunks go.
+        files: one for each stream; they need not exist yet.
+        state: the file that records the stored position; None: no other shipper ever continues this log.
+        taken_over: True if another agent began to ship this log.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        files: Mapping[Stream, Path],
+        state: Path | None = None,
+        *,
+        taken_over: bool = False,
+        max_backlog: int = MAX_BACKLOG,
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._files = dict(files)
+        self._tails = {stream: _Tail(path, stream) for stream, path in files.items()}
+        self._state = state
+        self._max_backlog = max_backlog
+        self._lost_place = taken_over
+        #: The number of stored chunks.
+        self.stored = 0
+        self._buffer = bytearray()
+        #: The chunk to store next, unchanged since the first try; and how far into each file it reaches.
+        self._chunk = b""
+        self._chunk_upto: dict[Stream, int] = {}
+        self._stored_at = float("-inf")
+        self._last: list[bytes] = []
+        #: True if there is more to read right now; False if the store is unreachable, because then there is no hurry.
+        self.behind = False
+
+    def say(self, text: str) -> None:
+        """Writes a line of the host itself into the log."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        with (
+            contextlib.suppress(OSError),
+            os.fdopen(links.open_file(self._files[Stream.BUILD], flags), "ab") as file,
+        ):  # the disk may be full
+            file.write(f"[iris] {text}\n".encode())
+
+    async def ship(self, *, ended: bool = False) -> bool:
+        """Reads some output and stores the chunk that is due. Returns True if everything is stored.
+
+        Args:
+            ended: True if nothing more is written, so that everything is due.
+        """
+        if self._lost_place and not await self._find_place():
+            return False
+        more = self._read()
+        due = time.monotonic() - self._stored_at >= FLUSH_EVERY.total_seconds()
+        if not more and (ended or due):
+            for tail in self._tails.values():
+                self._add(tail.stream, tail.lines.flush(ended=ended))
+        if not self._chunk and self._buffer and (ended or due or len(self._buffer) >= CHUNK):
+            self._chunk = bytes(self._buffer)
+            self._chunk_upto = {stream: tail.offset - tail.lines.kept for stream, tail in self._tails.items()}
+            self._buffer.clear()
+        if self._chunk and not await self._put():
+            return False
+        self.behind = more
+        return not more and not self._buffer
+
+    @property
+    def last_lines(self) -> str:
+        """The end of the output, for the outcome."""
+        return b"\n".join(self._last).decode(errors="replace")[-LAST_BYTES:]
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> bool:
+        """Reads some output into the buffer; returns True if there is more."""
+        more = False
+        for tail in self._tails.values():
+            if len(self._buffer) >= READ:
+                more = True
+                self._drop(tail)
+                continue
+            data = tail.read()
+            more = more or len(data) == READ
+            self._add(tail.stream, tail.lines.feed(data))
+        return more
+
+    def _drop(self, tail: _Tail) -> None:
+        if tail.stream is Stream.BUILD or not (dropped := tail.drop(self._max_backlog)):
+            return
+        self._add(tail.stream, tail.lines.flush(ended=False))  # the line continues behind the gap: its end was not read
+        name = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}[tail.stream]
+        text = f"[iris] gap: {dropped} bytes of {name} are missing here, for which the log store was away for too long"
+        self._add(Stream.BUILD, [(text.encode(), False)])
+
+    async def _put(self) -> bool:
+        try:
+            # A retry stores exactly the same bytes: the failed try may have stored them, and a client may have read them.
+            await self._store.put(names.log_chunk(self._prefix, self.stored), self._chunk)
+        except (OSError, BaseError) as error:
+            logger.warning("logs of %s could not be stored, trying again: %s", self._prefix, error)
+            self.behind = False
+            return False
+        self.stored += 1
+        self._stored_at = time.monotonic()
+        self._chunk = b""
+        for stream, tail in self._tails.items():
+            tail.release(self._chunk_upto[stream])
+        if self._state is not None:
+            position = _Position(stored=self.stored, offsets=self._chunk_upto)
+            with contextlib.suppress(OSError):  # the store shows the position too
+                links.write(self._state, position.model_dump_json())
+        return True
+
+    async def _find_place(self) -> bool:
+        """Finds the position behind the last stored chunk; returns False if the store does not answer now."""
+        known = _Position()
+        if self._state is not None:
+            with contextlib.suppress(OSError, ValidationError):
+                known = _Position.model_validate_json(links.read(self._state))
+        try:
+            # Starts at the last chunk that is known, to restore the last lines of output.
+            sequence = max(0, known.stored - 1)
+            while (chunk := await self._store.get(names.log_chunk(self._prefix, sequence))) is not None:
+                sequence += 1
+                self._remember([line.data for line in decode(chunk)])
+                if sequence > known.stored:
+                    _go_on(known.offsets, chunk)
+        except (OSError, BaseError) as error:
+            logger.warning("logs of %s wait for the store: %s", self._prefix, error)
+            return False
+        self.stored = max(sequence, known.stored)
+        for stream, tail in self._tails.items():
+            tail.offset = known.offsets.get(stream, 0)
+        self._lost_place = False
+        return True
+
+    def _add(self, stream: Stream, pieces: list[tuple[bytes, bool]]) -> None:
+        if not pieces:
+            return
+        self._buffer += encode(time.time_ns() // 1_000_000, stream, pieces)
+        self._remember([data for data, _ in pieces[-LAST_LINES:]])
+
+    def _remember(self, lines: list[bytes]) -> None:
+        self._last = [*self._last, *(data[-LAST_BYTES:] for data in lines[-LAST_LINES:])][-LAST_LINES:]
+
+
+def _go_on(offsets: dict[Stream, int], chunk: bytes) -> None:
+    """Advances the offset of each file by what the chunk has of it: lines with their newlines, and gaps."""
+    for line in decode(chunk):
+        if line.stream is Stream.BUILD and (gap := _GAP.match(line.data)):
+            missing = Stream.STDOUT if gap[2] == b"out" else Stream.STDERR
+            offsets[missing] = offsets.get(missing, 0) + int(gap[1])
+        else:
+            offsets[line.stream] = offsets.get(line.stream, 0) + len(line.data) + (not line.goes_on)

@@ -1,0 +1,82 @@
+"""Decides the outcome of an attempt from how its program ended and from any earlier decision to end it. Pure functions."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from iris.activities.host.runtimes.program import Exit, Started
+from iris.model import exits
+from iris.model.faults import BEYOND_THE_HOST, Fault, recognise
+from iris.model.jobs import TaskOutcome
+from iris.model.states import TaskState
+
+#: The name of the fault if the host is the reason why an attempt cannot continue, …
+HOST_FAULT = "host"
+#: … and if its files were deleted or its shim was killed, perhaps by the program itself. This is not counted against the host.
+LOST_FAULT = "attempt-lost"
+
+
+class Evidence(NamedTuple):
+    """The known facts about an attempt that has ended."""
+
+    taken_at: datetime
+    now: datetime
+    #: True if a program was started, …
+    begun: bool
+    #: … and the record of its start.
+    started: Started | None
+    exit: Exit | None = None
+    #: The outcome that was decided when the attempt was ended before its program ended.
+    verdict: TaskOutcome | None = None
+    #: In bytes; 0: no limit.
+    memory_limit: int = 0
+    last_lines: str = ""
+    faults: Sequence[Fault] = ()
+
+
+def outcome_of(case: Evidence) -> TaskOutcome:
+    """Returns the outcome of a program that ended, was ended, or could not be started."""
+    exited = case.exit or Exit()
+    status, ran = exited.status, {"peak_memory_bytes": exited.peak_memory_bytes}
+    if exited.error and status is not None:
+        return of_the_program(case, exited.error, status)
+    if case.verdict is not None:
+        code = None if status is None else exits.explain(status).exit_code
+        return _ended(case, case.verdict.model_copy(update={**ran, "exit_code": code}))
+    if status is None:
+        return of_the_host(case, exited.error or "nobody knows how the program ended: its shim was killed", LOST_FAULT)
+    if exited.fenced:
+        return of_the_host(case, "the program was killed: its host had no contact with the cluster for too long")
+    if status == 0:
+        return _ended(case, TaskOutcome(state=TaskState.SUCCEEDED, exit_code=0, **ran))
+    end = exits.explain(status, out_of_memory=exited.out_of_memory, memory_limit=case.memory_limit)
+    outcome = TaskOutcome(state=TaskState.FAILED, reason=end.reason, exit_code=end.exit_code, signal=end.signal, **ran)
+    if not exited.out_of_memory and (fault := recognise(case.last_lines, case.faults)):
+        reason = f"infrastructure fault: {fault.why} ({end.reason})"
+        outcome = outcome.model_copy(update={"state": TaskState.WORKER_FAILED, "fault": fault.name, "reason": reason})
+    return _ended(case, outcome)
+
+
+def of_the_program(case: Evidence, reason: str, exit_code: int) -> TaskOutcome:
+    """Returns a failure of the job's own, though no program was started: the attempt would not start on any host."""
+    failed = TaskOutcome(state=TaskState.FAILED, reason=reason, exit_code=exit_code, started_at=case.taken_at)
+    return _ended(case, failed)
+
+
+def of_the_host(case: Evidence, reason: str, fault: str = "") -> TaskOutcome:
+    """Returns a failure of the host, or of something that the attempt needs, such as a registry.
+
+    If the host kept the program from starting, the outcome names no fault, so the attempt costs no retry. A fault that occurs on
+    other hosts too (`BEYOND_THE_HOST`) is always named, so it counts.
+    """
+    counts = case.begun or fault in BEYOND_THE_HOST
+    return _ended(case, TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=fault if counts else ""))
+
+
+def _ended(case: Evidence, outcome: TaskOutcome) -> TaskOutcome:
+    if case.exit is not None and case.exit.lost_output:
+        lost = f"{case.exit.lost_output:,} bytes of its output are lost: the disk of its host was full"
+        outcome = outcome.model_copy(update={"reason": f"{outcome.reason}; {lost}".removeprefix("; ")})
+    at = datetime.fromtimestamp(case.exit.at, UTC) if case.exit is not None and case.exit.at else case.now
+    started = case.started.started_at if case.started else outcome.started_at or (case.taken_at if case.begun else None)
+    return outcome.model_copy(update={"started_at": started, "finished_at": at, "last_lines": case.last_lines})

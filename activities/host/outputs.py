@@ -1,0 +1,181 @@
+"""Stores the files that an attempt leaves in its output directory: each regular file becomes an object with the same path."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePath, PurePosixPath
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from iris.activities.host.runtimes import links
+from iris.model.errors import InvalidValue
+from iris.storage.object_store import Store
+
+#: How many files of one host are uploaded at once. A large file holds several parts of 5 MiB each in memory.
+AT_ONCE = 8
+#: A path that follows more links than this leads nowhere, as in Linux.
+MOST_LINKS = 40
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Characters of a file's name that some store does not allow in an object's name, and `%`, which marks an encoded character.
+#: Bytes that are not UTF-8 are surrogates in Python.
+_ODD = re.compile("[%#\\\\\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class Kept(NamedTuple):
+    """The number and the size of the files that were stored."""
+
+    files: int
+    #: The total size, in bytes.
+    size: int
+
+
+async def keep(store: Store, directory: Path, prefix: str, gate: asyncio.Semaphore | None = None) -> Kept:
+    """Stores every regular file below the directory. A second call stores the same objects.
+
+    A link to a file of the directory is stored as that file, if no step of its path leads out of the directory. Links to
+    directories, links that lead out, pipes, sockets and devices are skipped. Processes of the job may still change the files, so
+    each file is opened relative to the open directory, and the system follows no link.
+
+    Args:
+        gate: limits the uploads of all attempts together; None: limits the uploads of this call only.
+
+    Raises:
+        links.Replaced: the path is not a directory, or it or its parent directory is a link.
+        OSError, obstore's exceptions: some files could not be stored. All others were stored.
+    """
+    try:
+        root = _open_root(directory)
+    except FileNotFoundError:
+        return Kept(0, 0)
+    one = gate or asyncio.Semaphore(AT_ONCE)
+
+    async def put(path: PurePath) -> int | None:
+        async with one:
+            if (found := await asyncio.to_thread(_open_below, root, directory, path)) is None:
+                return None
+            with os.fdopen(found, "rb") as file:
+                size = os.fstat(found).st_size
+                await store.put_file(f"{prefix}/{object_name(path)}", file)
+                return size
+
+    try:
+        results = await asyncio.gather(*map(put, await asyncio.to_thread(lambda: list(_paths(root)))), return_exceptions=True)
+    finally:
+        os.close(root)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    sizes = [size for size in results if isinstance(size, int)]
+    return Kept(len(sizes), sum(sizes))
+
+
+def object_name(path: PurePath) -> str:
+    """Returns the path as part of an object's name. Characters that some store refuses are percent-encoded."""
+    return "/".join(_ODD.sub(_encoded, part) for part in path.parts)
+
+
+def path_of(name: str) -> PurePosixPath:
+    """Returns the path from which `object_name` made the name.
+
+    Raises:
+        InvalidValue: `object_name` does not make such a name: its path would lead out of the directory.
+    """
+    parts = [os.fsdecode(unquote_to_bytes(part)) for part in name.split("/")]
+    if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
+        raise InvalidValue("output", name, "is not the path of a file below a directory", "look at who wrote it into the store")
+    return PurePosixPath(*parts)
+
+
+def _encoded(odd: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in os.fsencode(odd[0]))
+
+
+def _open_root(directory: Path) -> int:
+    try:
+        parent = links.open_directory(directory.parent)
+        try:
+            return os.open(directory.name, _FOLDER, dir_fd=parent)
+        finally:
+            os.close(parent)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        raise links.Replaced(directory) from None
+
+
+def _paths(root: int) -> Iterator[PurePath]:
+    """Yields the paths of regular files and links below the open directory."""
+    for folder, _, names, at in os.fwalk(".", dir_fd=root):
+        for name in sorted(names):
+            with contextlib.suppress(FileNotFoundError):
+                mode = os.lstat(name, dir_fd=at).st_mode
+                if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+                    yield PurePath(folder, name)
+
+
+def _open_below(root: int, directory: Path, path: PurePath) -> int | None:
+    """Returns a descriptor of the regular file at the path, or None if there is none or the path leads out of the directory.
+
+    Args:
+        root: a descriptor of the open directory.
+        directory: the path of this directory, with which absolute links into it start.
+    """
+    left, links_left = list(path.parts), MOST_LINKS
+    folders = [os.dup(root)]
+    try:
+        while left:
+            name = left.pop(0)
+            if name == "..":
+                if len(folders) == 1:
+                    return None
+                os.close(folders.pop())
+                continue
+            try:
+                target = os.readlink(name, dir_fd=folders[-1])
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # EINVAL: it is not a link
+                    raise
+            else:
+                links_left -= 1
+                parts = _parts_below(directory, target)
+                if parts is None or not links_left:
+                    return None
+                if target.startswith("/"):
+                    while len(folders) > 1:
+                        os.close(folders.pop())
+                left = [*parts, *left]
+                continue
+            if left:
+                folders.append(os.open(name, _FOLDER, dir_fd=folders[-1]))
+                continue
+            found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folders[-1])
+            if stat.S_ISREG(os.fstat(found).st_mode):
+                return found
+            os.close(found)
+        return None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG):  # the file was just replaced by something else
+            return None
+        raise
+    finally:
+        for folder in folders:
+            os.close(folder)
+
+
+def _parts_below(directory: Path, target: str) -> list[str] | None:
+    """Returns the steps of a link's target, or None if the target is absolute and not below the directory.
+
+    The steps of an absolute target start in the directory.
+    """
+    if not target.startswith("/"):
+        return [part for part in target.split("/") if part not in ("", ".")]
+    for root in (directory, directory.resolve()):
+        if target.startswith(f"{root}/"):
+            return _parts_below(directory, target.removeprefix(f"{root}/").lstrip("/"))
+    return None

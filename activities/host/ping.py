@@ -1,0 +1,71 @@
+"""Asks agents whether they take work, through the task queues from which they take it.
+
+No other check is both fast and reliable: an agent's first report takes ten seconds, and the server lists the poll of a frozen
+agent for a minute. The activity `ping` is standalone (it belongs to no workflow), so it adds nothing to a history.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.client import ActivityFailureError, Client
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.autoscaling.liveness import ASK_PATIENCE, Silent
+from iris.model import names
+from iris.model.hosts import Host
+
+#: How long one try may take. The open poll of an agent that was cut off may swallow the first try.
+TRY = timedelta(seconds=1.5)
+TRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), backoff_coefficient=1, maximum_attempts=3)
+#: The most hosts asked in one observation; the others are asked in the next one, a second later.
+MOST_ASKED = 500
+
+
+class Ping:
+    """The activity `ping` of one incarnation of a host."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    @activity.defn
+    async def ping(self, incarnation: str) -> bool:
+        """Returns True if this is still the current incarnation of the host."""
+        return incarnation == self._host.incarnation
+
+
+async def ask(client: Client, cluster: str, hosts: Iterable[Silent]) -> dict[tuple[str, str], bool]:
+    """Asks hosts whether they are there. Returns, by (host, incarnation), whether each host that was asked has answered.
+
+    Raises:
+        RPCError: the service does not answer, so nothing is known of the hosts.
+    """
+    asked = list(hosts)[:MOST_ASKED]
+    answers = await asyncio.gather(*(_answers(client, cluster, host) for host in asked))
+    return {host.life: answer for host, answer in zip(asked, answers, strict=True)}
+
+
+async def _answers(client: Client, cluster: str, host: Silent) -> bool:
+    queue = names.host_queue(cluster, host.host_id)
+    try:
+        handle = await client.start_activity_method(
+            Ping.ping,
+            host.incarnation,
+            id=f"{queue}/ping/{uuid.uuid4().hex}",
+            task_queue=queue,
+            schedule_to_close_timeout=ASK_PATIENCE,
+            start_to_close_timeout=TRY,
+            retry_policy=TRIES,
+            summary=f"whether host {host.host_id} is there",
+        )
+        return await handle.result()
+    except ActivityFailureError as error:
+        return isinstance(error.cause, ApplicationError)  # an agent of an earlier version, which does not have this activity
+    except RPCError as error:
+        if error.status is RPCStatusCode.UNIMPLEMENTED:
+            return False  # a service before 1.32: only the agents' reports decide
+        raise

@@ -1,0 +1,113 @@
+"""Prepares an attempt before its program starts: files, ports, environment, container. All of it can be repeated."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from iris.activities.host.caches import DISK_FAULT
+from iris.activities.host.host_context import Workbench
+from iris.activities.host.ports import TakenGpus
+from iris.activities.host.python_env import set_up
+from iris.activities.host.runtimes.base import HostUnable, Launch, Runtime
+from iris.activities.host.runtimes.environment import attempt_env
+from iris.messages.task import RunTask
+from iris.model.resources import DeviceKind
+from iris.model.units import MIB, format_bytes
+
+#: The least free disk space, in bytes. With less, a program could not even write its first lines.
+ROOM = 4 * MIB
+
+
+class Built(NamedTuple):
+    """A program that is ready to be started."""
+
+    launch: Launch
+    #: Descriptors of locks on what the program uses, open for as long as it lives. The caller of `build` closes its own copies.
+    keep: tuple[int, ...]
+    ports: dict[str, int]
+
+
+async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runtime) -> Built:
+    """Prepares the attempt. The output of the set-up goes into the file `build` of its directory.
+
+    Raises:
+        CannotStart: the attempt cannot start on any host, because of its bundle, image, environment or directory.
+        HostUnable: this host cannot prepare the attempt, or not now.
+    """
+    if (free := shutil.disk_usage(directory).free) < ROOM:
+        raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT)
+    with contextlib.ExitStack() as undo:
+        ports, gpus = bench.ports.take(task.ports), None
+        undo.callback(_close, ports.keep)
+        if (taken := _gpus(bench, task)) is not None:
+            gpus = taken.numbers
+            undo.callback(_close, taken.keep)
+        await runtime.prepare()
+        workdir = Path(task.workdir) if task.workdir is not None else await _fresh(directory / "work")
+        (directory / "outputs").mkdir(exist_ok=True)
+        if task.bundle is not None:
+            await bench.bundles.unpack(task.bundle, workdir)
+        if task.workdir is None and bench.umask >= 0:
+            await asyncio.to_thread(_as_a_user_makes_them, workdir, bench.umask)
+        env = attempt_env(
+            task,
+            bench.base_env,
+            bench.cluster,
+            bench.host,
+            defaults=bench.env_vars,
+            workdir=workdir,
+            outputs=directory / "outputs",
+            ports=ports.numbers,
+            tpu=bench.accelerators.tpu,
+            gpus=gpus,
+        )
+        # Only the attempt's own copy of a project is synced: in a directory of the user, a sync would write a lock file.
+        wanted = task.environment.model_copy(update={} if task.bundle is not None else {"sync": False})
+        ready = await set_up(
+            wanted,
+            runtime,
+            workdir,
+            env,
+            bench.environments,
+            await _fresh(directory / "environment"),
+            directory / "build",
+            content=task.bundle.sha256 if task.bundle is not None else "",
+        )
+        undo.callback(ready.release)
+        launch = await runtime.launch(task.command, ready.env, workdir)
+        undo.pop_all()
+        return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers)
+
+
+def _gpus(bench: Workbench, task: RunTask) -> TakenGpus | None:
+    """Allocates the task's GPUs among the host's real ones. None: the host has no GPU, or the task has requested all of them."""
+    wanted, there = task.resources.device, bench.accelerators.device
+    if there is None or there.kind is not DeviceKind.GPU:
+        return None
+    count = wanted.count if wanted is not None and wanted.kind is DeviceKind.GPU else 0
+    return bench.gpus.take(count, there.count) if count < there.count else None
+
+
+def _close(descriptors: tuple[int, ...]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _as_a_user_makes_them(workdir: Path, umask: int) -> None:
+    """Gives the directories of the program's files the modes that the user's umask gives.
+
+    So a program that changes its user can still read them. Other users cannot reach them, because the attempt's directory above
+    them is private.
+    """
+    for folder, _, _ in os.walk(workdir):
+        Path(folder).chmod(0o777 & ~umask)
+
+
+async def _fresh(directory: Path) -> Path:
+    """Makes an empty directory; removes what an agent that died has left there."""
+    await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+    directory.mkdir()
+    return directory

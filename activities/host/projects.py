@@ -1,0 +1,120 @@
+"""Reads the project in a program's directory, as far as the program's environment depends on it."""
+
+import hashlib
+import json
+import os
+import re
+import threading
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from iris.activities.host.runtimes.base import CannotStart
+from iris.activities.host.runtimes.threads import Stopped
+
+#: Files that `uv sync` reads of a project, besides the sources of the packages that it builds.
+FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")
+#: The exit code of a set-up that fails before its first command: the code that uv uses for input that it does not understand.
+_NO_SENSE = 2
+
+
+class Project(NamedTuple):
+    """A project that `uv sync` can install."""
+
+    #: Empty: the directory is not a project itself and only has workspace members.
+    name: str
+    #: True if there is a `uv.lock`: nothing is resolved again.
+    locked: bool
+    #: True if the project, or one beside it, is built and installed: the environment then has a copy of its code.
+    built: bool
+
+
+def find_project(directory: Path) -> Project | None:
+    """Returns the project of this directory. None: there is no `pyproject.toml`, or it only configures tools.
+
+    Raises:
+        CannotStart: its `pyproject.toml` cannot be read.
+    """
+    try:
+        text = (directory / "pyproject.toml").read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise CannotStart(f"set-up failed: pyproject.toml cannot be read: {error}", _NO_SENSE) from None
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CannotStart(f"set-up failed: pyproject.toml is not TOML: {error}", _NO_SENSE) from None
+    project, uv = _table(document, "project"), _table(_table(document, "tool"), "uv")
+    if "project" not in document and "workspace" not in uv:
+        return None
+    return Project(
+        name=str(project.get("name", "")),
+        locked=(directory / "uv.lock").is_file(),
+        built=bool(uv.get("package", "build-system" in document))
+        or "workspace" in uv
+        or _reads_other_files(project)
+        or _has_sources_here(uv),
+    )
+
+
+def indexes_of_lock(directory: Path) -> list[str]:
+    """Returns the URLs of the package indexes that the project's lock names."""
+    try:
+        text = (directory / "uv.lock").read_text(encoding="utf-8")
+    except (OSError, ValueError):  # uv itself reports this error
+        return []
+    return sorted(set(re.findall(r'registry = "(https?://[^"\s]+)"', text)))
+
+
+def hash_of(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    """Returns the SHA-256 of each of the files that exists, by name."""
+    return {name: _hash(directory / name) for name in names if (directory / name).is_file()}
+
+
+def hash_of_all(directory: Path, stop: threading.Event) -> str:
+    """Returns one SHA-256 of all files below the directory, with their names. A link counts by its target."""
+    whole = hashlib.sha256()
+    for folder, folders, files in os.walk(directory):
+        folders.sort()
+        for name in sorted([*files, *folders]):
+            if stop.is_set():
+                raise Stopped
+            path = Path(folder) / name
+            if path.is_symlink():
+                content = str(path.readlink())
+            elif path.is_file():
+                content = _hash(path)
+            else:
+                continue
+            whole.update(json.dumps([str(path.relative_to(directory)), content]).encode() + b"\n")
+    return whole.hexdigest()
+
+
+def is_here(requirement: str) -> bool:
+    """Returns True if a requirement names files of the program's directory instead of a package of an index."""
+    text = requirement.partition("@")[2].strip() if " @ " in requirement else requirement.strip()
+    return text.startswith((".", "/", "file:")) or (text.endswith((".whl", ".tar.gz", ".zip")) and "://" not in text)
+
+
+def _reads_other_files(project: dict[str, Any]) -> bool:
+    """Returns True if the project declares its dependencies in other files than its `pyproject.toml`."""
+    dynamic = project.get("dynamic")
+    return isinstance(dynamic, list) and not {"dependencies", "optional-dependencies"}.isdisjoint(map(str, dynamic))
+
+
+def _has_sources_here(uv: dict[str, Any]) -> bool:
+    """Returns True if some of the project's dependencies lie in the same directory."""
+    sources = json.dumps(uv.get("sources", {}), default=str)
+    return '"path":' in sources or '"workspace":' in sources or bool(uv.get("find-links"))
+
+
+def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
+    table = document.get(name)
+    return table if isinstance(table, dict) else {}
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

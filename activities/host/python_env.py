@@ -1,0 +1,162 @@
+"""Sets up the environment of an attempt's program before it starts, or uses the one that an earlier attempt made."""
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from iris.activities.host.caches import DISK_FAULT, Cache, no_room
+from iris.activities.host.env_steps import Steps, since, uv_version
+from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here
+from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
+from iris.activities.host.runtimes.threads import in_thread
+from iris.model.environments import EnvironmentSpec
+
+#: Delays before each retry of a step after a network failure, in seconds. uv itself has tried several times by then.
+PAUSES = (1.0, 5.0, 15.0)
+#: Variables of the agent's own environment: where packages come from, and through which proxy.
+_WAYS = re.compile(r"(?:UV|PIP)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY", re.IGNORECASE)
+#: Settings of uv that change how it gets packages, but not which ones. An environment does not depend on them.
+_HOW = re.compile(
+    r"UV_(?:CACHE_DIR|PYTHON_INSTALL_DIR|PROJECT_ENVIRONMENT|LINK_MODE|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
+)
+#: The PATH of a program whose environment has none: as in most container images.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: To be increased when environments are made in a different way: cached ones are then not used any more.
+_MADE_AS = 2
+
+
+class Ready(NamedTuple):
+    """The environment in which a program is started."""
+
+    #: All environment variables of the program.
+    env: dict[str, str]
+    #: File descriptors that must stay open for as long as the program lives, so that the cache does not remove what it uses.
+    keep: tuple[int, ...] = ()
+
+    def release(self) -> None:
+        """Closes the descriptors in this process, when the shim has inherited them or no program starts.
+
+        Must be called only once.
+        """
+        for descriptor in self.keep:
+            os.close(descriptor)
+
+
+async def set_up(
+    spec: EnvironmentSpec,
+    runtime: Runtime,
+    workdir: Path,
+    env: Mapping[str, str],
+    cache: Cache,
+    own: Path,
+    output: Path,
+    *,
+    content: str = "",
+    agent_env: Mapping[str, str] = os.environ,
+    pauses: Sequence[float] = PAUSES,
+) -> Ready:
+    """Makes the environment that the spec requests, or finds it in the cache.
+
+    Args:
+        env: the program's environment, complete except for what is made here.
+        cache: the cache of environments; uv and what it needs lie in the same directory.
+        own: a directory of this attempt alone, for an environment that its own commands may change.
+        output: the file to which messages for the user and the output of the steps are appended.
+        content: a name for everything in the working directory, such as its bundle's hash; empty: the files are hashed if needed.
+        agent_env: the agent's environment; the set-up gets the part that `build_env` returns.
+        pauses: delays before each retry after a network failure, in seconds.
+
+    Raises:
+        CannotStart: a step failed, and would fail on another host too.
+        HostUnable: the network or the disk of this host failed.
+    """
+    try:
+        return await _set_up(spec, runtime, workdir, env, cache, own, output, content, agent_env, pauses)
+    except OSError as error:
+        if no_room(error):
+            raise HostUnable("the disk of this host is full", DISK_FAULT) from None
+        raise
+
+
+def build_env(agent_env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables of the agent's environment that set-up commands get and programs do not: indexes and proxies."""
+    return {name: value for name, value in agent_env.items() if _WAYS.fullmatch(name)}
+
+
+def activated(env: Mapping[str, str], venv: Path, workdir: Path) -> dict[str, str]:
+    """Returns the environment in which `python` is that of the venv, and imports search the working directory first."""
+    return {
+        **env,
+        "VIRTUAL_ENV": str(venv),
+        "PATH": f"{venv / 'bin'}:{env.get('PATH') or _PATH}",
+        "PYTHONPATH": ":".join(filter(None, (str(workdir), env.get("PYTHONPATH")))),
+    }
+
+
+async def _set_up(
+    spec: EnvironmentSpec,
+    runtime: Runtime,
+    workdir: Path,
+    env: Mapping[str, str],
+    cache: Cache,
+    own: Path,
+    output: Path,
+    content: str,
+    agent_env: Mapping[str, str],
+    pauses: Sequence[float],
+) -> Ready:
+    ways = {**build_env(agent_env), **env}
+    steps = Steps(runtime, workdir, ways, cache, output, pauses)
+    project = find_project(workdir) if spec.sync else None
+    if spec.sync and project is None and (workdir / "pyproject.toml").exists():
+        steps.say("pyproject.toml has no [project]: nothing is installed for it")
+    if project is None and spec.extras:
+        raise CannotStart(f"set-up failed: no project here has the extra {spec.extras[0]!r}; submit its pyproject.toml, too", 2)
+    begun = time.monotonic()
+    if project is None and not spec.pip:
+        if not spec.setup:
+            return Ready(dict(env))
+        venv = own / "venv" if await steps.make_beside(own / "venv") else None
+        program = activated(env, venv, workdir) if venv is not None else dict(env)
+        await steps.run(spec.setup, program, venv)
+        steps.say(f"environment ready ({since(begun)})")
+        return Ready(program)
+    if spec.setup:
+        venv = own / "venv"
+        await steps.make(venv, spec, project, alone=True)
+        await cache.trim()
+        program = activated(env, venv, workdir)
+        await steps.run(spec.setup, program, venv)
+        steps.say(f"environment ready ({since(begun)})")
+        return Ready(program)
+    entry = await cache.use(
+        await _key(spec, project, workdir, runtime.identity, ways, content),
+        lambda place: steps.make(place / "venv", spec, project, alone=False),
+        waiting=lambda: steps.say("another task of this host makes the same environment: waiting for it"),
+    )
+    try:
+        steps.say(f"environment ready ({since(begun)})" if entry.made else "environment ready: cached")
+    except OSError:
+        entry.release()
+        raise
+    return Ready(activated(env, entry.path / "venv", workdir), (entry.lock,))
+
+
+async def _key(
+    spec: EnvironmentSpec, project: Project | None, workdir: Path, identity: str, env: Mapping[str, str], content: str
+) -> str:
+    """Returns a hash of everything that an environment depends on."""
+    depends: dict[str, object] = {"made": _MADE_AS, "uv": uv_version(), "runtime": identity, "project": project, "pip": spec.pip}
+    depends["extras"] = sorted(spec.extras)
+    # The URL of an index may contain a user name and a password.
+    settings = {name: re.sub("//[^/@]*@", "//", value) for name, value in env.items() if name.startswith("UV_")}
+    depends["settings"] = {name: value for name, value in settings.items() if not _HOW.fullmatch(name)}
+    depends["files"] = hash_of(workdir, FILES)
+    if (project is not None and project.built) or any(map(is_here, spec.pip)):
+        depends["content"] = content or await in_thread(lambda stop: hash_of_all(workdir, stop))
+    return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()

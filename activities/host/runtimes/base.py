@@ -1,0 +1,93 @@
+"""Defines the contract of a runtime, which runs the commands of an attempt on the host itself or in a container."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+
+class CannotStart(Exception):
+    """The attempt cannot be started, neither here nor on another host. The exit code is the one that a shell gives for the
+    case.
+    """
+
+    def __init__(self, reason: str, exit_code: int) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+class HostUnable(Exception):
+    """This host cannot start the attempt, or not now, and the program is not the cause. Another host may start it.
+
+    Args:
+        fault: a name for the kind of fault, as in `iris.model.faults`.
+    """
+
+    def __init__(self, reason: str, fault: str) -> None:
+        super().__init__(reason)
+        self.fault = fault
+
+
+class Launch(BaseModel):
+    """The process or the prepared container that a shim starts."""
+
+    model_config = ConfigDict(frozen=True)
+
+    argv: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str = ""
+    #: The directories of the cgroups that the process joins, one for each hierarchy.
+    cgroups: tuple[str, ...] = ()
+    #: The umask of the process; -1: the agent's.
+    umask: int = -1
+    #: The id of the container; empty: the program is a process.
+    container: str = ""
+    #: The socket of the container engine.
+    docker_socket: str = ""
+
+
+class Runtime(Protocol):
+    """Runs the commands of one attempt.
+
+    Every command gets the same files under the same paths as on the host: the working directory, the attempt's directory, and the
+    cache of environments.
+    """
+
+    @property
+    def identity(self) -> str:
+        """An identifier of the runtime that an environment is built for. An environment may not work with another identity."""
+
+    async def prepare(self) -> None:
+        """Gets what must exist before any command runs, such as the container image.
+
+        Raises:
+            CannotStart: no host can get it.
+            HostUnable: this host cannot get it.
+        """
+
+    async def step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path) -> int:
+        """Runs a setup command to its end and appends its output to the file. Returns the exit status, negative for a signal.
+
+        A cancellation kills the command and everything that it started.
+
+        Raises:
+            CannotStart: there is no such command.
+            HostUnable: this host cannot run it.
+        """
+
+    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
+        """Prepares the program and returns what the shim starts.
+
+        Raises:
+            CannotStart: the working directory or the image cannot be used.
+            HostUnable: the host cannot create the container.
+        """
+
+    async def clear(self, *, swept: bool = False) -> None:
+        """Kills and removes everything that is left of this attempt, including what another agent created. Safe to repeat; raises
+        nothing.
+
+        Args:
+            swept: the shim saw the program and everything below it end, so no process is left.
+        """

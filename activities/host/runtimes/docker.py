@@ -1,0 +1,359 @@
+"""Runs programs in containers of this machine's Docker engine.
+
+The agent fetches the image and creates the container. The shim then starts the container and waits for its end. The program's
+output goes through the shim's named pipes into the attempt's files, never through the engine: a shell in the image opens the
+pipes and then executes the program in its own place.
+"""
+
+import os
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from iris.activities.host.runtimes import engine, images, links, shim
+from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.engine import available, clear_strays, docker_socket
+from iris.activities.host.runtimes.environment import base_env
+from iris.activities.host.runtimes.threads import in_thread
+from iris.messages.task import RunTask
+from iris.model import names
+from iris.model.resources import DeviceKind
+from iris.model.units import format_bytes
+from iris.storage.files import make_private
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+__all__ = ["DockerRuntime", "available", "clear_strays", "docker_socket"]
+
+#: Opens the output pipes and executes the program. The user's arguments are parameters of the script: the shell never parses
+#: them.
+_SHELL = "/bin/sh"
+_BECOME = 'unset TINI_KILL_PROCESS_GROUP; exec 2>>"$1"; shift; exec "$@" >>"$0"'
+#: Makes the engine's init pass signals on to the whole process group of the program, as for processes.
+_TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
+#: The `PATH` of an image that sets none.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: The attempt's directories that a container can read and write, and the one that it can only read. No container gets the files
+#: that the agent and the shim keep beside them: those files decide what runs on the host with the agent's rights.
+_FILES, _GIVEN = ("work", "outputs", "environment", "home"), "given"
+#: The engine's error text for a mount of a missing host directory; the path follows it.
+_NO_SOURCE = "bind source path does not exist: "
+_CERTIFICATES = "SSL_CERT_FILE"
+#: The variable that lists the task's GPUs by their numbers on the host.
+_CUDA = "CUDA_VISIBLE_DEVICES"
+
+#: The smallest memory limit that the engine accepts.
+_LEAST_MEMORY = 6 * 1024**2
+#: The size of /dev/shm. What is used there counts as the task's memory. The engine's default of 64 MiB breaks data loaders and
+#: libtpu.
+_SHM = "100g"
+#: The memory that libtpu may lock, in bytes, and the rights that only containers with TPUs get.
+_MEMLOCK = 64 * 1024**3
+TPU_RIGHTS = {"cap_add": ["SYS_RESOURCE"], "ulimits": [{"Name": "memlock", "Soft": _MEMLOCK, "Hard": _MEMLOCK}]}
+
+
+class DockerRuntime:
+    """Runs the commands of one attempt in containers of an image, on the host's network.
+
+    The container has the attempt's files, the shared directories and the host's directories that the configuration lists, all
+    under their own paths. It has nothing else of the host, and in particular none of the files that the agent and the shim keep
+    of the attempt. The variables that the agent passes on from the host's environment describe the host, so the container does
+    not get them. Two are exceptions: `PATH` keeps the entries that precede the host's own, and the image's entries follow;
+    `SSL_CERT_FILE` names a copy. Memory is limited to the request. Cores are not limited, as with processes: when cores are
+    scarce, each container gets a share in proportion to its request.
+
+    Args:
+        shared: directories that every attempt on this host uses. Setup steps may write there, programs only read.
+        mounts: directories of the host that the cluster's configuration gives to every container.
+        host_env: the variables that every environment has from the host.
+        devices: the directory with the host's accelerators.
+        token: gets an access token, as `iris.activities.host.runtimes.images.Token`.
+    """
+
+    def __init__(
+        self,
+        image: str,
+        task: RunTask,
+        host_id: str,
+        cluster: str,
+        directory: Path,
+        shared: Sequence[Path] = (),
+        *,
+        mounts: Sequence[Path] = (),
+        host_env: Mapping[str, str] | None = None,
+        devices: Path = Path("/dev"),
+        token: images.Token = lambda: None,
+    ) -> None:
+        self._image, self._task, self._dir = image, task, directory
+        self._shared, self._configured, self._devices = tuple(shared), tuple(mounts), devices
+        self._host_env = base_env() if host_env is None else host_env
+        self._token = token
+        self._labels = {
+            engine.LABEL_MANAGED: "true",
+            engine.LABEL_CLUSTER: cluster,
+            engine.LABEL_HOST: host_id,
+            engine.LABEL_JOB: task.job,
+            engine.LABEL_TASK: names.task_id(task.job, task.index),
+            engine.LABEL_KEY: task.key,
+            engine.LABEL_DIRECTORY: str(directory),
+        }
+        #: Known after `prepare`: the image's id and environment, and whether the engine has an init for its containers.
+        self._image_id = ""
+        self._image_env: dict[str, str] = {}
+        self._init = False
+        #: False once the host is known to have no engine.
+        self._engine = True
+
+    @property
+    def identity(self) -> str:
+        return self._image_id or self._image
+
+    async def prepare(self) -> None:
+        if why := await available():
+            self._engine = False
+            words = f"this host has no container engine: {why}; start docker there, or submit without --image"
+            raise HostUnable(words, engine.FAULT)
+        await in_thread(self._prepare)
+
+    def _prepare(self, stop: threading.Event) -> None:
+        with _appended(self._dir / "build") as output, engine.engine(images.STALL) as docker:
+            image = images.get(docker, self._image, output, stop, self._token)
+            if image is None:
+                return
+            self._image_id = str(image.id)
+            self._image_env = dict(each.split("=", 1) for each in image.attrs["Config"].get("Env") or () if "=" in each)
+            # The first process of a container gets SIGTERM only if it has a handler. With an init, the program is not the first
+            # process.
+            self._init = docker.info().get("InitCommit", {}).get("ID") != "N/A"
+
+    async def step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path) -> int:
+        return await in_thread(lambda stop: self._step(argv, env, workdir, output, stop))
+
+    def _step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path, stop: threading.Event) -> int:
+        _appended(output).close()  # a container can mount only files that exist
+        container = self._make(argv, env, workdir, output, output, building=output)
+        try:
+            state = engine.run(container, stop)
+        finally:
+            with engine.engine() as docker:
+                engine.remove(docker, container)
+        if state["OOMKilled"]:
+            with _appended(output) as file:
+                print(f"out of memory: the task has {format_bytes(self._task.resources.memory_bytes)}", file=file)
+        code = int(state["ExitCode"])
+        return 128 - code if 128 < code < 160 else code
+
+    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
+        out, err = self._dir / shim.PIPES[0], self._dir / shim.PIPES[1]  # the shim makes them before it starts the container
+        container = await in_thread(lambda _: self._make(argv, env, workdir, out, err))
+        # For the shim, which needs only the variables by which it is recognised. The container has its own environment.
+        recognised = {name: value for name, value in env.items() if name.startswith(names.RESERVED_PREFIX)}
+        return Launch(argv=tuple(argv), env=recognised, container=container, docker_socket=docker_socket())
+
+    async def clear(self, *, swept: bool = False) -> None:
+        labels = [f"{engine.LABEL_KEY}={self._task.key}", f"{engine.LABEL_DIRECTORY}={self._dir}"]
+        if self._engine:
+            await engine.clear(labels)
+
+    # -- the container -------------------------------------------------------------------------------------------------------
+
+    def _make(
+        self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, out: Path, err: Path, building: Path | None = None
+    ) -> str:
+        """Creates a container that can run the command, and returns its id.
+
+        Args:
+            building: the output file of a setup step; None: the command is the program.
+        """
+        inside, written, read = self._env(env), *self._own(building)
+        with engine.engine() as docker:
+            container = self._create(
+                docker,
+                env,
+                written,
+                read,
+                entrypoint=[_SHELL],
+                command=["-c", _BECOME, str(out), str(err), *argv],
+                environment=inside | (_TO_ALL if self._init else {}),
+                working_dir=str(workdir),
+            )
+            try:
+                look = _Look(docker, container, [*written, *read], self._configured)
+                self._check(look, argv[0], inside["PATH"], workdir)
+            except BaseException:
+                engine.remove(docker, container)
+                raise
+        return container
+
+    def _create(
+        self, docker: "DockerClient", env: Mapping[str, str], written: Sequence[Path], read: Sequence[Path], **what: Any
+    ) -> str:
+        """Creates a container in the engine.
+
+        Raises:
+            HostUnable: the engine refuses, or this host lacks a directory that the configuration lists.
+        """
+        from docker.errors import APIError
+        from docker.types import LogConfig, Mount
+
+        mounts = [Mount(str(path), str(path), type="bind") for path in dict.fromkeys((*written, *self._configured))]
+        mounts += [Mount(str(path), str(path), type="bind", read_only=True) for path in read]
+        try:
+            made = docker.api.create_container(
+                self._image_id or self._image,
+                user=f"{os.getuid()}:{os.getgid()}",
+                labels=self._labels,
+                host_config=docker.api.create_host_config(
+                    network_mode="host",
+                    mounts=mounts,
+                    init=self._init,
+                    log_config=LogConfig(type="json-file", config={"max-size": "64k"}),
+                    shm_size=_SHM,
+                    **self._limits(),
+                    **self._accelerators(env),
+                ),
+                **what,
+            )
+        except APIError as error:
+            _, found, path = str(error.explanation).partition(_NO_SOURCE)
+            if found and Path(path) in self._configured:
+                words = f"this host has no directory {path!r}; make it, or take it out of bootstrap.mounts"
+                raise HostUnable(words, engine.FAULT) from None
+            raise
+        return str(made["Id"])
+
+    def _own(self, building: Path | None) -> tuple[list[Path], list[Path]]:
+        """Returns the paths of Iris' own files that a container may write, and the paths that it may only read."""
+        for path in self._shared:
+            make_private(path)
+        given = self._given()
+        files = [path for path in (self._dir / name for name in _FILES) if path.is_dir() and not path.is_symlink()]
+        if building is not None:
+            return [*files, *self._shared, building], [given]
+        return files, [*self._shared, given]
+
+    def _env(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Returns the variables that the container gets in addition to the image's own."""
+        inside = {name: value for name, value in env.items() if self._host_env.get(name) != value}
+        hosts = self._host_env.get("PATH", "")
+        path = env.get("PATH", hosts)
+        if path == hosts or path.endswith(f":{hosts}"):
+            path = path.removesuffix(hosts) + self._image_env.get("PATH", _PATH)
+        inside["PATH"] = path
+        # The trusted certificates depend on the network, which is the host's.
+        if (trusted := env.get(_CERTIFICATES, "")) and _CERTIFICATES not in inside and os.access(trusted, os.R_OK):
+            certificates = shutil.copyfile(trusted, self._given() / "certificates.pem")
+            certificates.chmod(0o644)
+            inside[_CERTIFICATES] = str(certificates)
+        if gpus := _gpus(env):  # the container sees only these, numbered from 0
+            inside[_CUDA] = ",".join(map(str, range(len(gpus))))
+        if os.getuid() != 0 and "HOME" not in inside:  # the image's HOME, if any, is root's
+            home = self._dir / "home"
+            home.mkdir(exist_ok=True)
+            inside["HOME"] = str(home)
+        return inside
+
+    def _given(self) -> Path:
+        """The directory of files that the agent gives the container. The program can read them as any user. Other users of the
+        host cannot, because the attempt's directory is private.
+        """
+        directory = self._dir / _GIVEN
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o755)
+        return directory
+
+    def _limits(self) -> dict[str, Any]:
+        resources = self._task.resources
+        limits = {}
+        if resources.cpu_millis:
+            limits["cpu_shares"] = min(max(resources.cpu_millis * 1024 // 1000, 2), 262144)
+        if resources.memory_bytes:
+            memory = max(resources.memory_bytes, _LEAST_MEMORY)
+            limits |= {"mem_limit": memory, "memswap_limit": memory}
+        return limits
+
+    def _accelerators(self, env: Mapping[str, str]) -> dict[str, Any]:
+        """Returns the options that give the container the host's accelerators; none on a host with simulated accelerators."""
+        from docker.types import DeviceRequest
+
+        device = self._task.resources.device
+        if device is None:
+            return {}
+        if device.kind is DeviceKind.GPU:
+            if not (self._devices / "nvidiactl").exists():
+                return {}
+            which = {"device_ids": _gpus(env)} if _gpus(env) else {"count": device.count}
+            return {"device_requests": [DeviceRequest(capabilities=[["gpu"]], **which)]}
+        # Each chip has a file: accel* for older kinds, a number below vfio for newer ones, which need vfio/vfio as well.
+        found = [path for pattern in ("accel[0-9]*", "vfio/[0-9]*") for path in sorted(self._devices.glob(pattern))]
+        if not found:
+            return {}
+        found += self._devices.glob("vfio/vfio")
+        return {"devices": [f"{path}:/dev/{path.relative_to(self._devices)}:rwm" for path in found], **TPU_RIGHTS}
+
+    def _check(self, look: "_Look", program: str, path: str, workdir: Path) -> None:
+        """Checks that the program and its directory exist. A container that ran leaves only an exit code, which does not tell.
+
+        Raises:
+            CannotStart: one of them does not exist or cannot be used.
+        """
+        if not look.has_directory(workdir):
+            raise CannotStart(
+                f"the working directory {str(workdir)!r} is not in the image {self._image!r}, and containers get no directory of "
+                "the host that bootstrap.mounts does not list; take your files along with --workspace, or leave out --workdir",
+                126,
+            )
+        if look.at(Path(_SHELL)) is None:
+            raise CannotStart(f"the image {self._image!r} has no {_SHELL}, which is needed to start a program in it", 126)
+        folders = [""] if "/" in program else path.split(":")
+        there = False
+        for folder in folders:
+            runs = look.at(workdir / folder / program)
+            if runs:
+                return
+            there = there or runs is not None
+        if there:
+            raise CannotStart(f"{program!r} is not a program that may be executed", 126)
+        raise CannotStart(f"there is no program {program!r} in the image {self._image!r}", 127)
+
+
+def _appended(file: Path) -> TextIO:
+    return os.fdopen(links.open_file(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a")
+
+
+def _gpus(env: Mapping[str, str]) -> list[str]:
+    """Returns the numbers of the task's GPUs; none: any GPUs will do."""
+    numbers = env.get(_CUDA, "").split(",")
+    return numbers if all(number.isdecimal() for number in numbers) else []
+
+
+class _Look:
+    """Examines the files of a container that has not been started.
+
+    Args:
+        mounted: Iris' own directories that the container has.
+        configured: other directories of the host that the container has. The agent may run in a container without them.
+    """
+
+    def __init__(self, docker: "DockerClient", container: str, mounted: Sequence[Path], configured: Sequence[Path]) -> None:
+        self._docker, self._container, self._mounted, self._configured = docker, container, mounted, configured
+
+    def has_directory(self, path: Path) -> bool:
+        """Returns True if the working directory existed before the engine created it."""
+        path = Path(os.path.normpath(path))
+        if any(path.is_relative_to(mount) for mount in self._mounted):
+            return True
+        if any(path.is_relative_to(mount) for mount in self._configured):
+            return engine.executable(self._docker, self._container, path) is not None
+        return engine.existed(self._docker, self._container, path)
+
+    def at(self, path: Path) -> bool | None:
+        """Returns True if the file is executable, False if not, None if there is none."""
+        path = Path(os.path.normpath(path))
+        if any(path.is_relative_to(mount) for mount in self._mounted):
+            # A link may have a target that exists only in the image.
+            return os.access(path, os.X_OK) or path.is_symlink() if os.path.lexists(path) else None
+        return engine.executable(self._docker, self._container, path)

@@ -1,0 +1,212 @@
+"""Connects to this machine's Docker engine, runs containers, and removes the containers that attempts left behind."""
+
+import asyncio
+import base64
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.threads import in_thread
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+logger = logging.getLogger(__name__)
+
+
+#: The name of the fault when the engine fails.
+FAULT = "docker"
+#: The labels of every container of an attempt. They identify its owner for a later agent.
+LABEL_MANAGED, LABEL_CLUSTER, LABEL_HOST = "iris.managed", "iris.cluster", "iris.host"
+LABEL_JOB, LABEL_TASK, LABEL_KEY, LABEL_DIRECTORY = "iris.job", "iris.task", "iris.key", "iris.directory"
+
+#: The timeout of one answer of the engine, in seconds. It creates a container in well under one second unless it is busy.
+REQUEST_TIMEOUT_S = 60.0
+#: The timeout of the check that an engine is there, in seconds.
+GREETING = 5.0
+#: The time that an engine may be away for a restart, in seconds.
+AWAY = 60.0
+#: The interval between checks of a running command, in seconds.
+POLL_INTERVAL_S = 0.2
+#: The number of attempts to remove containers while the engine is away, and the seconds between attempts.
+CLEAR_TRIES, CLEAR_EVERY = 5, 1.0
+
+
+def docker_socket() -> str:
+    """Returns the socket of this machine's engine.
+
+    Raises:
+        HostUnable: the environment names an engine elsewhere, whose containers would not have this machine's files.
+    """
+    address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if not address.startswith("unix://"):
+        raise HostUnable(f"DOCKER_HOST is {address!r}, but only an engine of the host itself will do: unix:///its/socket", FAULT)
+    return address.removeprefix("unix://")
+
+
+async def available() -> str:
+    """Returns the reason why no engine answers on this host; empty: one answers."""
+    try:
+        await asyncio.to_thread(_greet)
+    except HostUnable as error:
+        return str(error)
+    return ""
+
+
+def _greet() -> None:
+    with engine(GREETING) as found:
+        found.ping()
+
+
+@contextmanager
+def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
+    """Yields a client of the engine and closes it after the block.
+
+    Args:
+        patience: the timeout of one answer, in seconds.
+
+    Raises:
+        HostUnable: there is no engine, it does not answer, or it refuses. The block's own calls raise it, too.
+    """
+    try:
+        import docker
+        from requests import RequestException
+    except ImportError:
+        raise HostUnable("the Python package docker is not installed: pip install 'iris-temporal[docker]'", FAULT) from None
+    path = docker_socket()
+    _knock(path)
+    try:
+        # The timeout keeps an engine that hangs from blocking the caller for ever.
+        client = docker.DockerClient(base_url=f"unix://{path}", timeout=patience)  # type: ignore[arg-type]
+        try:
+            yield client
+        finally:
+            client.close()
+    except docker.errors.APIError as error:
+        raise HostUnable(f"the container engine refuses: {error.explanation or error}", FAULT) from None
+    except (docker.errors.DockerException, RequestException) as error:
+        raise HostUnable(f"the container engine does not answer as it should: {error}", FAULT) from None
+
+
+def _knock(path: str) -> None:
+    """Connects to the socket once, because the errors of the client library do not name the cause."""
+    with socket.socket(socket.AF_UNIX) as knocking:
+        knocking.settimeout(GREETING)
+        try:
+            knocking.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise HostUnable(f"nothing listens at {path}", FAULT) from None
+        except PermissionError:
+            raise HostUnable(f"the agent's user may not use {path}: it is not in the group of that socket", FAULT) from None
+        except OSError as error:
+            raise HostUnable(f"{path} does not answer: {error}", FAULT) from None
+
+
+def run(container: str, stop: threading.Event) -> dict[str, Any]:
+    """Starts the container, waits until it ends or `stop` is set, and returns its state.
+
+    Raises:
+        HostUnable: the container could not be started, or the engine was away for too long or ended the container.
+    """
+    with engine() as found:
+        found.api.start(container)
+    heard, away = time.monotonic(), ""
+    while True:
+        try:
+            with engine(GREETING) as found:
+                state: dict[str, Any] = found.api.inspect_container(container)["State"]
+            heard = time.monotonic()
+        except HostUnable as error:
+            away = str(error)
+            if time.monotonic() - heard > AWAY:
+                raise
+        else:
+            if away and not state["Running"] and state["ExitCode"]:
+                raise HostUnable(f"the container engine went away while it ran a command: {away}", FAULT)
+            if not state["Running"] or stop.is_set():
+                return state
+        stop.wait(POLL_INTERVAL_S)
+
+
+def remove(found: "DockerClient", container: str) -> None:
+    """Kills and removes the container. Does nothing if it is gone or is being removed."""
+    from docker.errors import APIError
+
+    try:
+        found.api.remove_container(container, v=True, force=True)
+    except APIError as error:
+        if error.status_code not in (404, 409):
+            raise
+
+
+def sweep(labels: Sequence[str], meant: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
+    """Kills and removes all containers that have these labels, `name=value`, and for which `meant` returns True.
+
+    Raises:
+        HostUnable: the engine does not answer.
+    """
+    with engine() as found:
+        for each in found.api.containers(all=True, filters={"label": list(labels)}):
+            if meant(each["Labels"]):
+                remove(found, each["Id"])
+
+
+async def clear(labels: Sequence[str], meant: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
+    """Does the same as `sweep`, with retries. Raises nothing."""
+    for left in reversed(range(CLEAR_TRIES)):
+        try:
+            await in_thread(lambda _: sweep(labels, meant))
+            return
+        except HostUnable as error:
+            if not left:
+                logger.warning("the containers with %s could not be removed: %s", " ".join(labels), error)
+        await asyncio.sleep(CLEAR_EVERY)
+
+
+async def clear_strays(cluster: str, host_id: str, keep: Collection[str], attempts: Path | None = None) -> None:
+    """Kills and removes all containers of this host except those of the attempts with these keys. Raises nothing.
+
+    Args:
+        attempts: removes only containers whose attempt's directory is in this one. Several clusters of one name may share a
+            machine.
+    """
+
+    def meant(labels: dict[str, str]) -> bool:
+        directory = Path(labels.get(LABEL_DIRECTORY, ""))
+        return labels.get(LABEL_KEY) not in keep and (attempts is None or directory.parent == attempts)
+
+    with suppress(HostUnable):  # without an engine there are no containers
+        await asyncio.to_thread(_greet)
+        await clear([f"{LABEL_MANAGED}=true", f"{LABEL_CLUSTER}={cluster}", f"{LABEL_HOST}={host_id}"], meant)
+
+
+def executable(found: "DockerClient", container: str, path: Path) -> bool | None:
+    """Returns True if a file of the container is executable, as far as its mode shows; None if there is no such file."""
+    from requests import codes
+
+    address = f"{found.api.base_url}/v{found.api.api_version}/containers/{container}/archive"
+    answer = found.api.head(address, params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S)
+    if answer.status_code == codes.not_found:
+        return None
+    said = answer.headers.get("X-Docker-Container-Path-Stat")
+    if said is None:  # the engine does not tell; the start of the program will show it
+        return True
+    stat = json.loads(base64.b64decode(said))
+    # The mode is Go's: the highest bit marks a directory. A link has the rights of its target.
+    link, directory = stat["mode"] & 1 << 27, stat["mode"] & 1 << 31
+    return not directory and bool(link or stat["mode"] & 0o111)
+
+
+def existed(found: "DockerClient", container: str, directory: Path) -> bool:
+    """Returns True if the image has that directory. The engine creates a container's working directory if it is missing."""
+    changes = found.api.diff(container) or ()
+    made = any(change["Path"] == str(directory) and change["Kind"] == 1 for change in changes)
+    return not made and executable(found, container, directory) is not None

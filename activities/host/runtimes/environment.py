@@ -1,0 +1,207 @@
+"""Builds the environment variables of a program."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.messages.task import Rank, RunTask
+from iris.model import constraints, names
+from iris.model.hosts import Host
+from iris.model.resources import Device, DeviceKind
+
+#: The only variables that a program gets from the agent's environment: a program must not depend on how the agent was started.
+PASSED_ON = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+#: The port on the host of task 0 where the libtpu processes of several slices meet.
+MEGASCALE_PORT = 8081
+
+
+class TpuHost(BaseModel):
+    """A host's real TPU chips and their slice. A host with simulated chips has no `TpuHost`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The name of the slice.
+    name: str
+    #: As in `iris.model.accelerators`: `v5litepod-16`.
+    variant: str
+    worker_id: int = 0
+    #: The addresses of the slice's hosts, in the order of their numbers; none: not known.
+    addresses: tuple[str, ...] = ()
+    #: The number of the slice's hosts.
+    hosts: int = 1
+    #: The number of this host's chips.
+    chips: int
+    #: The layout of this host's chips: `2,2,1`.
+    bounds: str
+    #: The layout of the whole slice's chips: `4x4`.
+    topology: str = ""
+
+
+class Accelerators(BaseModel):
+    """The accelerators that a machine itself reports."""
+
+    model_config = ConfigDict(frozen=True)
+
+    device: Device | None = None
+    #: None: the machine is not a host of a TPU slice.
+    tpu: TpuHost | None = None
+    #: Includes the machine's location.
+    attributes: dict[str, constraints.Attribute] = {}
+
+
+def base_env() -> dict[str, str]:
+    """Returns the variables that every program gets from its host."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+def attempt_env(
+    task: RunTask,
+    base: Mapping[str, str],
+    cluster: str,
+    host: Host,
+    *,
+    defaults: Mapping[str, str] = {},
+    workdir: Path | None = None,
+    outputs: Path | None = None,
+    ports: Mapping[str, int] = {},
+    tpu: TpuHost | None = None,
+    gpus: Sequence[int] | None = None,
+) -> dict[str, str]:
+    """Returns the program's environment. A later part overrides an earlier one.
+
+    The order is: the host's few variables, the defaults of the cluster and of the host's group, the task's variables for JAX,
+    libtpu and CUDA, the job's own variables, Iris' identity variables.
+
+    Args:
+        defaults: the cluster's defaults, overridden by the group's.
+        workdir, outputs: the directories, by the paths under which the program finds them.
+        ports: the ports by the names that the job gave them.
+        tpu: the host's real chips; None: it has none, and no variable may make a library look for them.
+        gpus: the numbers of the task's GPUs on a host with real ones; None: all of them, or the host has none.
+    """
+    identity = _identity(task, cluster, host) | {names.env_port(name): str(port) for name, port in ports.items()}
+    if workdir is not None:
+        identity[names.ENV_WORKDIR] = str(workdir)
+    if outputs is not None:
+        identity[names.ENV_OUTPUT_DIR] = str(outputs)
+    told: dict[str, str] = {}
+    if task.rank is not None:
+        told |= _told_to_jax(task, task.rank)
+    if _wants(task, DeviceKind.TPU):
+        told |= _told_to_libtpu(task, host, tpu)
+    elif tpu is not None:
+        told["JAX_PLATFORMS"] = "cpu"  # another task has the chips
+    if gpus is not None:
+        # In the order of the bus, as the driver numbers them. By default, CUDA puts the fastest first.
+        told |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+    given = {**base, "PYTHONUNBUFFERED": "1", **defaults, **told, **task.env}
+    return {name: value for name, value in given.items() if not name.startswith(names.RESERVED_PREFIX)} | identity
+
+
+def _wants(task: RunTask, kind: DeviceKind) -> bool:
+    return task.resources.device is not None and task.resources.device.kind is kind
+
+
+def _identity(task: RunTask, cluster: str, host: Host) -> dict[str, str]:
+    identity = {
+        names.ENV_CLUSTER: cluster,
+        names.ENV_JOB_ID: task.job,
+        names.ENV_TASK_ID: names.task_id(task.job, task.index),
+        names.ENV_TASK_INDEX: str(task.index),
+        names.ENV_NUM_TASKS: str(task.num_tasks),
+        names.ENV_ATTEMPT: str(task.attempt),
+        names.ENV_ATTEMPT_KEY: task.key,
+        names.ENV_HOST_ID: host.id,
+        names.ENV_SLICE_ID: host.slice_id,
+    }
+    if host.address:
+        identity[names.ENV_HOST_ADDRESS] = host.address
+    if (rank := task.rank) is not None:
+        identity |= {
+            names.ENV_SLICE_INDEX: str(rank.slice_index),
+            names.ENV_NUM_SLICES: str(rank.num_slices),
+            names.ENV_TASKS_PER_SLICE: str(rank.tasks_per_slice),
+        }
+        if rank.coordinator:
+            identity[names.ENV_COORDINATOR] = rank.coordinator
+    return identity
+
+
+def _told_to_jax(task: RunTask, rank: Rank) -> dict[str, str]:
+    """Returns the variables that `jax.distributed.initialize()` reads. A single task has no coordinator and needs none."""
+    if not rank.coordinator:
+        return {}
+    return {
+        names.ENV_JAX_COORDINATOR: rank.coordinator,
+        names.ENV_JAX_NUM_PROCESSES: str(task.num_tasks),
+        names.ENV_JAX_PROCESS_ID: str(task.index),
+    }
+
+
+def _told_to_libtpu(task: RunTask, host: Host, tpu: TpuHost | None) -> dict[str, str]:
+    """Returns the variables that name the slice, the host and its chips, real or simulated, and the address where slices meet."""
+    if tpu is not None:
+        told = _of_real_chips(task, tpu)
+    else:
+        device = host.resources.device
+        known = {
+            names.ENV_TPU_NAME: host.attributes.get(constraints.TPU_NAME),
+            names.ENV_TPU_WORKER_ID: host.attributes.get(constraints.TPU_WORKER_ID),
+            names.ENV_TPU_TOPOLOGY: host.attributes.get(constraints.TPU_TOPOLOGY),
+            names.ENV_TPU_TYPE: device.variant if device else None,
+            "TPU_TYPE": device.variant if device else None,
+        }
+        told = {name: str(value) for name, value in known.items() if value is not None}
+    if task.rank is not None and task.rank.num_slices > 1:
+        told |= {
+            "MEGASCALE_COORDINATOR_ADDRESS": task.rank.coordinator.rpartition(":")[0],
+            "MEGASCALE_PORT": str(MEGASCALE_PORT),
+            "MEGASCALE_NUM_SLICES": str(task.rank.num_slices),
+            "MEGASCALE_SLICE_ID": str(task.rank.slice_index),
+        }
+    return told
+
+
+def _of_real_chips(task: RunTask, tpu: TpuHost) -> dict[str, str]:
+    """Returns the variables for real chips. A program that cannot get its chips must fail: on a CPU it would run unnoticed for
+    ever.
+    """
+    told = {
+        "JAX_PLATFORMS": "tpu,cpu",
+        "JAX_FORCE_TPU_INIT": "1",
+        "PJRT_DEVICE": "TPU",
+        names.ENV_TPU_NAME: tpu.name,
+        names.ENV_TPU_TYPE: tpu.variant,
+        "TPU_TYPE": tpu.variant,
+        "TPU_CHIPS_PER_HOST_BOUNDS": tpu.bounds,
+    }
+    if task.rank is None and tpu.hosts > 1:
+        # A single host of a slice: if libtpu knew of the other hosts, it would wait for them.
+        # github.com/ray-project/ray, _private/accelerators/tpu.py
+        return told | {
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_HOST_BOUNDS": "1,1,1",
+            names.ENV_TPU_WORKER_ID: "0",
+            "TPU_WORKER_HOSTNAMES": "localhost",
+        }
+    told |= {names.ENV_TPU_WORKER_ID: str(tpu.worker_id)}
+    if tpu.topology:
+        told[names.ENV_TPU_TOPOLOGY] = tpu.topology
+    if tpu.addresses:  # otherwise libtpu must ask the metadata server
+        told |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": ",".join(tpu.addresses)}
+    return told

@@ -1,0 +1,169 @@
+"""Runs a command beside a program that is a container: in that container, through the engine, as `docker exec` does."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from typing import Any
+from urllib.parse import urlencode
+
+import psutil
+
+from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.commands import BLOCK, Tell, pump
+from iris.messages.exec import ExecRequest, Frame, FrameKind
+
+#: The name of the fault when the engine fails.
+FAULT = "docker"
+#: The time that the engine has to report the exit code after the command closed its output, in seconds.
+EXIT_CODE_TIMEOUT_S = 5.0
+_STREAMS = {1: FrameKind.OUT, 2: FrameKind.ERR}
+
+
+class ContainerCommand:
+    """Implements `Command` in a container. The environment, directory and limits are the container's own."""
+
+    def __init__(self, request: ExecRequest, launch: Launch) -> None:
+        self._request = request
+        self._container = launch.container
+        self._socket = launch.docker_socket.removeprefix("unix://")
+        self._id = ""
+
+    async def start(self) -> None:
+        request = self._request
+        status, made = await self._call(
+            "POST",
+            f"/containers/{self._container}/exec",
+            {
+                "AttachStdin": request.stdin,
+                "AttachStdout": True,
+                "AttachStderr": True,
+                "Tty": request.tty,
+                "Cmd": list(request.argv),
+                "Env": [f"TERM={request.term}"] if request.tty else [],
+            },
+        )
+        if status == 404 or status == 409:
+            raise CannotStart(f"the container does not run: {made.get('message', status)}", 126)
+        if status != 201:
+            raise HostUnable(f"the container engine did not run it: {made.get('message', status)}", FAULT)
+        self._id = made["Id"]
+        try:
+            self._reader, self._writer = await asyncio.open_unix_connection(self._socket)
+            how = {"Detach": False, "Tty": request.tty}
+            self._writer.write(_request("POST", f"/exec/{self._id}/start", how, "Connection: Upgrade\r\nUpgrade: tcp\r\n"))
+            status = _status(await self._reader.readuntil(b"\r\n\r\n"))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise HostUnable(f"the container engine has hung up: {error}", FAULT) from None
+        if status not in (101, 200):
+            said = (await self._reader.read(BLOCK)).decode(errors="replace")
+            self._writer.close()
+            raise CannotStart(f"it could not be started in the container: {said}", 126)
+        await self.resize(request.rows, request.columns)
+
+    async def run(self, tell: Tell) -> int:
+        try:
+            if self._request.tty:
+                await pump(self._reader, FrameKind.OUT, tell)
+            else:
+                await self._demultiplex(tell)
+            return await self._exit_code()
+        except asyncio.CancelledError:
+            await asyncio.shield(self.signal(signal.SIGKILL))
+            raise
+        finally:
+            self._writer.close()
+
+    async def feed(self, data: bytes) -> None:
+        with contextlib.suppress(ConnectionError):
+            self._writer.write(data)
+            await self._writer.drain()
+
+    async def end_input(self) -> None:
+        if self._request.tty:
+            await self.feed(b"\x04")
+        else:
+            with contextlib.suppress(OSError):
+                self._writer.write_eof()
+
+    async def resize(self, rows: int, columns: int) -> None:
+        if self._request.tty:  # the engine refuses before the start and after the end, when the size does not matter
+            await self._call("POST", f"/exec/{self._id}/resize?{urlencode({'h': rows, 'w': columns})}")
+
+    async def signal(self, number: int) -> None:
+        """Sends the signal directly to the host's processes of the container, where that is permitted. The engine cannot
+        signal a command.
+        """
+        with contextlib.suppress(HostUnable, psutil.Error):
+            pid = (await self._inspect()).get("Pid")
+            if not pid:
+                return
+            process = psutil.Process(pid)
+            all_of_it = [process.pid, *(each.pid for each in process.children(recursive=True))]
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if number != signal.SIGKILL and os.getpgid(pid) == pid:
+                    os.killpg(pid, number)
+            for each in all_of_it if number == signal.SIGKILL else ():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(each, number)
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    async def _demultiplex(self, tell: Tell) -> None:
+        """Reads the stream of a command without a terminal. A head with the stream's number and the length precedes every
+        block.
+        """
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await self._reader.readexactly(8)
+                left, kind = int.from_bytes(head[4:], "big"), _STREAMS.get(head[0], FrameKind.OUT)
+                while left:
+                    data = await self._reader.readexactly(min(left, BLOCK))
+                    left -= len(data)
+                    await tell(Frame(kind, data))
+
+    async def _exit_code(self) -> int:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EXIT_CODE_TIMEOUT_S):
+                while True:
+                    state = await self._inspect()
+                    if not state.get("Running") and state.get("ExitCode") is not None:
+                        return int(state["ExitCode"])
+                    await asyncio.sleep(0.05)
+        # The output is closed but the command runs on: it made itself a daemon.
+        await self.signal(signal.SIGKILL)
+        return -signal.SIGKILL
+
+    async def _inspect(self) -> dict[str, Any]:
+        status, state = await self._call("GET", f"/exec/{self._id}/json")
+        return state if status == 200 else {}
+
+    async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Sends one request to the engine and returns the status and the body.
+
+        Raises:
+            HostUnable: the engine does not answer.
+        """
+        try:
+            reader, writer = await asyncio.open_unix_connection(self._socket)
+            try:
+                writer.write(_request(method, path, body))
+                head, _, answer = (await reader.read()).partition(b"\r\n\r\n")
+                return _status(head), dict(json.loads(answer)) if answer.lstrip().startswith(b"{") else {}
+            finally:
+                writer.close()
+        except (OSError, ValueError, IndexError) as error:
+            raise HostUnable(f"the container engine does not answer: {error}", FAULT) from None
+
+
+def _request(method: str, path: str, body: dict[str, Any] | None, headers: str = "") -> bytes:
+    """Formats a request. HTTP/1.0 makes an answer end with the connection; HTTP/1.1 requests a connection that stays open."""
+    text = json.dumps(body).encode() if body is not None else b""
+    version = "1.1" if headers else "1.0"
+    head = f"{method} {path} HTTP/{version}\r\nHost: docker\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(text)}\r\n{headers}\r\n".encode() + text
+
+
+def _status(head: bytes) -> int:
+    return int(head.split(None, 2)[1])

@@ -1,0 +1,165 @@
+"""Runs a command beside a program that is a process: with its environment, in its directory and cgroups."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import signal
+import socket
+import struct
+import sys
+import termios
+from typing import Any
+
+from iris.activities.host.runtimes import shim
+from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.commands import Tell, pump
+from iris.messages.exec import ExecRequest, Frame, FrameKind
+
+#: The name of the fault when the host cannot start any process.
+FAULT = "exec"
+
+
+async def _drop(_: Frame) -> None:
+    """Discards the output."""
+
+
+class ProcessCommand:
+    """Implements `Command` under a shim of its own, which ends all of the command's processes, also when this agent is killed."""
+
+    def __init__(self, request: ExecRequest, launch: Launch) -> None:
+        self._request = request
+        self._env = {**launch.env, "TERM": request.term} if request.tty else launch.env
+        order = {"argv": request.argv, "env": self._env, "cwd": launch.cwd, "cgroups": launch.cgroups, "tty": request.tty}
+        self._order = json.dumps({**order, "umask": launch.umask}).encode() + b"\n"
+        self._outputs: list[tuple[asyncio.StreamReader, FrameKind]] = []
+        self._input: asyncio.StreamWriter | None = None
+        self._terminal: int | None = None
+        self._transports: list[asyncio.BaseTransport] = []
+
+    async def start(self) -> None:
+        mine, its = socket.socketpair()
+        mine.setblocking(False)
+        with its:
+            try:
+                await self._start_shim(its.fileno())
+            except OSError as error:
+                mine.close()
+                self._close()
+                raise HostUnable(f"no process could be started: {error}", FAULT) from None
+        # The shim's answers are short lines. The order may be long, because it holds an environment, so no line limit applies to
+        # it.
+        self._answers, self._orders = await asyncio.open_connection(sock=mine)
+        try:
+            self._orders.write(self._order)
+            started = await self._answer()
+            if "pid" not in started:
+                raise CannotStart(started.get("error", "its shim has ended"), started.get("status", 126))
+        except BaseException:
+            await self._end()
+            raise
+
+    async def run(self, tell: Tell) -> int:
+        pumps = [asyncio.create_task(pump(reader, kind, tell)) for reader, kind in self._outputs]
+        try:
+            status = (await self._answer()).get("status", -signal.SIGKILL)
+            await asyncio.gather(*pumps)  # no process of the command is left that could hold the other ends
+            return int(status)
+        finally:
+            for each in pumps:
+                each.cancel()
+            await self._end()
+
+    async def feed(self, data: bytes) -> None:
+        if self._input is not None:
+            self._input.write(data)
+            with contextlib.suppress(ConnectionError):  # the command closed its input; the reader of a pipe may do so
+                await self._input.drain()
+
+    async def end_input(self) -> None:
+        if self._terminal is not None:
+            await self.feed(b"\x04")
+        elif self._input is not None:
+            self._input.close()
+
+    async def resize(self, rows: int, columns: int) -> None:
+        if self._terminal is not None:
+            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    async def signal(self, number: int) -> None:
+        with contextlib.suppress(ConnectionError, RuntimeError):  # the command ended
+            self._orders.write(bytes([number]))
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    async def _start_shim(self, its: int) -> None:
+        request = self._request
+        ends: dict[str, Any]
+        slave = None
+        if request.tty:
+            self._terminal, slave = pty.openpty()
+            await self.resize(request.rows, request.columns)
+            ends = {"stdin": slave, "stdout": slave, "stderr": slave}
+        else:
+            pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+            ends = {"stdin": pipe if request.stdin else nothing, "stdout": pipe, "stderr": pipe}
+        try:
+            self._shim = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-m", "iris.activities.host.runtimes.exec_shim", str(its)),
+                # The environment identifies processes that are left behind.
+                env=self._env,
+                start_new_session=True,
+                pass_fds=(its,),
+                **ends,
+            )
+        finally:
+            if slave is not None:
+                os.close(slave)
+        if self._terminal is not None:
+            self._outputs = [(await self._reader(os.dup(self._terminal)), FrameKind.OUT)]
+            self._input = await self._writer(os.dup(self._terminal))
+        else:
+            assert self._shim.stdout is not None
+            assert self._shim.stderr is not None
+            self._outputs = [(self._shim.stdout, FrameKind.OUT), (self._shim.stderr, FrameKind.ERR)]
+            self._input = self._shim.stdin
+
+    async def _reader(self, descriptor: int) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader()
+        file = os.fdopen(descriptor, "rb", buffering=0)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+        self._transports.append(transport)
+        return reader
+
+    async def _writer(self, descriptor: int) -> asyncio.StreamWriter:
+        loop = asyncio.get_running_loop()
+        file = os.fdopen(descriptor, "wb", buffering=0)
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
+        self._transports.append(transport)
+        return asyncio.StreamWriter(transport, protocol, None, loop)
+
+    async def _answer(self) -> dict[str, Any]:
+        """Returns the shim's next answer; empty, when the shim is gone."""
+        line = await self._answers.readline()
+        return dict(json.loads(line)) if line.endswith(b"\n") else {}
+
+    async def _end(self) -> None:
+        """Closes everything. A shim that still waits for the agent then ends, and its command with it."""
+        self._orders.close()
+        self._close()
+        # asyncio reports the end of the shim only when all output is read, also from readers that flow control paused.
+        rest = asyncio.gather(*(pump(reader, kind, _drop) for reader, kind in self._outputs), self._shim.wait())
+        with contextlib.suppress(TimeoutError):  # on a timeout, a process hangs in the kernel
+            await asyncio.wait_for(rest, shim.SWEEP)
+
+    def _close(self) -> None:
+        for transport in self._transports:
+            if isinstance(transport, asyncio.WriteTransport):
+                transport.abort()  # nobody reads the rest
+            else:
+                transport.close()
+        if self._terminal is not None:
+            os.close(self._terminal)
+            self._terminal = None

@@ -1,0 +1,128 @@
+"""The parent process of a command that runs beside a program. It ends all of the command's processes on request, or when the
+agent is gone.
+
+    python -I -m iris.activities.host.runtimes.exec_shim DESCRIPTOR
+
+The descriptor is a socket to the agent. The agent sends one line of JSON with what to start, and then one byte for each signal.
+SIGKILL kills all processes below the shim. The shim answers with one line that gives the result of the start, and one line with
+the exit status. Standard input, output and error belong to the command; with a terminal, they are the terminal.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Any
+
+from iris.activities.host.runtimes import shim
+
+
+class CommandProcess(shim.Process):
+    """Runs the command as `shim.Process` runs a program, but on this process's three standard descriptors, and with a terminal
+    if asked.
+    """
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        super().__init__(order)
+        self._tty: bool = order["tty"]
+        self._joins: list[str] = order["cgroups"]
+        #: Empty: the command does not sweep the program's cgroups.
+        self._cgroups = []
+
+    def start(self) -> tuple[str, int] | None:
+        argv, cwd = self._launch["argv"], self._launch["cwd"]
+        try:
+            # The command has a session of its own, which the terminal, if any, controls.
+            env, umask = self._launch["env"], self._launch["umask"]
+            self._popen = subprocess.Popen(argv, env=env, cwd=cwd, start_new_session=True, preexec_fn=self._enter, umask=umask)
+            self.pid = self._popen.pid
+        except FileNotFoundError as error:
+            if error.filename == cwd:
+                return f"the task's directory {cwd!r} is gone", 126
+            return f"there is no program {argv[0]!r} where the task runs", 127
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return f"{argv[0]!r} could not be started: {error}", 126
+        return None
+
+    def _enter(self) -> None:
+        for cgroup in self._joins:
+            Path(cgroup, "cgroup.procs").write_text("0")
+        if self._tty:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def main() -> None:
+    agent = socket.socket(fileno=int(sys.argv[1]))
+    order, orders = b"", b""
+    while b"\n" not in order:
+        if not (piece := agent.recv(1 << 20)):
+            return  # the agent ended before it sent the order
+        order += piece
+    order, _, orders = order.partition(b"\n")
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the command's orphans
+    wake, told = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    # The shim ends with its command. Signals are handled, not ignored: the command would inherit the ignored ones.
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    command = CommandProcess(json.loads(order))
+    failed = command.start()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):  # so that the other ends see when the command closes them
+        os.dup2(nothing, descriptor)
+    if failed is not None:
+        _tell(agent, {"error": failed[0], "status": failed[1]})
+        return
+    _tell(agent, {"pid": command.pid})
+    status = _see_through(command, agent, wake, orders)
+    command.sweep()
+    _tell(agent, {"status": status})
+
+
+def _see_through(command: CommandProcess, agent: socket.socket, wake: int, orders: bytes) -> int:
+    """Carries out the agent's orders until the command ends. Returns its exit status."""
+    gone = False
+    while (status := command.ended()) is None:
+        for number in orders:
+            if number == signal.SIGKILL:
+                command.kill()
+            else:
+                command.signal(number)
+        if gone:
+            command.kill()
+        orders = b""
+        readable, _, _ = select.select([wake] if gone else [wake, agent.fileno()], [], [], shim.CHECK_INTERVAL_S)
+        if wake in readable:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
+        if agent.fileno() in readable:
+            orders = _hear(agent)
+            gone = not orders
+    return status
+
+
+def _hear(agent: socket.socket) -> bytes:
+    try:
+        return agent.recv(4096)
+    except OSError:
+        return b""
+
+
+def _tell(agent: socket.socket, what: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        agent.sendall(json.dumps(what).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Fetches container images that the machine does not have."""
+
+import re
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TextIO
+
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.models.images import Image
+
+#: Returns a new access token of the machine's own Google service account; None: it has none. Blocks for seconds.
+Token = Callable[[], str | None]
+
+#: The name of the fault when an image could not be fetched, as in `iris.model.faults`.
+FAULT = "image-pull"
+#: A pull without progress for this time, in seconds, is stuck.
+STALL = 300.0
+#: The shell's exit code for a command that never ran.
+EXIT_CODE = 125
+
+#: The errors of registries and engines for an image that does not exist. Registries do not reveal whether a private image exists:
+#: the answer is "requested access to the resource is denied" in both cases. A refusal that names a permission is another case.
+_ABSENT = re.compile(
+    r"manifest unknown|manifest for \S+ not found|requested access to the resource is denied|insufficient_scope"
+    r"|repository \S+ not found|name unknown|repository name not known|no matching manifest|invalid reference format"
+    r"|[^:]: not found$",
+    re.IGNORECASE,
+)
+#: Google's registries. A machine logs in there with its token under this user name.
+#: Source: cloud.google.com/artifact-registry/docs/docker/authentication#token
+_GOOGLES = re.compile(r"([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)/")
+_WITH_TOKEN = "oauth2accesstoken"
+#: The progress lines of a pull that are shown.
+_SHOWN = re.compile(r"Pulling from|Pull complete|Already exists|Digest:|Status:|Retrying")
+
+
+def get(
+    engine: "DockerClient", name: str, output: "TextIO", stop: threading.Event, token: Token = lambda: None
+) -> "Image | None":
+    """Returns the image of that name. An image that the machine has is not fetched again, even if the registry has a newer one.
+
+    Args:
+        output: gets the progress of a pull, one line for each step.
+        stop: ends the pull once it is set; the function then returns None.
+        token: is called before a pull from Google's registries. If it returns None, the login of the agent's user applies.
+
+    Raises:
+        CannotStart: no registry has the image, or the name is not valid.
+        HostUnable: this host could not fetch it.
+    """
+    from docker.errors import APIError, DockerException
+    from docker.utils import parse_repository_tag
+    from requests import RequestException
+
+    try:
+        return engine.images.get(name)
+    except APIError as error:
+        if error.status_code != 404:
+            raise _refused(name, str(error.explanation or error)) from None
+    print(f"fetching the image {name}", file=output, flush=True)
+    repository, tag = parse_repository_tag(name)
+    shown = token() if _GOOGLES.match(name) else None
+    login = {"username": _WITH_TOKEN, "password": shown} if shown else None
+    try:
+        for said in engine.api.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=login):
+            if stop.is_set():
+                return None
+            if "error" in said:
+                raise _refused(name, said["error"])
+            line = f"{said.get('id', '')} {said.get('status', '')}".strip()
+            if _SHOWN.search(line):
+                print(line, file=output, flush=True)
+        return engine.images.get(name)
+    except APIError as error:
+        raise _refused(name, str(error.explanation or error)) from None
+    except (DockerException, RequestException) as error:
+        raise HostUnable(f"the image {name!r} could not be fetched: {error}", FAULT) from None
+
+
+def _refused(name: str, said: str) -> CannotStart | HostUnable:
+    if _ABSENT.search(said):
+        return CannotStart(f"there is no image {name!r}, or none that this cluster may read: {said}", EXIT_CODE)
+    return HostUnable(f"the image {name!r} could not be fetched: {said}", FAULT)

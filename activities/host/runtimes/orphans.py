@@ -1,0 +1,135 @@
+"""Finds and kills what a dead agent left behind: running programs, and directories that identify their attempts."""
+
+import base64
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+import psutil
+from pydantic import BaseModel, Field, ValidationError
+
+from iris.activities.host.runtimes import engine, links, shim
+from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.program import MOST_LAUNCH, Program
+from iris.messages.task import RunTask
+from iris.model import names
+from iris.model.jobs import TaskOutcome
+
+STATE = "state.json"
+#: The time within which processes disappear after SIGKILL.
+KILL_WAIT = timedelta(seconds=10)
+
+
+class AttemptState(BaseModel):
+    """The state file in an attempt's directory: everything that another agent needs to continue an attempt that it finds."""
+
+    task: RunTask
+    #: The activity's task token, in base64. Anyone who has it can complete the attempt.
+    token: str
+    taken_at: datetime
+    #: The attempt's ports, by their names.
+    ports: dict[str, int] = Field(default_factory=dict)
+    #: The outcome of an attempt that was ended before its program ended, recorded by the agent that ended it.
+    verdict: TaskOutcome | None = None
+    #: The server has the outcome or does not want it. Only the upload of logs and outputs to the store is left.
+    told: bool = False
+
+    @classmethod
+    def of(cls, task: RunTask, token: bytes, taken_at: datetime) -> Self:
+        return cls(task=task, token=base64.b64encode(token).decode(), taken_at=taken_at)
+
+    @property
+    def task_token(self) -> bytes:
+        return base64.b64decode(self.token)
+
+    def write(self, directory: Path) -> None:
+        """Writes the file atomically.
+
+        Raises:
+            OSError: the disk is full, or the directory is gone.
+        """
+        # The token is a secret, and the environment may hold secrets.
+        links.write(directory / STATE, self.model_dump_json())
+
+
+def find(attempts: Path) -> list[tuple[Path, AttemptState]]:
+    """Returns the attempts whose directories still exist. Deletes the directories without a readable state, which never had a
+    program.
+    """
+    found = []
+    for directory in sorted(attempts.glob("*")):
+        try:
+            state = AttemptState.model_validate_json(links.read(directory / STATE, MOST_LAUNCH))
+        except (OSError, ValidationError):
+            with contextlib.suppress(OSError):  # it has a program only if the job changed the state file
+                Program(directory).kill()
+            shutil.rmtree(directory, ignore_errors=True)
+            continue
+        found.append((directory, state))
+    return found
+
+
+def kill_on(hosts: Collection[str], directory: Path) -> None:
+    """Kills every program of an attempt on these hosts, in any session or group: the hosts' machines are gone.
+
+    Args:
+        directory: the directory that contains the directories of these hosts' attempts.
+    """
+    attempts = list(_attempts(directory))
+    for attempt in attempts:
+        with contextlib.suppress(OSError):
+            Program(attempt).kill()  # also kills the shim and what hides from the search below
+    killed = _kill(lambda environment: names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts)
+    psutil.wait_procs(killed, KILL_WAIT.total_seconds())
+    if any(map(_had_container, attempts)):
+        for host in hosts:
+            with contextlib.suppress(HostUnable):  # without an engine there are no containers
+                engine.sweep([f"{engine.LABEL_HOST}={host}"])
+
+
+def _attempts(directory: Path) -> Iterator[Path]:
+    """Yields the attempts' directories below this one. Skips those inside attempts and caches, which jobs may have created."""
+    for folder, folders, _ in os.walk(directory):
+        if Path(folder).name == "attempts":
+            yield from (Path(folder, name) for name in folders if os.path.lexists(Path(folder, name, shim.LAUNCH)))
+            folders.clear()
+        elif "cache" in folders:
+            folders.remove("cache")
+
+
+def _had_container(attempt: Path) -> bool:
+    with contextlib.suppress(OSError, ValidationError):
+        return bool(Program(attempt).launch.container)
+    return False
+
+
+def kill(keys: set[str]) -> int:
+    """Kills every process that carries one of these attempt keys, in any session or group. Returns the number of killed
+    processes.
+    """
+    return len(_kill(lambda environment: environment.get(names.ENV_ATTEMPT_KEY) in keys))
+
+
+def end(keys: set[str]) -> None:
+    """Repeats `kill` until no such process is left, or until the wait ends because the rest hang in the kernel."""
+    deadline = time.monotonic() + KILL_WAIT.total_seconds()
+    while killed := _kill(lambda environment: environment.get(names.ENV_ATTEMPT_KEY) in keys):
+        left = deadline - time.monotonic()
+        psutil.wait_procs(killed, max(0.0, left))
+        if left <= 0:
+            return
+
+
+def _kill(meant: Callable[[Mapping[str, str]], bool]) -> list[psutil.Process]:
+    killed = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if meant(process.environ()):
+                process.kill()
+                killed.append(process)
+    return killed

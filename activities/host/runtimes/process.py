@@ -1,0 +1,138 @@
+"""Runs the commands of an attempt as plain processes, with the host's files, interpreter and devices."""
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import platform
+import signal
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from iris.activities.host.runtimes import cgroups, links, orphans
+from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.program import Program
+from iris.model import names
+from iris.model.resources import Resources
+
+#: The system's errors for a lack of resources, which do not depend on the command.
+_SHORT_OF = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+#: The name of the fault when this host cannot run a command.
+HOST_FAULT = "host"
+
+
+class ProcessRuntime:
+    """The `Runtime` of attempts without an image.
+
+    Args:
+        key: the attempt's key. Every process gets it in its environment, so that it can be found again.
+        directory: the attempt's directory.
+        resources: the program's memory limit and its share of the cores, enforced where the host can do so.
+        umask: the umask of the commands; -1: the agent's.
+    """
+
+    def __init__(self, key: str, directory: Path, resources: Resources, *, umask: int = -1) -> None:
+        self._key = key
+        self._dir = directory
+        self._resources = resources
+        self._umask = umask
+
+    @property
+    def identity(self) -> str:
+        """Implements `Runtime.identity`: the machine, its C library, and the interpreter that an environment gets by default."""
+        return _identity()
+
+    async def prepare(self) -> None:
+        """Implements `Runtime.prepare`. A process needs no preparation."""
+
+    async def step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path) -> int:
+        """Implements `Runtime.step`."""
+        _check(workdir)
+        groups = await asyncio.to_thread(cgroups.make, self._key, self._resources)  # a setup step has the program's limits
+        try:
+            with os.fdopen(links.open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as out:
+                process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    env=self._marked(env),
+                    cwd=workdir,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                    preexec_fn=functools.partial(_enter, groups),
+                    umask=self._umask,
+                )
+        except (OSError, ValueError) as error:
+            raise _refusal(argv[0], error) from None
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.shield(process.wait())
+            await asyncio.to_thread(orphans.kill, {self._key})  # the processes in sessions of their own
+            raise
+
+    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
+        """Implements `Runtime.launch`. A missing program is noticed only when it is started."""
+        _check(workdir)
+        groups = await asyncio.to_thread(cgroups.make, self._key, self._resources)
+        return Launch(argv=tuple(argv), env=self._marked(env), cwd=str(workdir), cgroups=groups, umask=self._umask)
+
+    async def clear(self, *, swept: bool = False) -> None:
+        """Implements `Runtime.clear`. A shim that swept the attempt also removed the cgroups."""
+        if not swept or any(Path(group).exists() for group in _launched_in(self._dir)):
+            await asyncio.to_thread(self._clear)
+
+    def _clear(self) -> None:
+        orphans.end({self._key})
+        cgroups.remove(self._key, *_launched_in(self._dir))
+
+    def _marked(self, env: Mapping[str, str]) -> dict[str, str]:
+        return {**env, names.ENV_ATTEMPT_KEY: self._key}
+
+
+def _enter(groups: Sequence[str]) -> None:
+    """Joins the cgroups, between fork and exec. Ends a setup step with its agent, because no other agent continues a step."""
+    for group in groups:
+        with contextlib.suppress(OSError):
+            Path(group, "cgroup.procs").write_text("0")
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h
+
+
+@functools.cache
+def _identity() -> str:
+    library = "-".join(part for part in platform.libc_ver() if part)
+    return " ".join(part for part in ("process", sysconfig.get_platform(), library, sys.implementation.cache_tag) if part)
+
+
+def _check(workdir: Path) -> None:
+    try:
+        exists = workdir.is_dir()
+    except (OSError, ValueError) as error:  # no permission, or not a valid path
+        raise CannotStart(f"the working directory cannot be used: {error}", 126) from None
+    if not exists:
+        raise CannotStart(f"the working directory {str(workdir)!r} does not exist on this host", 126)
+
+
+def _refusal(command: str, error: OSError | ValueError) -> Exception:
+    """Returns the exception for a command that could not be started."""
+    if isinstance(error, OSError) and error.errno in _SHORT_OF:
+        return HostUnable(f"{command!r} could not be started: {error.strerror}", HOST_FAULT)
+    if isinstance(error, FileNotFoundError):
+        return CannotStart(f"there is no program {command!r} on this host", 127)
+    if isinstance(error, PermissionError):
+        return CannotStart(f"{command!r} is not a program that may be executed", 126)
+    return CannotStart(f"{command!r} could not be started: {error}", 126)
+
+
+def _launched_in(directory: Path) -> list[str]:
+    """Returns the cgroups in which this agent or an earlier one started the program."""
+    with contextlib.suppress(OSError, ValueError):
+        return list(Program(directory).launch.cgroups)
+    return []

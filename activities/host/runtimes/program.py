@@ -1,0 +1,358 @@
+"""The agent's view of a program under its shim, both for programs that this agent started and for those that it found.
+
+A program can stop its shim, because both have the same user. A stopped shim carries out no order. Therefore the agent sends
+SIGCONT to the shim with every order and every report. If the program still runs some seconds after it should have been killed,
+the agent itself kills everything below the shim, and then the shim.
+"""
+
+import asyncio
+import fcntl
+import logging
+import math
+import os
+import signal
+import stat
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from iris.activities.host.runtimes import links, shim
+from iris.activities.host.runtimes.base import Launch
+from iris.activities.host.runtimes.shim_starter import fork_server_pid, start_shim
+from iris.activities.host.runtimes.threads import in_thread
+
+logger = logging.getLogger(__name__)
+
+#: The interval between checks for the end of a program, where the system cannot wake the agent.
+POLL = timedelta(milliseconds=100)
+#: The time after which the agent itself kills a program that should be dead, in seconds.
+OVERDUE = 5.0
+#: The time that a shim has to record the exit of its dead program, in seconds; True: a container, whose shim first asks the
+#: engine.
+LAST_WORD = {False: 1.0, True: 8.0}
+#: The interval between log messages about a program that cannot be killed, in seconds.
+STILL_THERE = 30.0
+#: The most bytes of the launch file: arguments and an environment may be large.
+MOST_LAUNCH = 64 * 1024**2
+
+
+#: Seconds since 1970, limited to times that a calendar has, because a job may have written the value.
+Moment = Annotated[float, Field(ge=0, le=10**11)]
+
+
+class Exit(BaseModel):
+    """The end of a program, as its shim recorded it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The exit code; negative: the signal that killed it; None: not known, because the shim itself was killed or failed.
+    status: int | None = None
+    #: The reason why it could not be started; empty: it was started.
+    error: str = ""
+    #: It was killed because its lease ran out: no agent with contact to the cluster extended it.
+    fenced: bool = False
+    out_of_memory: bool = False
+    peak_memory_bytes: int = 0
+    #: The bytes of output for which the disk had no space.
+    lost_output: int = 0
+    #: The time of the end, in seconds since 1970.
+    at: Moment = 0.0
+
+
+class Started(BaseModel):
+    """The processes of a started program."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The program's pid on the host; None: its engine does not report it.
+    pid: Annotated[int, Field(gt=1)] | None
+    shim: int = Field(gt=1)
+    at: Moment
+
+    @property
+    def started_at(self) -> datetime:
+        return datetime.fromtimestamp(self.at, UTC)
+
+
+class Program:
+    """One program. Each program has its own directory, in which it is started at most once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._dir = directory
+        #: The pid of a shim that this agent started.
+        self._shim = 0
+        self._lease, self._grace = 0.0, -1.0
+        #: The time on the clock of `shim.now` at which the program should be dead, because of an order to stop it.
+        self._kill_at = math.inf
+        #: The shim's lock file, open as long as this object lives. The process that holds the lock is the shim, even if the file
+        #: is replaced.
+        self._lock: int | None = None
+        self._launch: Launch | None = None
+        #: Set when an order makes the program due to be dead earlier than before.
+        self._sooner = asyncio.Event()
+        with suppress(OSError, ValueError):  # the orders of an earlier agent
+            lease, grace = links.read(directory / shim.ORDERS).split()
+            self._lease, self._grace = float(lease), float(grace)
+            if self._grace >= 0:
+                self._kill_at = shim.now() + self._grace
+
+    def start(self, launch: Launch, lease: float, keep: Sequence[int] = ()) -> None:
+        """Has a shim start the program. `started` and `exit` give the result.
+
+        Args:
+            lease: the time until which the cluster counts the program as running, on the clock of `shim.now`.
+            keep: file descriptors, for instance locks, that stay open as long as the program lives.
+        """
+        self._lease = lease
+        self._order()
+        self._lock_file()  # opened before the job can replace the file
+        self._launch = launch
+        links.write(self._dir / shim.LAUNCH, launch.model_dump_json())  # its environment may hold secrets
+        self._shim = start_shim(self._dir, keep)
+
+    @property
+    def lease(self) -> float:
+        """The time until which the program may live without another order, on the clock of `shim.now`; 0: there is no lease."""
+        return self._lease
+
+    @property
+    def launched(self) -> bool:
+        """True if an agent ordered the start of the program."""
+        return os.path.lexists(self._dir / shim.LAUNCH)
+
+    @property
+    def launch(self) -> Launch:
+        """The order to start the program.
+
+        Raises:
+            OSError: there is no order, or it is gone.
+        """
+        if self._launch is None:
+            self._launch = Launch.model_validate_json(links.read(self._dir / shim.LAUNCH, MOST_LAUNCH))
+        return self._launch
+
+    @property
+    def started(self) -> Started | None:
+        """The processes that run or ran; None: the program has not been started yet, or could not be."""
+        with suppress(OSError, ValidationError):
+            return Started.model_validate_json(links.read(self._dir / shim.STARTED))
+        return None
+
+    @property
+    def exit(self) -> Exit | None:
+        """The end of the program; None: it has not ended, as far as is known. Ignores an exit file while the shim lives: the
+        shim did not write it.
+        """
+        with suppress(OSError), self._shim_away() as away:
+            return self._written_exit() if away else None
+        return None
+
+    async def wait(self) -> Exit:
+        """Waits for the end of the program and returns it. Kills a program that runs on after it should be dead."""
+        while (found := self.exit) is None:
+            with self._shim_away() as away:
+                if away:
+                    # It may have ended between the check and the lock. A shim that has yet to start the program finds this file
+                    # and does not start it.
+                    found = self._written_exit() or Exit()
+                    with suppress(OSError):
+                        links.write(self._dir / shim.EXIT, found.model_dump_json())
+                    return found
+            if (left := self._overdue_at - shim.now()) > 0:
+                await self._shim_ends(left)
+            else:
+                await in_thread(self.kill)
+        return found
+
+    def check(self) -> None:
+        """Checks that the files beside the program are there and unchanged.
+
+        Raises:
+            FileNotFoundError: some of them were deleted.
+            links.Replaced: something else is in the place of one.
+        """
+        for name in (shim.LAUNCH, shim.ORDERS, shim.LOCK):
+            status = (self._dir / name).lstat()
+            if not stat.S_ISREG(status.st_mode):
+                raise links.Replaced(self._dir / name)
+        if not os.path.samestat(status, os.fstat(self._lock_file())):
+            raise links.Replaced(self._dir / shim.LOCK)
+
+    def stop(self, grace: timedelta) -> None:
+        """Orders the shim to end the program: SIGTERM, the grace, SIGKILL. Without a grace, the shim sends SIGKILL at once.
+
+        The shim carries out the order even if this agent dies.
+        """
+        self._grace = grace.total_seconds() if self._grace < 0 else min(self._grace, grace.total_seconds())
+        self._kill_at = min(self._kill_at, shim.now() + grace.total_seconds())
+        heard = self._order()
+        self._wake(signal.SIGUSR1)
+        if not heard:  # the order was not written, so the shim cannot read it
+            self._kill_at = -math.inf
+        self._sooner.set()
+
+    def keep_until(self, lease: float) -> None:
+        """Extends the lease at least to this time, on the clock of `shim.now`."""
+        self._lease = max(self._lease, lease)
+        self._order()
+        self._wake()
+
+    def kill(self, stop: threading.Event | None = None) -> None:
+        """Kills everything below the shim, then the shim if it does not end by itself in time. Returns when all are gone.
+
+        For a program whose shim does not obey. The processes below a shim stay there while it lives, whatever session they move
+        to.
+
+        Args:
+            stop: ends the work early, because the caller no longer waits.
+        """
+        dead_since, told_at = None, time.monotonic()
+        while (shims := self._shims()) and not (stop is not None and stop.is_set()):
+            living = self._living(shims)
+            for process in living:
+                with suppress(psutil.Error):
+                    process.kill()
+            now = time.monotonic()
+            dead_since = None if living else dead_since or now
+            # A shim that continues records the true end.
+            over = dead_since is not None and now - dead_since >= LAST_WORD[bool(self._container())]
+            for pid in shims:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL if over else signal.SIGCONT)
+            if living and now - told_at >= STILL_THERE:
+                told_at = now
+                logger.error("processes of %s cannot be killed: %s", self._dir, living)
+            time.sleep(0.02 if living else 0.1)
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _overdue_at(self) -> float:
+        """The time at which the agent itself has to kill the program, on the clock of `shim.now`."""
+        return min(self._kill_at, self._lease or math.inf) + OVERDUE
+
+    def _order(self) -> bool:
+        """Writes the orders file and returns True if that succeeded.
+
+        The text always has the same length and overwrites the last one, so that a full disk does not prevent an order.
+        """
+        # The directory may be gone, or something else may be in the file's place. The agent that watches the attempt notices
+        # that.
+        with suppress(OSError), os.fdopen(links.open_file(self._dir / shim.ORDERS, os.O_WRONLY | os.O_CREAT), "wb") as file:
+            file.write(b"%020.3f %020.3f\n" % (self._lease, self._grace))
+            return True
+        return False
+
+    def _written_exit(self) -> Exit | None:
+        with suppress(OSError, ValidationError):
+            return Exit.model_validate_json(links.read(self._dir / shim.EXIT))
+        return None
+
+    def _lock_file(self) -> int:
+        if self._lock is None:
+            self._lock = links.open_file(self._dir / shim.LOCK, os.O_WRONLY | os.O_CREAT)
+            weakref.finalize(self, os.close, self._lock)
+        return self._lock
+
+    @contextmanager
+    def _shim_away(self) -> Iterator[bool]:
+        """Yields True if no shim runs; no shim can start inside the block then."""
+        lock = self._lock_file()
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+    def _shim_pid(self) -> int | None:
+        """Returns the pid of a living shim, and never of another process that has the same pid since."""
+        with self._shim_away() as away:
+            if away:
+                return None
+        return self._shim or (started.shim if (started := self.started) is not None else None)
+
+    def _wake(self, *signals: signal.Signals) -> None:
+        """Continues the shim, which a job may have stopped, and sends it these signals."""
+        with suppress(OSError):
+            if (pid := self._shim_pid()) is not None:
+                for number in (*signals, signal.SIGCONT):
+                    os.kill(pid, number)
+
+    def _shims(self) -> list[int]:
+        """Returns the processes that hold the lock: the shim, even if its files name another process; none, when it is gone."""
+        with self._shim_away() as away:
+            if away:
+                return []
+        if not Path("/proc/self/fdinfo").is_dir():
+            return [pid] if (pid := self._shim_pid()) is not None else []
+        lock, others = os.fstat(self._lock_file()), {os.getpid(), fork_server_pid()}
+        return [pid for pid in psutil.pids() if pid not in others and _has_locked(pid, lock)]
+
+    def _living(self, shims: Sequence[int]) -> list[psutil.Process]:
+        """Returns the living processes of the program."""
+        found: list[psutil.Process] = []
+        with suppress(psutil.Error):
+            found += [each for pid in shims for each in psutil.Process(pid).children(recursive=True)]
+        if (container := self._container()) and (started := self.started) is not None and started.pid is not None:
+            with suppress(psutil.Error, OSError):
+                if container in Path(f"/proc/{started.pid}/cgroup").read_text():  # a container ends with its first process
+                    found.append(psutil.Process(started.pid))
+        return [each for each in found if _lives(each)]
+
+    def _container(self) -> str:
+        with suppress(OSError, ValidationError):
+            return self.launch.container
+        return ""
+
+    async def _shim_ends(self, patience: float) -> None:
+        """Waits until the shim ends, an order moves the due time, or `patience` seconds pass; without a pidfd, for `POLL` at
+        most.
+        """
+        pid = self._shim_pid()
+        if pid is None or not hasattr(os, "pidfd_open"):
+            await asyncio.sleep(min(POLL.total_seconds(), patience))
+            return
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            return
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(fd, ended.set)
+        self._sooner.clear()
+        try:
+            waits = [asyncio.ensure_future(each.wait()) for each in (ended, self._sooner)]
+            await asyncio.wait(waits, timeout=None if patience == math.inf else patience, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            loop.remove_reader(fd)
+            os.close(fd)
+
+
+def _has_locked(pid: int, file: os.stat_result) -> bool:
+    """Returns True if the process has the file open with a lock on it, see proc_pid_fdinfo(5)."""
+    process = Path("/proc", str(pid))
+    with suppress(OSError):
+        for descriptor in (process / "fd").iterdir():
+            with suppress(OSError):
+                if os.path.samestat(descriptor.stat(), file) and "FLOCK" in (process / "fdinfo" / descriptor.name).read_text():
+                    return True
+    return False
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
+    return False

@@ -1,0 +1,388 @@
+"""The shim: a small process between the agent and each program. The program does not notice it, and it works without an agent.
+
+The shim starts what `launch.json` in the attempt's directory says, and waits for the program. Then it ends everything that the
+program left behind and records the end in `exit.json`. If the agent dies, nothing is lost: the next agent reads the same files.
+The file `orders` holds the agent's orders, one line of two numbers. The first is the program's lease: the time on this machine's
+clock until which the cluster counts the program as running. The second is the grace in seconds after SIGTERM once the program is
+to stop, and -1 before that. Without an agent that has contact to its cluster, the lease runs out, and the shim kills the program
+before the cluster may start it elsewhere.
+
+This module uses only the standard library, and little of it, because every running task has a shim. `fork_server` forks the
+shims.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+TYPE_CHECKING = False  # without `typing`, whose import takes half as long as all other imports here
+if TYPE_CHECKING:
+    import socket
+    from typing import Any
+
+    from iris.activities.host.runtimes.shim_container import Container
+
+LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
+#: The files with the program's output, and the pipes to them that a container uses.
+STREAMS, PIPES = ("stdout", "stderr"), ("given/stdout.pipe", "given/stderr.pipe")
+#: The bytes read at once from a pipe: everything that it can hold.
+PIPE = 64 * 1024
+#: The interval between checks of the orders, in seconds. SIGUSR1 announces a new order.
+CHECK_INTERVAL_S = 1.0
+#: The time for which the shim kills what a program left behind, in seconds. What is left then hangs in the kernel.
+SWEEP = 10.0
+#: Files that reserve disk space for later records. They are written early, because the program may fill the disk.
+ROOM_STARTED, ROOM_EXIT, ROOM = "room.started", "room.exit", 4096
+
+
+def now() -> float:
+    """Returns the seconds on a clock that all processes of the machine share and that is never set."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def open_file(name: str, flags: int = os.O_RDONLY) -> int:
+    """Opens a file of the current directory, where a job may have put something else in its place.
+
+    Raises:
+        OSError: it is a link or not a regular file, or cannot be opened.
+    """
+    file = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(f"{name} is not the file that Iris keeps there")
+    return file
+
+
+class Output:
+    """Copies the program's output from pipes into files.
+
+    A program that opens its standard output again, as `echo x > /dev/stdout` does, would truncate a file, but not a pipe.
+    """
+
+    def __init__(self) -> None:
+        #: The bytes for which the disk had no space.
+        self.lost = 0
+        self._files = [open_file(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for name in STREAMS]
+        #: Maps the reading end of each pipe to its file.
+        self._ways: dict[int, int] = {}
+
+    def pipe(self, stream: int) -> int:
+        """Returns the end of a new pipe into which a process writes."""
+        reader, writer = os.pipe()
+        self._add(reader, stream)
+        return writer
+
+    def named_pipes(self) -> None:
+        """Creates the pipes where a container finds them."""
+        for stream, name in enumerate(PIPES):
+            os.mkfifo(name)
+            os.chmod(name, 0o622)  # any user of the container may write; the directory keeps others out
+            self._add(os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), stream)
+
+    @property
+    def readers(self) -> list[int]:
+        return list(self._ways)
+
+    def copy(self) -> bool:
+        """Copies some of the available output; returns True if there was any."""
+        found = False
+        for reader, file in list(self._ways.items()):
+            try:
+                data = os.read(reader, PIPE)
+            except BlockingIOError:
+                continue
+            if not data:  # no process has it open any more
+                del self._ways[reader]
+                os.close(reader)
+                continue
+            found = True
+            while data:
+                try:
+                    data = data[os.write(file, data) :]
+                except OSError:  # the disk is full, which need not fail the program
+                    self.lost += len(data)
+                    break
+        return found
+
+    def _add(self, reader: int, stream: int) -> None:
+        os.set_blocking(reader, False)
+        self._ways[reader] = self._files[stream]
+
+
+class Process:
+    """The program as a process, in a session and group of its own, and in a cgroup if there is one."""
+
+    def __init__(self, launch: dict[str, Any], output: Output | None = None) -> None:
+        self._output = output
+        self.pid: int | None = None
+        self.wakes_by: list[socket.socket] = []
+        self._cgroups: list[str] = launch["cgroups"]
+        self._launch = launch
+
+    def start(self) -> tuple[str, int] | None:
+        """Starts the program. Returns the error and the shell's exit code for it; None on success."""
+        launch = self._launch
+        assert self._output is not None
+        out, err = self._output.pipe(0), self._output.pipe(1)
+        try:
+            self._popen = subprocess.Popen(  # kept: otherwise Popen's finalizer waits for the process
+                launch["argv"], env=launch["env"], cwd=launch["cwd"], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True, preexec_fn=self._enter, umask=launch["umask"],
+            )  # fmt: skip
+            self.pid = self._popen.pid
+        except FileNotFoundError as error:
+            if error.filename == launch["cwd"]:
+                return f"the working directory {launch['cwd']!r} does not exist on this host", 126
+            return f"there is no program {launch['argv'][0]!r} on this host", 127
+        except (PermissionError, NotADirectoryError) as error:
+            if error.filename == launch["cwd"]:
+                return f"the working directory {launch['cwd']!r} cannot be used: {error.strerror}", 126
+            return f"{launch['argv'][0]!r} is not a program that may be executed", 126
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return f"{launch['argv'][0]!r} could not be started: {error}", 126
+        finally:
+            os.close(out)
+            os.close(err)
+        return None
+
+    def _enter(self) -> None:
+        for cgroup in self._cgroups:  # without the cgroup a limit is missing, but the program can run
+            with contextlib.suppress(OSError), open(os.path.join(cgroup, "cgroup.procs"), "w") as members:
+                members.write("0")
+
+    def ended(self) -> int | None:
+        """Returns the exit status, negative for a signal; None while it runs. Reaps all other processes that ended."""
+        found = None
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid == self.pid:
+                    found = os.waitstatus_to_exitcode(status)
+        return found
+
+    def signal(self, number: int) -> None:
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.sweep(0.0)
+
+    def sweep(self, patience: float = SWEEP) -> None:
+        """Kills what is left of the program, in its cgroup and below this process, which inherits the program's orphans."""
+        deadline = now() + patience
+        while _has_children():
+            left = {pid for cgroup in self._cgroups for pid in _members(cgroup)} | _children()
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if not left or now() >= deadline:
+                return
+            time.sleep(0.005)
+            self.ended()
+
+    def forget(self) -> None:
+        """Removes the cgroups, which have no processes any more."""
+        for cgroup in self._cgroups:
+            with contextlib.suppress(OSError):
+                os.rmdir(cgroup)
+
+    def facts(self) -> tuple[bool, int]:
+        """Returns (True if memory ran out, the peak memory in bytes)."""
+        ran_out, peak = False, 0
+        for cgroup in self._cgroups:
+            for name in ("memory.events", "memory.oom_control"):
+                ran_out = ran_out or any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in _lines(cgroup, name))
+            for name in ("memory.peak", "memory.max_usage_in_bytes"):
+                peak = max([peak, *(int(line) for line in _lines(cgroup, name))])
+        if not peak:
+            import resource
+
+            unit = 1 if sys.platform == "darwin" else 1024
+            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+        return ran_out, peak
+
+
+def _container(launch: dict[str, Any]) -> Container:
+    """Returns the program as a container. Loads the module for it from beside this file, only when needed."""
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    made: Container = __import__("shim_container").Container(launch)
+    return made
+
+
+def _members(cgroup: str) -> list[int]:
+    return [int(pid) for pid in _lines(cgroup, "cgroup.procs")]
+
+
+def _lines(directory: str, name: str) -> list[str]:
+    try:
+        with open(os.path.join(directory, name)) as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
+
+
+def _has_children() -> bool:
+    """Returns True if any process is below this one. Where this process inherits orphans, that is all of the program."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _children() -> set[int]:
+    """Returns this process's living children; none on other systems than Linux."""
+    found = set()
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                with open(f"/proc/{name}/stat", "rb") as stat:
+                    fields = stat.read().rpartition(b")")[2].split()
+                if int(fields[1]) == os.getpid() and fields[0] != b"Z":
+                    found.add(int(name))
+    return found
+
+
+class StopPolicy:
+    """Decides when the shim stops or kills the program."""
+
+    def __init__(self) -> None:
+        self.fenced = False
+        self._lease, _ = orders()
+        self._kill_at: float | None = None
+
+    def look(self, program: Process | Container) -> float:
+        """Carries out what is due. Returns the seconds until the next check."""
+        lease, grace = orders()
+        self._lease = max(self._lease, lease)
+        if grace >= 0 and self._kill_at is None:
+            if grace:
+                program.signal(signal.SIGTERM)
+            self._kill_at = now() + grace
+        elif grace == 0 and self._kill_at is not None:
+            self._kill_at = min(self._kill_at, now())
+        self.fenced = self.fenced or now() >= self._lease
+        if self.fenced or (self._kill_at is not None and now() >= self._kill_at):
+            program.kill()
+        until = min(self._lease, self._kill_at or self._lease) - now()
+        return max(0.02, min(CHECK_INTERVAL_S, until))
+
+
+def orders() -> tuple[float, float]:
+    """Returns (lease, grace) from the orders file; (0, -1), which means no orders, while it cannot be read."""
+    try:
+        with os.fdopen(open_file(ORDERS)) as file:
+            lease, grace = file.read().split()
+            return float(lease), float(grace)
+    except (OSError, ValueError):
+        return 0.0, -1.0
+
+
+def _put(name: str, value: dict[str, Any], room: str) -> None:
+    """Writes a record into the reserved file and renames it. A reader finds the whole record or no file."""
+    with os.fdopen(open_file(room, os.O_RDWR), "r+") as file:
+        file.write(json.dumps(value) + "\n")
+        file.truncate()  # no fsync: if the machine dies, so does the program
+    os.replace(room, name)
+
+
+def _take_room(name: str) -> None:
+    with os.fdopen(open_file(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as room:
+        room.write(" " * ROOM)
+
+
+def see_through(program: Process | Container, output: Output, wake: int) -> dict[str, Any]:
+    """Starts the program, waits for its end, and returns what `exit.json` records."""
+    lease, grace = orders()
+    if grace >= 0 or now() >= lease:  # stopped, or out of lease, before the start
+        return {"status": -int(signal.SIGKILL), "fenced": grace < 0}
+    failed = program.start()
+    if failed is not None:
+        return {"error": failed[0], "status": failed[1]}
+    _put(STARTED, {"pid": program.pid, "shim": os.getpid(), "at": time.time()}, ROOM_STARTED)
+    policy, status, look_at = StopPolicy(), None, 0.0
+    while True:
+        if now() >= look_at:
+            status = program.ended()
+            if status is not None:
+                break
+            look_at = now() + policy.look(program)
+        wakers = [wake, *(each.fileno() for each in program.wakes_by)]
+        readable, _, _ = select.select([*wakers, *output.readers], [], [], max(0.0, look_at - now()))
+        output.copy()
+        if any(each in wakers for each in readable):
+            look_at = 0.0
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
+    at = time.time()
+    program.sweep()
+    while output.copy():
+        pass
+    ran_out, peak = program.facts()
+    program.forget()
+    found = {"status": status, "fenced": policy.fenced, "out_of_memory": ran_out, "peak_memory_bytes": peak, "at": at}
+    return {**found, "lost_output": output.lost}
+
+
+def locked() -> int | None:
+    """Locks the current directory and returns the lock's descriptor; None: the attempt has a shim already, or must not get
+    one.
+    """
+    try:
+        lock = open_file(LOCK, os.O_WRONLY | os.O_CREAT)
+    except OSError:  # its agent notices that, too
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def main(lock: int) -> None:
+    """Runs the shim of the attempt in the current directory. The process holds the directory's lock as long as it lives."""
+    if os.path.lexists(STARTED) or os.path.lexists(EXIT):
+        return
+    with os.fdopen(open_file(LAUNCH)) as file:
+        launch = json.load(file)
+    _take_room(ROOM_STARTED)
+    _take_room(ROOM_EXIT)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the program's orphans
+    wake, told = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    # The shim ends with its program, not with the agent. Signals are handled, not ignored: the program would inherit the ignored
+    # ones.
+    for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    program = None
+    try:
+        output = Output()
+        if launch["container"]:
+            output.named_pipes()
+        program = _container(launch) if launch["container"] else Process(launch, output)
+        found = see_through(program, output, wake)
+    except Exception as error:
+        if program is not None:
+            program.kill()
+        why = str(error) if type(error).__name__ == "Lost" else f"the shim failed: {error!r}"
+        found = {"error": why, "status": None}
+    _put(EXIT, found, ROOM_EXIT)
+    os.close(lock)

@@ -1,0 +1,224 @@
+"""Runs the shim's program as a container, as `shim.Process` does as a process. Only the shims of containers load it.
+
+This module uses only the standard library, as the shim does, and is imported by its bare name.
+"""
+
+# ruff: noqa: PTH118, PTH123
+# As few imports as possible: every task has a process with this module.
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: The timeouts of the engine's answers, in seconds. The shim checks no orders while it waits. The start of a container takes
+#: longest.
+ANSWER, START = 5.0, 60.0
+#: The time that an engine that is away has to report the end of the program, in seconds: after a kill, and otherwise.
+LAST_WORD, AWAY = 5.0, 600.0
+REMOVED = "somebody has removed the container"
+
+
+class Lost(Exception):
+    """The engine ended the program, or cannot report how it ended."""
+
+
+class Container:
+    """The program as a container that the agent created. The shim starts it and waits for it through the engine's own API.
+
+    The engine may hang or restart in between. The shim repeats a request without an answer, and it can kill the program without
+    the engine.
+    """
+
+    def __init__(self, launch: dict[str, Any]) -> None:
+        self.pid: int | None = None
+        self._socket: str = launch["docker_socket"]
+        self._id: str = launch["container"]
+        self._path = f"/containers/{self._id}"
+        #: The connection on which the engine reports the end, and the bytes received on it so far.
+        self._waiting: socket.socket | None = None
+        self._heard = b""
+        #: True if the engine went away since it last took a request. It may have ended the program.
+        self._away = False
+        self._killed = False
+        #: The time at which the program's pid was last seen; None: the pid cannot be seen.
+        self._seen: float | None = None
+        self._state: dict[str, Any] = {}
+        self._cgroups: list[str] = []
+        self._peak = 0
+
+    def start(self) -> tuple[str, int | None] | None:
+        try:
+            status, body = self._call("POST", f"{self._path}/start", START)
+        except OSError as error:
+            self.kill()  # the engine may have started it without an answer
+            return f"the container engine does not answer: {error}", None
+        if status not in (204, 304):
+            said = str(body.get("message", status))
+            # The agent checked everything else before. Only errors about the command itself are the user's fault.
+            users = any(words in said for words in ("argument list too long", "invalid argument", "exec format error"))
+            return f"the container could not be started: {said}", 126 if users else None
+        self.pid = self._inspect().get("Pid") or None
+        self._seen = time.monotonic() if self._there() else None
+        for line in _lines(f"/proc/{self.pid}", "cgroup"):
+            _, controllers, path = line.split(":", 2)
+            if not controllers or controllers == "memory":
+                self._cgroups.append(f"/sys/fs/cgroup/{controllers}{path}")
+        return None
+
+    @property
+    def wakes_by(self) -> list[socket.socket]:
+        return [self._waiting] if self._waiting is not None else []
+
+    def ended(self) -> int | None:
+        """Returns the exit status, negative for a signal; None while it runs, or while the engine is away and does not report.
+
+        Raises:
+            Lost: the engine ended the program, or cannot report how it ended.
+        """
+        for name in ("memory.peak", "memory.max_usage_in_bytes"):
+            self._peak = max([self._peak, *(int(line) for cgroup in self._cgroups for line in _lines(cgroup, name))])
+        waiting = self._waiting or self._wait_again()
+        if waiting is None:
+            return self._dead()
+        try:
+            while select.select([waiting.fileno()], [], [], 0)[0]:
+                chunk = waiting.recv(65536)
+                self._heard += chunk
+                if not chunk:
+                    break
+            else:
+                return self._dead()
+        except OSError:  # the engine closed the connection
+            self._heard = b""
+        waiting.close()
+        self._waiting = None
+        status, said = _answer(self._heard)
+        self._heard = b""
+        if status == 404:
+            raise Lost(REMOVED)
+        if "StatusCode" not in said:
+            self._away = True
+            return None
+        self._state = self._inspect()
+        if not self._state and not self._killed:  # the engine is stopping, and may have ended the program
+            self._away = True
+            return None
+        code = int(said["StatusCode"])
+        return 128 - code if 128 < code < 160 else code
+
+    def _wait_again(self) -> socket.socket | None:
+        """Asks the engine to report the end of the program; None: the engine does not take the request."""
+        try:
+            if self._away:
+                state = self._inspect()
+                if not state:
+                    return None
+                if not state["Running"] and not self._call("GET", "/info")[1].get("LiveRestoreEnabled"):
+                    raise Lost("the container engine was stopped, and has ended the program")
+            self._waiting, self._away = self._ask("POST", f"{self._path}/wait"), False
+        except OSError:
+            self._away = True
+        return self._waiting
+
+    def _dead(self) -> int | None:
+        """Returns the status of a killed program that is gone once the engine had its time to report; None while it may still
+        report.
+
+        Raises:
+            Lost: the program is gone, and the engine stays away.
+        """
+        if self._seen is None or self._there():
+            self._seen = self._seen and time.monotonic()
+            return None
+        gone = time.monotonic() - self._seen
+        if self._killed and gone >= LAST_WORD:
+            return -int(signal.SIGKILL)
+        if gone >= AWAY:
+            raise Lost("the container engine does not say how the program ended")
+        return None
+
+    def _there(self) -> bool:
+        return any(self._id in line for line in _lines(f"/proc/{self.pid}", "cgroup"))
+
+    def signal(self, number: int) -> None:
+        """Signals the first process of the container. Signals it directly where permitted, because an engine that hangs cannot
+        prevent that.
+        """
+        if self.pid is not None and self._there():
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, number)
+                return
+        with contextlib.suppress(OSError):
+            self._call("POST", f"{self._path}/kill?signal={int(number)}")
+
+    def kill(self) -> None:
+        self._killed = True
+        self.signal(signal.SIGKILL)
+
+    def sweep(self) -> None:
+        """Does nothing: no process of a container outlives it."""
+
+    def forget(self) -> None:
+        """Does nothing: the agent removes the container after it has read the state."""
+
+    def facts(self) -> tuple[bool, int]:
+        return bool(self._state.get("OOMKilled")), self._peak
+
+    def _inspect(self) -> dict[str, Any]:
+        """Returns the container's state; empty: the engine does not report it."""
+        with contextlib.suppress(OSError):
+            status, said = self._call("GET", f"{self._path}/json")
+            if status == 404:
+                raise Lost(REMOVED)
+            return dict(said.get("State", {}))
+        return {}
+
+    def _ask(self, method: str, path: str, patience: float = ANSWER) -> socket.socket:
+        """Sends a request and returns the connection for the answer. HTTP/1.0 makes the answer end with the connection."""
+        asking = socket.socket(socket.AF_UNIX)
+        asking.settimeout(patience)
+        try:
+            asking.connect(self._socket)
+            asking.sendall(f"{method} {path} HTTP/1.0\r\nHost: docker\r\nContent-Length: 0\r\n\r\n".encode())
+        except OSError:
+            asking.close()
+            raise
+        return asking
+
+    def _call(self, method: str, path: str, patience: float = ANSWER) -> tuple[int, dict[str, Any]]:
+        """Sends a request and returns (status, body)."""
+        with self._ask(method, path, patience) as asking:
+            answer = b""
+            while chunk := asking.recv(65536):
+                answer += chunk
+        status, said = _answer(answer)
+        if status is None:
+            raise OSError("it hung up")
+        return status, said
+
+
+def _answer(answer: bytes) -> tuple[int | None, dict[str, Any]]:
+    """Parses an answer of the engine into (status, body); (None, {}) if it is malformed or incomplete."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    try:
+        return int(head.split(None, 2)[1]), json.loads(body or b"{}")
+    except (ValueError, IndexError):
+        return None, {}
+
+
+def _lines(directory: str, name: str) -> list[str]:
+    try:
+        with open(os.path.join(directory, name)) as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

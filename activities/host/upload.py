@@ -1,0 +1,101 @@
+"""Uploads the log and the outputs of an attempt to the store, and tries again while the store is unreachable."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from obstore.exceptions import BaseError
+
+from iris.activities.host import outputs
+from iris.activities.host.logs import LogShipper
+from iris.activities.host.runtimes import links
+from iris.storage.object_store import Store
+
+logger = logging.getLogger(__name__)
+
+#: The time limit for an attempt that is lost with its host's incarnation: to store what it can, and then to report its outcome.
+LAST_WORDS = timedelta(seconds=4)
+#: Delay between two tries: the first and the longest.
+RETRY_EVERY = timedelta(seconds=1)
+MOST_RETRY_EVERY = timedelta(seconds=30)
+
+
+class Delivery:
+    """The log and the outputs that one attempt leaves.
+
+    Args:
+        prefix: where in the store the outputs go; empty: there are none.
+        gate: limits how many output files of all attempts are uploaded at once.
+    """
+
+    def __init__(self, store: Store, logs: LogShipper, directory: Path, prefix: str, gate: asyncio.Semaphore) -> None:
+        self._store = store
+        self._logs = logs
+        self._dir = directory
+        self._prefix = prefix
+        self._gate = gate
+        self._outputs_kept = not prefix
+        #: True if everything is in the store.
+        self.complete = False
+        self._hurried = asyncio.Event()
+
+    def hurry(self) -> None:
+        """Limits the time to `LAST_WORDS`, also for a call of `done` that is already running."""
+        self._hurried.set()
+
+    async def done(self, patience: timedelta) -> bool:
+        """Stores what is left of an attempt that writes no more. Returns False if the store took nothing for this long."""
+        if self.complete:
+            return True
+        hurried = asyncio.create_task(self._wait_to_be_hurried())
+        since, delay, stored = time.monotonic(), RETRY_EVERY, self._logs.stored
+        step: asyncio.Task[bool] | None = None
+        try:
+            while True:
+                if self._hurried.is_set() and patience > LAST_WORDS:
+                    since, patience = time.monotonic(), LAST_WORDS
+                left = since + patience.total_seconds() - time.monotonic()
+                if left <= 0:
+                    return False
+                step = step or asyncio.create_task(self._step())
+                waits = {step} if hurried.done() else {step, hurried}
+                await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                if not step.done():
+                    continue
+                if step.result():
+                    self.complete = True
+                    return True
+                step = None
+                if self._logs.stored > stored:
+                    since, delay, stored = time.monotonic(), RETRY_EVERY, self._logs.stored
+                if not self._logs.behind:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(asyncio.shield(hurried), min(delay.total_seconds(), left))
+                    delay = min(2 * delay, MOST_RETRY_EVERY)
+        finally:
+            for task in (hurried, step):
+                if task is not None:
+                    task.cancel()
+            await asyncio.gather(*(task for task in (hurried, step) if task is not None), return_exceptions=True)
+
+    async def _wait_to_be_hurried(self) -> bool:
+        return await self._hurried.wait()
+
+    async def _step(self) -> bool:
+        if not await self._logs.ship(ended=True):
+            return False
+        if not self._outputs_kept:
+            try:
+                await outputs.keep(self._store, self._dir, self._prefix, self._gate)
+            except links.Replaced:
+                self._outputs_kept = True
+                self._logs.say(f"outputs are not kept: {self._dir.name} is no directory, or a link to one")
+                return await self._logs.ship(ended=True)
+            except (OSError, BaseError) as error:
+                logger.warning("outputs below %s could not be stored, trying again: %s", self._prefix, error)
+                return False
+            self._outputs_kept = True
+        return True

@@ -1,0 +1,70 @@
+"""Reduces uv's output after a failure to one line for the user, and decides whether the network or the disk caused it.
+
+The patterns are those of uv 0.13; the ways in which older versions print a cause are recognised too.
+"""
+
+import re
+
+#: The maximum length of the line, in characters; the rest is in the output.
+_MOST = 300
+_ERROR = re.compile(r"^(?:error: | *× )(?P<text>.*)$", re.MULTILINE)
+_CAUSE = re.compile(r"^ *(?:cause: |Caused by: |╰─▶ |├─▶ )(?P<text>.*)$", re.MULTILINE)
+_STDERR = re.compile(r"^ *(?:--- stderr|\[stderr\])$", re.MULTILINE)
+#: Messages of a transport that failed, or of a server that could not answer at that moment. A package that does not exist, or
+#: that needs a password, is not a failure of the network: every other host would fail too.
+_NETWORK = re.compile(
+    r"error sending request for url"
+    r"|client error \((?:Connect|SendRequest)\)"
+    r"|tcp connect error|dns error|tunnel error|operation timed out|Network unreachable"
+    r"|connection closed before message completed"
+    r"|error reading a body from connection|end of file before message length reached|unexpected EOF during"
+    r"|request or response body error"
+    r"|HTTP status server error \(5(?!01|05)\d\d"
+    r"|HTTP status client error \((?:408|425|429) "
+    r"|[Cc]onnection (?:refused|reset|timed out)|Temporary failure in name resolution"
+    # messages of git, which uv passes on
+    r"|Could(?: not|n't) resolve host|Couldn't connect to server|Failed to connect to .* port \d+"
+    r"|The requested URL returned error: (?:5\d\d|429)|early EOF|the remote end hung up unexpectedly"
+)
+_MISFIT = re.compile(r"The lockfile at `uv\.lock` needs to be updated")
+_DISK = re.compile(r"No space left on device|Disk quota exceeded|\(os error (?:28|122)\)")
+
+
+def is_network(output: str) -> bool:
+    """Returns True if the error at the end of the output is a network failure."""
+    return _NETWORK.search(_error(output)) is not None
+
+
+def is_full_disk(output: str) -> bool:
+    """Returns True if the error at the end of the output is a full disk."""
+    return _DISK.search(_error(output)) is not None
+
+
+def in_a_line(output: str) -> str:
+    """Returns the most specific part of the error as one line; empty if there is no output.
+
+    The last cause that uv prints is the root cause. If a program that uv has called printed an error, the last line of that is
+    used. Without an error of uv, it is the last line of the output.
+    """
+    error = _error(output)
+    if _MISFIT.search(error):  # uv's own hint would change the lock on this host
+        return "uv.lock does not fit pyproject.toml; run `uv lock` in the project and submit again"
+    line = ""
+    if (said := _STDERR.search(error)) is not None:
+        line = _last(re.split(r"\n\s*\n(?=hint: )", error[said.end() :])[0])
+    elif causes := _CAUSE.findall(error):
+        line = causes[-1]
+    elif (own := _ERROR.search(error)) is not None:
+        line = own["text"]
+    line = " ".join((line or _last(output)).split())
+    return line if len(line) <= _MOST else f"{line[: _MOST - 3]}..."
+
+
+def _error(output: str) -> str:
+    """Returns the error that ends the output, or the whole output if there is none."""
+    found = list(_ERROR.finditer(output))
+    return output[found[-1].start() :] if found else output
+
+
+def _last(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

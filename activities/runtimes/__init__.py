@@ -1,1 +1,0 @@
-"""How a program is run on a host."""

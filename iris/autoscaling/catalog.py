@@ -1,0 +1,118 @@
+"""Finds the scale groups and zones that could serve a request, ignoring what blocks them at the moment."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from iris.model.constraints import TPU_NAME, TPU_WORKER_ID, Constraint, written
+from iris.model.hosts import Host
+from iris.model.requests import Request
+from iris.model.scale_groups import ScaleGroup
+from iris.scheduling.host_index import covers
+
+
+class Able(NamedTuple):
+    """A group that could serve a request."""
+
+    group: ScaleGroup
+    #: Its zones, the preferred one first.
+    zones: tuple[str, ...]
+    #: The zones by the value of the attribute that a part of the gang must share, in the same order. One entry for a gang of one
+    #: or over slices.
+    places: tuple[tuple[str, ...], ...]
+    #: Whole slices for each part; 0: the gang is one task, which shares a host with others.
+    slices: int
+
+
+class Catalog:
+    """The scale groups, in the order in which they are tried."""
+
+    def __init__(self, groups: Iterable[ScaleGroup]) -> None:
+        self.groups = sorted(groups, key=lambda group: (group.priority, group.name))
+        self._hosts: dict[tuple[str, str, int], Host] = {}
+        self._of_kind: dict[tuple[str | None, str], list[ScaleGroup]] = {}
+        self._zones: dict[tuple[str, tuple[str, ...], str | None], tuple[tuple[str, ...], int]] = {}
+
+    def able(self, request: Request) -> list[Able]:
+        """Returns the groups that could serve the request, in the order in which they are tried.
+
+        The order is by priority. For a task without devices, groups without devices come before all others.
+        """
+        found = [each for group in self.large_enough(request) if (each := self._able(group, request)) is not None]
+        plain = request.resources.device is None
+        if plain or any(constraint.preferred for constraint in request.constraints):
+            found.sort(
+                key=lambda each: (
+                    plain and each.group.resources.device is not None,
+                    each.group.priority,
+                    self._meeting(each.group, request)[1],
+                )
+            )
+        return found
+
+    def of_kind(self, request: Request) -> list[ScaleGroup]:
+        """Returns the groups with hosts of the right kind."""
+        kind = (request.shape.device, request.shape.variants)
+        if kind not in self._of_kind:
+            self._of_kind[kind] = [g for g in self.groups if self.host(g, g.zones[0]).may_run(request.resources)]
+        return self._of_kind[kind]
+
+    def large_enough(self, request: Request) -> list[ScaleGroup]:
+        """Returns those of them whose empty hosts are large enough for one task."""
+        return [group for group in self.of_kind(request) if covers(group.resources.vector, request.shape.amounts)]
+
+    def zones(self, group: ScaleGroup, request: Request) -> tuple[str, ...]:
+        """Returns the group's zones in which its hosts meet all required constraints, those that meet most preferences first."""
+        return self._meeting(group, request)[0]
+
+    def host(self, group: ScaleGroup, zone: str, worker: int = 0) -> Host:
+        """Returns a host of a slice that does not exist yet."""
+        key = (group.name, zone, worker)
+        if key not in self._hosts:
+            self._hosts[key] = Host(
+                id="",
+                slice_id="",
+                incarnation="",
+                resources=group.resources,
+                attributes=group.host_attributes("", zone, worker),
+                accept_cpu_jobs=group.accept_cpu_jobs,
+            )
+        return self._hosts[key]
+
+    def _able(self, group: ScaleGroup, request: Request) -> Able | None:
+        zones = self.zones(group, request)
+        if not zones or not group.max_slices:
+            return None
+        if request.group_by is None:
+            return Able(group, zones, (zones,), 0)
+        if request.group_by == TPU_NAME:
+            if group.hosts != request.group_size or group.max_slices < request.groups:
+                return None
+            return Able(group, zones, (zones,), request.groups)
+        slices = -(-request.group_size // group.hosts)
+        places: dict[str, tuple[str, ...]] = {}
+        for zone in zones:
+            value = written(self.host(group, zone).facts[request.group_by])
+            places[value] = (*places.get(value, ()), zone)
+        if len(places) < request.groups or group.max_slices < slices * request.groups:
+            return None
+        return Able(group, zones, tuple(places.values()), slices)
+
+    def _meeting(self, group: ScaleGroup, request: Request) -> tuple[tuple[str, ...], int]:
+        """Returns the zones, and how many preferred constraints the best zone fails."""
+        key = (group.name, request.shape.constraints, request.group_by)
+        if key not in self._zones:
+            required = request.required
+            preferred = [constraint for constraint in request.constraints if constraint.preferred]
+            zones = [zone for zone in group.zones if self._meets(group, zone, required, request.group_by is not None)]
+            dislikes = {zone: sum(not each.holds(self.host(group, zone).facts) for each in preferred) for zone in zones}
+            zones.sort(key=dislikes.__getitem__)
+            self._zones[key] = (tuple(zones), dislikes[zones[0]] if zones else 0)
+        return self._zones[key]
+
+    def _meets(self, group: ScaleGroup, zone: str, required: Sequence[Constraint], all_hosts: bool) -> bool:
+        if not required:
+            return True
+        one_of_them = any(constraint.key == TPU_WORKER_ID for constraint in required)
+        workers = range(group.hosts if one_of_them else 1)
+        meet = (all(each.holds(self.host(group, zone, worker).facts) for each in required) for worker in workers)
+        return all(meet) if all_hosts else any(meet)

@@ -1,0 +1,249 @@
+"""Packs the waiting gangs into slices: how many slices of which groups they need.
+
+Within a band, gangs are packed largest first, by shape. Capacity of slices on their way is used before new slices are requested.
+Groups are tried in the order of their priority numbers. What does not fit in a group goes to the next one that can serve it.
+
+1. A gang over whole slices gets slices of exactly its number of hosts, all in one group.
+2. A gang of one shares a host with others, if the host has enough of every resource. Hosts that are alike and have the same
+   resources left are counted, not examined one by one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from iris.autoscaling.catalog import Able, Catalog
+from iris.model.constraints import TPU_NAME
+from iris.model.requests import Request, Shape
+from iris.model.scale_groups import ScaleGroup
+from iris.model.scaling import Demand
+from iris.model.slices import SliceFacts
+
+_Amounts = tuple[int, int, int, int]
+#: In place of infinity: the number of tasks without resource requests that fit on one host.
+_ENDLESS = 10**9
+
+
+@dataclass(slots=True, eq=False)
+class PlannedSlice:
+    """A slice that gangs may count on: present, on its way, or to be requested."""
+
+    group: ScaleGroup
+    zone: str
+    #: None: not requested yet.
+    facts: SliceFacts | None = None
+    #: One of the gangs that are to go there, and their number.
+    first: Request | None = None
+    gangs: int = 0
+    #: Whether it is requested now.
+    asked: bool = False
+
+    #: Whether the scheduler has it and it is idle.
+    idle: bool = False
+
+    def take(self, request: Request, gangs: int) -> None:
+        self.first = self.first or request
+        self.gangs += gangs
+
+
+#: Slices by zone.
+Pool = dict[str, list[PlannedSlice]]
+
+
+@dataclass(slots=True, eq=False)
+class Supply:
+    """A group's capacity for waiting gangs."""
+
+    group: ScaleGroup
+    #: Idle slices. The scheduler could place no gang on them alone, but a gang that also gets other slices can use them.
+    idle: Pool = field(default_factory=dict)
+    #: Slices on their way that no gang has taken yet, the first to be ready first.
+    coming: Pool = field(default_factory=dict)
+    #: How many new slices may be requested, at once or when the current delay has passed, and in which zones.
+    room: int = 0
+    zones: frozenset[str] = frozenset()
+    #: New slices that gangs want.
+    wanted: list[PlannedSlice] = field(default_factory=list)
+
+    def count(self, zones: Iterable[str]) -> int:
+        """Returns how many slices on their way in these zones are not taken."""
+        return sum(len(self.coming.get(zone, ())) for zone in zones)
+
+    def ask(self, zone: str, slices: int) -> list[PlannedSlice]:
+        """Adds new slices."""
+        asked = [PlannedSlice(self.group, zone) for _ in range(slices)]
+        self.wanted += asked
+        self.room -= slices
+        return asked
+
+
+@dataclass(slots=True)
+class DemandResult:
+    """The result of packing the gangs of one shape."""
+
+    demand: Demand
+    able: list[Able]
+    #: Slices, and the number of gangs that go there.
+    served: list[tuple[tuple[PlannedSlice, ...], int]] = field(default_factory=list)
+    #: The number of gangs for which no group has capacity.
+    left: int = 0
+
+    def since(self) -> datetime | None:
+        """Returns when the first of the existing slices that they wait for was requested."""
+        facts = [each.facts for berths, _ in self.served for each in berths if each.facts is not None and not each.idle]
+        return min((each.requested_at for each in facts), default=None)
+
+
+def pack(catalog: Catalog, supplies: dict[str, Supply], demands: Sequence[Demand]) -> list[DemandResult]:
+    """Packs all demands and returns the results in their order. Leaves the slices that each group needs in its supply."""
+    fates = [DemandResult(demand, catalog.able(demand.example), left=demand.count) for demand in demands]
+    hosts = _OpenHosts()
+    for fate in sorted(fates, key=lambda each: (each.demand.example.band.rank, -each.demand.example.weight)):
+        if fate.able and fate.able[0].slices:
+            _pack_gangs(fate, supplies)
+        elif fate.able:
+            _pack_singles(fate, supplies, hosts)
+    return fates
+
+
+def _pack_gangs(fate: DemandResult, supplies: dict[str, Supply]) -> None:
+    """Packs gangs over whole slices: first those that need only slices on their way, then those that need new ones."""
+    request = fate.demand.example
+    for new in (False, True):
+        for able in fate.able:
+            supply = supplies[able.group.name]
+            while fate.left and (gangs := _whole_slices(supply, able, request, fate.left, new)):
+                for berths in gangs:
+                    for berth in berths:
+                        berth.take(request, 1)
+                    fate.served.append((berths, 1))
+                fate.left -= len(gangs)
+
+
+def _whole_slices(supply: Supply, able: Able, request: Request, most: int, new: bool) -> list[tuple[PlannedSlice, ...]]:
+    """Returns slices of the group for at most `most` gangs, a complete set for each gang. Empty: not even one gang fits."""
+    parts = 1 if request.group_by == TPU_NAME else request.groups
+    each = parts * able.slices
+    there = supply.count(able.zones) + (supply.room if new else 0)
+    if not there:
+        return []
+    one_by_one = len(able.places) > 1 or (each > 1 and any(supply.idle.get(zone) for zone in able.zones))
+    most = 1 if one_by_one else min(most, there // able.slices)
+    wanted = most * able.slices
+    chosen: list[tuple[int, list[PlannedSlice], str]] = []
+    # If idle slices were enough for the gang, the scheduler would have placed it. So it gets at most all but one of them.
+    idle = each - 1
+    for zones in able.places:
+        have = _first(supply.idle, zones, min(able.slices, idle))
+        idle -= len(have)
+        have += _first(supply.coming, zones, wanted - len(have))
+        lacking = wanted - len(have)
+        zone = next((zone for zone in zones if zone in supply.zones), "")
+        if not lacking or (new and zone):
+            chosen.append((lacking, have, zone))
+    chosen = sorted(chosen, key=lambda entry: entry[0])[:parts]
+    if not wanted or len(chosen) < parts or sum(lacking for lacking, _, _ in chosen) > supply.room:
+        return []
+    found = []
+    for lacking, have, zone in chosen:
+        for berth in have:
+            (supply.idle if berth.idle else supply.coming)[berth.zone].remove(berth)
+        found += have + supply.ask(zone, lacking)
+    return [tuple(found[start : start + each]) for start in range(0, len(found), each)]
+
+
+def _first(pool: Pool, zones: Iterable[str], most: int) -> list[PlannedSlice]:
+    found: list[PlannedSlice] = []
+    for zone in zones:
+        found += pool.get(zone, [])[: most - len(found)]
+    return found
+
+
+class _OpenHosts:
+    """The hosts that gangs of one were packed on, by the resources left on them."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[tuple[str, str], dict[_Amounts, list[PlannedSlice]]] = {}
+
+    def fill(self, fate: DemandResult, able: Able, shape: Shape) -> None:
+        """Packs as many waiting gangs as fit on the resources left of the group's slices."""
+        for zone in able.zones:
+            by_room = self._hosts.get((able.group.name, zone), {})
+            for room in list(by_room):
+                if not fate.left:
+                    return
+                if each := _fitting(room, shape.amounts):
+                    berths = by_room.pop(room)
+                    used = min(len(berths), -(-fate.left // each))
+                    if berths[used:]:
+                        by_room[room] = berths[used:]
+                    self._put(by_room, berths[:used], room, each, fate)
+
+    def open(self, fate: DemandResult, berths: list[PlannedSlice], shape: Shape) -> None:
+        """Packs as many waiting gangs as fit on empty slices."""
+        for berth in berths:
+            room = berth.group.resources.vector
+            each = _fitting(room, shape.amounts)
+            by_room = self._hosts.setdefault((berth.group.name, berth.zone), {})
+            used = min(berth.group.hosts, -(-fate.left // each))
+            self._put(by_room, [berth] * used, room, each, fate)
+            if used < berth.group.hosts:
+                by_room.setdefault(room, []).extend([berth] * (berth.group.hosts - used))
+
+    @staticmethod
+    def _put(
+        by_room: dict[_Amounts, list[PlannedSlice]], berths: list[PlannedSlice], room: _Amounts, each: int, fate: DemandResult
+    ) -> None:
+        """Packs `each` gangs on each of these hosts, which have `room` left, and the rest of the gangs on the last one."""
+        request = fate.demand.example
+        full, rest = divmod(min(fate.left, each * len(berths)), each)
+        for some, count in ((berths[:full], each), (berths[full:], rest)):
+            if some:
+                by_room.setdefault(_less(room, request.shape.amounts, count), []).extend(some)
+                fate.served += [((berth,), count) for berth in some]
+                fate.left -= count * len(some)
+            for berth in some:
+                berth.take(request, count)
+
+
+def _pack_singles(fate: DemandResult, supplies: dict[str, Supply], hosts: _OpenHosts) -> None:
+    """Packs gangs of one: on the rest of slices that are needed anyway, then on other slices on their way, then on new ones."""
+    shape = fate.demand.example.shape
+    for able in fate.able:
+        supply = supplies[able.group.name]
+        hosts.fill(fate, able, shape)
+        if supply.count(able.zones):
+            empty = _first(supply.coming, able.zones, _slices_for(fate, able, shape))
+            for berth in empty:
+                supply.coming[berth.zone].remove(berth)
+            hosts.open(fate, empty, shape)
+        if not fate.left:
+            return
+    for able in fate.able:
+        supply = supplies[able.group.name]
+        zone = next((zone for zone in able.zones if zone in supply.zones), None) if supply.room else None
+        if zone is not None and fate.left:
+            hosts.open(fate, supply.ask(zone, min(supply.room, _slices_for(fate, able, shape))), shape)
+
+
+def _slices_for(fate: DemandResult, able: Able, shape: Shape) -> int:
+    """Returns how many empty slices of the group all remaining gangs need."""
+    return -(-fate.left // (_fitting(able.group.resources.vector, shape.amounts) * able.group.hosts))
+
+
+def _fitting(room: _Amounts, wanted: _Amounts) -> int:
+    """Returns how many tasks fit on a host with these free resources."""
+    most = _ENDLESS
+    for there, each in zip(room, wanted, strict=True):
+        if each and there < each * most:
+            most = there // each
+    return max(0, most)
+
+
+def _less(room: _Amounts, wanted: _Amounts, times: int) -> _Amounts:
+    return (
+        room[0] - times * wanted[0],
+        room[1] - times * wanted[1],
+        room[2] - times * wanted[2],
+        room[3] - times * wanted[3],
+    )

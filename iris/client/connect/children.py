@@ -1,0 +1,156 @@
+"""Child processes of a supervisor: restarted when they die, and ended when the supervisor is gone."""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.model.errors import IrisError
+
+logger = logging.getLogger(__name__)
+
+
+class Restarts(BaseModel):
+    """The delay before a dead child is restarted. It doubles with each early death in a row."""
+
+    model_config = ConfigDict(frozen=True)
+
+    delay: timedelta = timedelta(seconds=1)
+    max_delay: timedelta = timedelta(seconds=30)
+    #: A death before this age is an early death.
+    soon: timedelta = timedelta(seconds=10)
+
+    def after(self, lived: timedelta, before: timedelta) -> timedelta:
+        """Returns the delay before the next start.
+
+        Args:
+            lived: how long the child ran.
+            before: the previous delay; zero: there was none.
+        """
+        if lived >= self.soon or not before:
+            return self.delay
+        return min(2 * before, self.max_delay)
+
+
+class Child:
+    """One child process.
+
+    Args:
+        log: a file that its output is appended to. None: its output goes where the supervisor's goes, as is usual in a container.
+        umask: its umask; -1: the supervisor's.
+        directory: its working directory; None: the supervisor's.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path | None, *, umask: int = -1, directory: Path | None = None
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._umask = umask
+        self._dir = directory
+        self._command = command
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> asyncio.subprocess.Process:
+        """Starts the process."""
+        with contextlib.ExitStack() as stack:
+            log: BinaryIO | None = None
+            if self.log is not None:
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+                log = stack.enter_context(self.log.open("ab"))
+            self.process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+                umask=self._umask,
+                cwd=self._dir,
+            )
+        return self.process
+
+    async def keep(
+        self, stop: asyncio.Event, restarts: Restarts, started: Callable[["Child"], None], *, tries: int | None = None
+    ) -> None:
+        """Keeps the process running until `stop` is set: starts it, and restarts it after each death. Does not end it.
+
+        Args:
+            started: called after each start.
+            tries: how many early deaths are allowed from the first start on. A child that once ran longer is always restarted.
+
+        Raises:
+            IrisError: the child died early that many times.
+        """
+        delay = timedelta()
+        while not stop.is_set():
+            began = time.monotonic()
+            try:
+                process = self.process
+                if process is None or process.returncode is not None:
+                    process = await self.start()
+            except OSError as error:
+                ending = f"could not be started: {error}"
+            else:
+                started(self)
+                if not await _ended(process, stop):
+                    return
+                ending = f"ended with status {process.returncode}"
+            lived = timedelta(seconds=time.monotonic() - began)
+            delay = restarts.after(lived, delay)
+            tries = None if lived >= restarts.soon or tries is None else tries - 1
+            if tries == 0:
+                raise IrisError(f"{self.name} {ending}, as each time before")
+            logger.warning("%s %s, and is started again in %g s", self.name, ending, delay.total_seconds())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), delay.total_seconds())
+
+    async def stop(self, patience: timedelta) -> None:
+        """Ends the process: SIGTERM, and SIGKILL after `patience`."""
+        if self.process is None or self.process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            await asyncio.wait_for(self.process.wait(), patience.total_seconds())
+        except TimeoutError:
+            logger.warning("%s did not stop within %s and is killed", self.name, patience)
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+    def last_lines(self, count: int = 15) -> str:
+        """Returns the last lines of its log; empty when it has none."""
+        with contextlib.suppress(OSError):
+            said = self.log.read_text(errors="replace") if self.log is not None else ""
+            return "\n".join(said.splitlines()[-count:])
+        return ""
+
+
+async def _ended(process: asyncio.subprocess.Process, stop: asyncio.Event) -> bool:
+    """Waits until the process ends or `stop` is set; returns whether the process ended first."""
+    waits = [asyncio.ensure_future(process.wait()), asyncio.ensure_future(stop.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return process.returncode is not None and not stop.is_set()
+
+
+def _die_with_parent() -> None:
+    """Makes the kernel send SIGTERM to this process when the supervisor dies; runs between fork and exec.
+
+    Works on Linux only. On other systems the cluster's record names the processes that are left.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, linux/prctl.h

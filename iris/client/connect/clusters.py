@@ -1,0 +1,236 @@
+"""Finds the selected cluster among those that are known here, and keeps their records.
+
+Starting a cluster from this machine writes a record below the user's state directory. The record of a cluster elsewhere stays
+until the cluster is stopped. Any other cluster is named by its address, and the service there supplies the rest.
+"""
+
+import contextlib
+import os
+import shlex
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from iris.model import names
+from iris.model.errors import InvalidValue, NotFound, Unreachable
+from iris.storage.files import make_private, make_private_tree, private_file
+
+#: The file in a cluster's directory that holds its configuration.
+CONFIG = "config.yaml"
+START_HINT = "start one with: iris cluster start --local -d"
+
+
+class ProcessRef(BaseModel):
+    """A process, identified by its pid and its creation time, because the system can give its pid to another process."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pid: int
+    created: float
+
+    @classmethod
+    def of(cls, pid: int) -> Self | None:
+        """Returns the process with this pid, or None when there is none."""
+        import psutil  # needed for local clusters only, and slow to import
+
+        try:
+            return cls(pid=pid, created=psutil.Process(pid).create_time())
+        except psutil.NoSuchProcess:
+            return None
+
+    def alive(self) -> bool:
+        import psutil
+
+        try:
+            process = psutil.Process(self.pid)
+            return process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+class Gate(BaseModel):
+    """The machine of a control plane that is reached through an SSH tunnel."""
+
+    model_config = ConfigDict(frozen=True)
+
+    project: str
+    zone: str
+    machine: str
+    #: The port of the Temporal service on that machine; its Web UI has the next port.
+    port: int
+    #: Whether SSH goes through Identity-Aware Proxy: the machine has no public address, or a firewall blocks it.
+    iap: bool = False
+
+
+class ClusterRecord(BaseModel):
+    """A cluster's address, store and Web UI. A local cluster's record also names its processes, a remote one's its machine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    address: str
+    namespace: str = "default"
+    store: str
+    ui: str = ""
+    supervisor: ProcessRef | None = None
+    processes: tuple[ProcessRef, ...] = ()
+    ephemeral: bool = False
+    #: The cluster was started from here and is elsewhere.
+    remote: bool = False
+    #: The project of a cluster on Google Cloud; empty: `gate` names it.
+    project: str = ""
+    #: The machine at the end of its tunnel; None: the cluster needs no tunnel.
+    gate: Gate | None = None
+    #: The process that keeps the tunnel open, at `address` on this machine. It may have ended: the next client starts another.
+    tunnel: ProcessRef | None = None
+
+    def alive(self) -> bool:
+        """Returns whether a local cluster's supervisor runs."""
+        return self.supervisor is not None and self.supervisor.alive()
+
+    def place(self) -> str:
+        """Describes where a cluster elsewhere is, for people. Distinguishes it from another cluster with the same name."""
+        project = self.gate.project if self.gate is not None else self.project
+        return f"project {project}, store {self.store.rstrip('/')}"
+
+    def is_meant(self) -> bool:
+        """Returns whether a command without a cluster's name may mean this one.
+
+        It may if the cluster runs here, or was started from here and not stopped.
+        """
+        return self.remote or self.alive()
+
+
+def state_dir() -> Path:
+    """Returns the directory for state that outlives a process: `IRIS_STATE_DIR`, else the XDG state directory."""
+    if explicit := os.environ.get(names.ENV_STATE_DIR):
+        return Path(explicit).expanduser().absolute()
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "iris"
+
+
+def cluster_dir(name: str) -> Path:
+    return state_dir() / "clusters" / name
+
+
+def make_cluster_dir(name: str) -> Path:
+    """Creates the cluster's directory if it is missing, closes it and its content to other users, and returns it."""
+    for directory in (state_dir(), state_dir() / "clusters"):
+        make_private(directory)
+    make_private_tree(cluster_dir(name))
+    return cluster_dir(name)
+
+
+def read_record(name: str) -> ClusterRecord | None:
+    """Returns the record of a cluster that was started from here, running or not; None when no readable record exists."""
+    try:
+        return ClusterRecord.model_validate_json((cluster_dir(name) / "cluster.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write_record(record: ClusterRecord) -> None:
+    """Writes the cluster's record."""
+    _put(make_cluster_dir(record.name) / "cluster.json", record.model_dump_json(indent=2) + "\n")
+
+
+def read_config(name: str) -> str:
+    """Returns the configuration text of a cluster elsewhere that was started from here, exactly as it was written.
+
+    Raises:
+        NotFound: there is no such cluster.
+    """
+    try:
+        return (cluster_dir(name) / CONFIG).read_bytes().decode()
+    except OSError:
+        raise NotFound(f"cluster {name!r} is not known here; name its configuration with --config FILE") from None
+
+
+def write_config(name: str, text: str) -> None:
+    """Writes the cluster's configuration text, unchanged."""
+    _put(make_cluster_dir(name) / CONFIG, text)
+
+
+def _put(path: Path, text: str) -> None:
+    """Writes the file completely or not at all. Several processes may write it at the same time."""
+    draft = path.with_name(f"{path.name}.new-{os.getpid()}")
+    private_file(draft).write_bytes(text.encode())
+    draft.replace(path)
+
+
+def check_is_free(name: str, project: str = "", store: str = "") -> None:
+    """Raises when another cluster has this name here: records and directories are found by name.
+
+    Args:
+        project, store: of the cluster that is to use the name, if it is elsewhere; empty: that cluster is on this machine.
+
+    Raises:
+        InvalidValue: a different cluster with this name is known here.
+    """
+    known = read_record(name)
+    if known is None:
+        return
+    here = ClusterRecord(name=name, address="", store=store, project=project, remote=bool(project))
+    if known.remote == here.remote and (not here.remote or known.place() == here.place()):
+        return
+    this = f"this one is in {here.place()}" if here.remote else "this one is on this machine"
+    stop, forget = f"iris cluster stop {name}", f"rm -r {shlex.quote(str(cluster_dir(name)))}"
+    if known.remote:
+        there, way = f"a cluster elsewhere that was started from here ({known.place()})", f"stop that one with: {stop}"
+    elif known.ephemeral:
+        there, way = "a cluster on this machine", f"stop that one with: {stop}"
+    elif known.alive():
+        there, way = "a cluster that runs on this machine", f"stop that one and forget its jobs with: {stop} && {forget}"
+    else:
+        there, way = "a cluster on this machine that was stopped", f"forget that one and its jobs with: {forget}"
+    raise InvalidValue("name", name, f"is that of {there}, and {this}", f"give this one another, or {way}")
+
+
+def forget(name: str) -> None:
+    """Removes the files kept here for a cluster elsewhere. Keeps the files of a local cluster with the same name."""
+    directory = cluster_dir(name)
+    for path in ("cluster.json", CONFIG, "logs/tunnel.log", "tunnel/lock"):
+        (directory / path).unlink(missing_ok=True)
+    for path in ("logs", "tunnel", ""):
+        with contextlib.suppress(OSError):  # the directory is not empty
+            (directory / path).rmdir()
+
+
+def known_clusters() -> list[ClusterRecord]:
+    """Lists by name the clusters that run on this machine, and the clusters elsewhere that were started from here."""
+    found = (read_record(path.parent.name) for path in sorted(state_dir().glob("clusters/*/cluster.json")))
+    return [record for record in found if record is not None and record.is_meant()]
+
+
+def not_running(name: str, beside: str = "") -> Unreachable:
+    """Builds the error for a local cluster that does not run.
+
+    Args:
+        beside: the clusters that do run; empty: the message does not mention them.
+    """
+    beside = f" ({beside})" if beside else ""
+    return Unreachable(f"local cluster {name!r} does not run{beside}; start it with: iris cluster start --local --name {name} -d")
+
+
+def known_cluster(name: str | None) -> ClusterRecord:
+    """Returns the known cluster with that name, or the only known cluster.
+
+    Raises:
+        Unreachable: the cluster does not run, or no cluster does.
+        NotFound: several clusters are known and none was named.
+    """
+    known = known_clusters()
+    if name is not None:
+        for record in known:
+            if record.name == name:
+                return record
+        raise not_running(name, f"running: {', '.join(record.name for record in known)}" if known else "no local cluster runs")
+    if not known:
+        raise Unreachable(
+            f"no cluster: no local cluster runs, and neither --cluster nor {names.ENV_CLUSTER} names one; {START_HINT}"
+        )
+    if len(known) > 1:
+        what = "several clusters are known here" if any(record.remote for record in known) else "several local clusters run"
+        raise NotFound(f"{what} ({', '.join(record.name for record in known)}); say which with --cluster NAME")
+    return known[0]

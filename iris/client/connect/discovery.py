@@ -1,0 +1,41 @@
+"""Asks a Temporal service for its Iris clusters."""
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.client.connect.clusters import ClusterRecord
+from iris.model import names
+from iris.model.errors import NotFound, Unreachable
+
+
+async def discover(client: Client, address: str, name: str | None) -> ClusterRecord:
+    """Finds the cluster at this address. Each cluster has a scheduler, whose memo gives the store and the Web UI.
+
+    Raises:
+        NotFound: the service has no such cluster, or has several and none was named.
+        Unreachable: the service does not answer.
+    """
+    found: dict[str, ClusterRecord] = {}
+    try:
+        async for execution in client.list_workflows(
+            f"{names.SA_KIND} = '{names.KIND_SCHEDULER}' AND ExecutionStatus = 'Running'"
+        ):
+            memo = await execution.memo()
+            cluster = execution.id.partition("/")[0]
+            found[cluster] = ClusterRecord(
+                name=cluster,
+                address=address,
+                namespace=client.namespace,
+                store=str(memo[names.MEMO_STORE]),
+                ui=str(memo[names.MEMO_UI]),
+            )
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:  # the search attributes are not registered: no Iris cluster here
+            raise Unreachable(f"the service at {address} does not answer: {error}") from None
+    if name is not None and name in found:
+        return found[name]
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    there_are = ", ".join(sorted(found)) or "none"
+    problem = f"no cluster {name!r}" if name else ("several clusters" if found else "no Iris cluster")
+    raise NotFound(f"{problem} at {address} (there are: {there_are}); name one as {address}/NAME")

@@ -1,0 +1,90 @@
+"""Identifies the current user, the cluster among others with its name, and the job that a user names."""
+
+import contextlib
+import getpass
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from obstore.exceptions import BaseError
+
+from iris.model import names
+from iris.model.errors import InvalidValue, Unreachable, first_line
+
+if TYPE_CHECKING:
+    from iris.storage.object_store import Store
+
+#: Enough that two clusters never get the same uid.
+UID_BYTES = 8
+
+
+def current_user() -> str:
+    """Returns the user that new jobs belong to: `IRIS_USER`, else the login name, changed to fit into an id."""
+    if explicit := os.environ.get(names.ENV_USER):
+        return names.check_name(names.ENV_USER, explicit)
+    try:
+        login = getpass.getuser()
+    except (KeyError, OSError):  # the uid has no name, as in containers
+        login = f"uid-{os.getuid()}"
+    return re.sub(r"[^a-zA-Z0-9._-]", "-", login).strip("._-")[: names.MAX_NAME] or "user"
+
+
+def signed(reason: str) -> str:
+    """Adds the current user to an operator's reason."""
+    return f"{reason} (by {current_user()})" if reason else f"by {current_user()}"
+
+
+def full_job_id(job: str) -> str:
+    """Returns the job id for `name` (a job of the current user) or `user/name`.
+
+    Raises:
+        InvalidValue: the text has neither form.
+    """
+    user, slash, name = job.partition("/")
+    if not slash:
+        user, name = current_user(), job
+    if "/" in name:
+        raise InvalidValue("job", job, "is not a job", "write NAME or USER/NAME")
+    return names.job_id(names.check_name("job", user), names.check_name("job", name))
+
+
+async def cluster_uid(store: "Store", cluster: str) -> str:
+    """Returns the cluster's uid, and creates it if the store has none. Use this to start a cluster; otherwise use `known_uid`.
+
+    The uid distinguishes the cluster's machines from those of another cluster with the same name. It is random, chosen once, and
+    the same for everyone who uses the cluster's store.
+
+    Raises:
+        Unreachable: the store cannot be read or written, so the cluster's machines cannot be identified.
+    """
+    path = names.cluster_uid(cluster)
+    with _using(store):
+        if (found := await store.get(path)) is None:
+            await store.put_new(path, secrets.token_hex(UID_BYTES).encode())
+            found = await store.get(path)
+    if found is None:
+        raise Unreachable(f"the store {store.url} does not keep what is written; see controller.bundle_prefix")
+    return found.decode()
+
+
+async def known_uid(store: "Store", cluster: str) -> str:
+    """Returns the uid of a cluster that was started before. Changes nothing.
+
+    Raises:
+        Unreachable: this store has no uid of the cluster, which was then never started with it; or the store cannot be read.
+    """
+    with _using(store):
+        found = await store.get(names.cluster_uid(cluster))
+    if found is None:
+        raise Unreachable(f"no cluster {cluster} was ever started with bundle_prefix {store.url}: nothing can be its own")
+    return found.decode()
+
+
+@contextlib.contextmanager
+def _using(store: "Store") -> Iterator[None]:
+    try:
+        yield
+    except (OSError, BaseError) as error:
+        raise Unreachable(f"the store {store.url} cannot be used: {first_line(error)}; see controller.bundle_prefix") from None

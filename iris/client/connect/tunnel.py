@@ -1,0 +1,280 @@
+"""An SSH tunnel to a control plane that only its own network reaches. `gcloud compute ssh` forwards ports of this machine.
+
+Each cluster's tunnel is a separate process, which outlives the command that started it and serves later commands. It reconnects
+whenever the connection breaks. It ends when the cluster's record is gone or names another machine. An open port does not prove
+that the service answers: a client must ask the service.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from iris.client.connect.children import Child, Restarts
+from iris.client.connect.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, read_record, write_record
+from iris.client.connect.process import free_ports, locked, stop_event
+from iris.model.errors import IrisError, Rejected, Unreachable
+from iris.model.units import format_duration
+from iris.storage.files import make_private, private_file
+
+logger = logging.getLogger(__name__)
+
+GCLOUD = "gcloud"
+#: The module that the tunnel's process runs.
+MODULE = "iris.client.connect.tunnel"
+#: The delays before a broken connection is opened again.
+RESTARTS = Restarts(delay=timedelta(seconds=1), max_delay=timedelta(seconds=15))
+#: The tunnel's process ends when it has not connected for this long; the next command starts a new one.
+GIVE_UP = timedelta(minutes=15)
+#: How often the tunnel checks that the cluster's record still names it.
+CHECK_INTERVAL = timedelta(seconds=1)
+#: How long a tunnel's process may take to write itself into the record.
+START = timedelta(seconds=15)
+STOP = timedelta(seconds=5)
+POLL = 0.05
+#: How many lines of its log an error shows.
+SAID = 8
+
+
+#: SSH options: a connection that is silent for a minute is dead.
+SSH_OPTIONS = ("ServerAliveInterval=15", "ServerAliveCountMax=4", "ConnectTimeout=15")
+
+
+def login(gate: Gate) -> list[str]:
+    """Builds the SSH command line for the machine. It never prompts, because it may run without a user."""
+    through = ["--tunnel-through-iap"] if gate.iap else []
+    return [GCLOUD, "compute", "ssh", gate.machine, f"--project={gate.project}", f"--zone={gate.zone}", "--quiet", *through]
+
+
+def tunnel_command(gate: Gate, port: int, ui_port: int) -> list[str]:
+    """Builds the command line of one connection.
+
+    Args:
+        port: the port of this machine that leads to the service.
+        ui_port: the port of this machine that leads to its Web UI.
+    """
+    return [
+        *login(gate),
+        "--",
+        "-N",
+        *("-L", _way(gate, port)),
+        *("-L", f"127.0.0.1:{ui_port}:localhost:{gate.port + 1}"),
+        *("-o", "ExitOnForwardFailure=yes"),
+        *(part for option in SSH_OPTIONS for part in ("-o", option)),
+    ]
+
+
+def _way(gate: Gate, port: int) -> str:
+    """Returns the argument of SSH's `-L` option."""
+    return f"127.0.0.1:{port}:localhost:{gate.port}"
+
+
+def tunnel_log(name: str) -> Path:
+    """Returns the log file of the cluster's tunnel."""
+    return cluster_dir(name) / "logs" / "tunnel.log"
+
+
+def last_words(name: str) -> str:
+    """Returns the end of that log, for an error message; empty when there is none."""
+    try:
+        said = tunnel_log(name).read_text(errors="replace").splitlines()[-SAID:]
+    except OSError:
+        return ""
+    return "\n".join([f"; the end of {tunnel_log(name)}:", *said]) if said else ""
+
+
+# -- for clients ---------------------------------------------------------------------------------------------------------------
+
+
+def open_tunnel(name: str) -> ClusterRecord:
+    """Opens the cluster's tunnel unless it runs, and returns the record. The tunnel may not be connected yet.
+
+    Raises:
+        Unreachable: the cluster is not known here, there is no `gcloud`, or the tunnel's process does not start.
+    """
+    record = read_record(name)
+    if record is None:
+        raise Unreachable(f"cluster {name!r} is not known here; name its configuration: iris cluster start --config FILE")
+    if record.gate is None or (record.tunnel is not None and record.tunnel.alive()):
+        return record
+    check_gcloud(record.name, record.gate.port)
+    process: subprocess.Popen[bytes] | None = None
+    deadline = time.monotonic() + START.total_seconds()
+    while True:
+        record = read_record(name) or record
+        if record.gate is None or (record.tunnel is not None and record.tunnel.alive()):
+            return record
+        ended = process.poll() if process is not None else 0
+        if ended or time.monotonic() > deadline:
+            raise Unreachable(f"the tunnel to cluster {name} could not be started{last_words(name)}")
+        if ended == 0:  # no process yet, or it found another one, which is in the record soon or about to end
+            process = _start(name)
+        time.sleep(POLL)
+
+
+def check_gcloud(name: str, port: int) -> None:
+    """Raises when this machine cannot open a tunnel to the cluster.
+
+    Args:
+        port: the port of the service on the cluster's machine.
+
+    Raises:
+        Unreachable: there is no `gcloud`.
+    """
+    if shutil.which(GCLOUD) is None:
+        raise Unreachable(
+            f"cluster {name} is reached through {GCLOUD} compute ssh, and there is no {GCLOUD} on PATH; install the Google Cloud "
+            f"CLI (cloud.google.com/sdk), or name the cluster by its address from a machine in its network: "
+            f"iris --cluster HOST:{port}/{name}"
+        )
+
+
+def _start(name: str) -> "subprocess.Popen[bytes]":
+    log = tunnel_log(name)
+    make_private(log.parent)
+    command = [sys.executable, "-m", MODULE, name]
+    with private_file(log).open("ab") as said:  # an existing log becomes private, too
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+
+
+def close_tunnel(name: str) -> None:
+    """Ends the cluster's tunnel, if there is one, and waits until it is gone."""
+    record = read_record(name)
+    if record is None or record.tunnel is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        if record.tunnel.alive():
+            os.kill(record.tunnel.pid, signal.SIGTERM)
+    deadline = time.monotonic() + 2 * STOP.total_seconds()
+    while record.tunnel.alive() and time.monotonic() < deadline:
+        time.sleep(POLL)
+    _end_left(record)
+
+
+# -- the process ---------------------------------------------------------------------------------------------------------------
+
+
+async def serve_tunnel(name: str) -> None:
+    """Runs the cluster's tunnel until SIGTERM, or until the cluster no longer needs it.
+
+    Raises:
+        Unreachable: the cluster is not known here or needs no tunnel, or no connection succeeded for a quarter of an hour.
+        Rejected: the cluster has a tunnel already.
+    """
+    stop = stop_event()
+    me = ProcessRef.of(os.getpid())
+    delay, closed_since = timedelta(), time.monotonic()
+    with locked(cluster_dir(name) / "tunnel", f"cluster {name} has a tunnel already"):
+        if (before := read_record(name)) is not None:
+            _end_left(before)
+        while not stop.is_set():
+            record = read_record(name)
+            gate = record.gate if record is not None else None
+            if record is None or gate is None:
+                raise Unreachable(f"cluster {name} is not known here, or is reached without a tunnel")
+            ports = free_ports(_ports(record))
+            address, ui = (f"127.0.0.1:{port}" for port in ports)
+            record = record.model_copy(update={"address": address, "ui": f"http://{ui}", "tunnel": me})
+            write_record(record)
+            began = time.monotonic()
+            if await _connection(record, gate, ports, stop):
+                closed_since = time.monotonic()
+            if time.monotonic() - closed_since > GIVE_UP.total_seconds():
+                raise Unreachable(f"machine {gate.machine} could not be reached for {format_duration(GIVE_UP)}")
+            delay = RESTARTS.after(timedelta(seconds=time.monotonic() - began), delay)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), delay.total_seconds())
+
+
+async def _connection(record: ClusterRecord, gate: Gate, ports: tuple[int, int], stop: asyncio.Event) -> bool:
+    """Runs one connection until it breaks or is no longer needed; returns whether it was ever open.
+
+    Restores its own entries in the record, because another process may overwrite them with an older copy.
+    """
+    logger.info("connecting port %d to port %d of %s", ports[0], gate.port, gate.machine)
+    child = Child("the connection", tunnel_command(gate, *ports), None)
+    process = await child.start()
+    ended = asyncio.ensure_future(process.wait())
+    opened = False
+    try:
+        while not ended.done() and not stop.is_set():
+            await asyncio.wait({ended}, timeout=CHECK_INTERVAL.total_seconds())
+            if not opened and (opened := await _takes(ports[0])):
+                logger.info("connected")
+            if (now := read_record(record.name)) is None or now.gate != gate:
+                logger.info("the cluster is not wanted any more, or is elsewhere")
+                stop.set()
+            elif (now.tunnel, now.address) != (record.tunnel, record.address):
+                write_record(now.model_copy(update={"address": record.address, "ui": record.ui, "tunnel": record.tunnel}))
+    finally:
+        await _end(process, ended)
+    if not stop.is_set():
+        logger.warning("the connection ended with status %s", process.returncode)
+    return opened
+
+
+async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Future[int]") -> None:
+    """Ends `gcloud` and its `ssh` child, which would keep the ports."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        await asyncio.wait({ended}, timeout=STOP.total_seconds())
+
+
+def _end_left(record: ClusterRecord) -> None:
+    """Ends the `gcloud` and `ssh` that a killed tunnel has left, because they keep the ports."""
+    import psutil  # slow to import, as in `ProcessRef`
+
+    port, _ = _ports(record)
+    if record.gate is None or not port:
+        return
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            # If a live tunnel is among its parents, another cluster's tunnel uses it.
+            kept = (MODULE in each.cmdline() for each in process.parents())
+            if _way(record.gate, port) in process.cmdline() and not any(kept):
+                process.kill()
+                left.append(process)
+    psutil.wait_procs(left, STOP.total_seconds())
+
+
+async def _takes(port: int) -> bool:
+    """Returns whether a process listens on this port: `ssh` does once it is connected."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def _ports(record: ClusterRecord) -> tuple[int, int]:
+    """Returns the ports of the last tunnel, so that the next one gets the same ports; zeros: there was none."""
+    if record.gate is None or not record.address.startswith("127.0.0.1:"):
+        return 0, 0
+    return int(record.address.rpartition(":")[2]), int(record.ui.rpartition(":")[2])
+
+
+def main(name: str) -> int:
+    """Runs the tunnel as a program and returns its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s: %(message)s")
+    try:
+        asyncio.run(serve_tunnel(name))
+    except Rejected:  # another process serves the tunnel
+        return 0
+    except IrisError as error:
+        logger.error("%s", error)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,280 @@
+"""Reads many logs at once, chunk by chunk. A reader keeps its positions, so it neither loses nor repeats a line.
+
+The attempts of a task are read one after the other. The lines of several tasks are merged by time.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from iris.model import names
+from iris.storage.log_format import LogLine, Stream, decode
+from iris.storage.object_store import Store
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+#: The most concurrent requests to the store.
+AT_ONCE = 32
+#: The most logs that a quick read asks for new chunks. Quiet logs are asked in turns.
+QUICK_LOOKS = 64
+#: A log is quiet when this many reads have found nothing new in it.
+QUIET = 20
+#: Every so many quick reads, a quick read also looks for new logs.
+FIND_EVERY = 4
+
+
+class TaskLine(NamedTuple):
+    """A log line with its task and attempt."""
+
+    task: int
+    attempt: int
+    line: LogLine
+
+
+class Found(NamedTuple):
+    """A log in the store."""
+
+    task: int
+    attempt: int
+    prefix: str
+
+
+class Finder(Protocol):
+    """Finds the logs for a reader."""
+
+    async def find(self, store: Store, *, quick: bool) -> list[Found]:
+        """Lists the logs, possibly including those of earlier calls. With `quick`: only the logs that are likely to be new."""
+
+
+class _Log:
+    """The log of one attempt, and the position that a reader has reached in it."""
+
+    def __init__(self, found: Found, streams: Collection[Stream], since_ms: int) -> None:
+        self.task, self.attempt, self._prefix = found
+        self._streams = streams
+        self._since_ms = since_ms
+        self._sequence = 0
+        #: The requests for the next chunks, in order.
+        self._ahead: deque[asyncio.Task[bytes | None]] = deque()
+        #: The numbers of the reads that last asked this log, and that last found something new in it.
+        self.asked = 0
+        self.heard = 0
+
+    async def next(self, store: Store, ahead: int) -> list[TaskLine] | None:
+        """Returns the lines of the next chunk, or None when there is none yet.
+
+        Args:
+            ahead: how many chunks to request at once.
+        """
+        while len(self._ahead) < ahead:
+            path = names.log_chunk(self._prefix, self._sequence + len(self._ahead))
+            self._ahead.append(asyncio.create_task(store.get(path)))
+        try:
+            chunk = await self._ahead[0]
+        except BaseException:
+            self._forget()
+            raise
+        if chunk is None:
+            self._forget()  # also the later chunks: they may have been written since the missing one was requested
+            return None
+        self._ahead.popleft()
+        self._sequence += 1
+        return self._lines(chunk)
+
+    async def skip_old(self, store: Store) -> None:
+        """Moves to the first chunk that may hold lines of `since_ms` or later, by binary search: times in a log only grow."""
+        low, high = 0, len(await store.objects(self._prefix))
+        while high - low > 1:
+            middle = (low + high) // 2
+            chunk = await store.get(names.log_chunk(self._prefix, middle))
+            first = next(decode(chunk), None) if chunk else None
+            if first is not None and first.at_ms >= self._since_ms:
+                high = middle
+            else:
+                low = middle
+        self._sequence = low
+
+    async def tail(self, store: Store, count: int) -> list[TaskLine]:
+        """Returns at least the last `count` lines, if there are that many, and continues after them."""
+        sequence = self._sequence = len(await store.objects(self._prefix))
+        found: list[TaskLine] = []
+        while sequence > 0 and sum(not entry.line.goes_on for entry in found) <= count:
+            sequence -= 1
+            chunk = await store.get(names.log_chunk(self._prefix, sequence)) or b""
+            found = self._lines(chunk) + found
+            if (first := next(decode(chunk), None)) and first.at_ms < self._since_ms:
+                break
+        return found
+
+    def _lines(self, chunk: bytes) -> list[TaskLine]:
+        return [
+            TaskLine(self.task, self.attempt, line)
+            for line in decode(chunk)
+            if line.at_ms >= self._since_ms and line.stream in self._streams
+        ]
+
+    def _forget(self) -> None:
+        for asked in self._ahead:
+            asked.cancel()
+            if asked.done() and not asked.cancelled():
+                asked.exception()  # marks the error as retrieved; a lasting error occurs again at the next read
+        self._ahead.clear()
+
+
+class Reader:
+    """Reads logs chunk by chunk while they grow.
+
+    Args:
+        logs: finds the logs to read.
+        streams: only these streams; None: all.
+        since_ms: only lines of this time or later, in milliseconds since 1970 by the clock of the host that wrote them.
+    """
+
+    def __init__(
+        self, store: Store, logs: Finder, *, streams: Collection[Stream] | None = None, since_ms: int | None = None
+    ) -> None:
+        self.store = store
+        self._finder = logs
+        self._streams = frozenset(streams or Stream)
+        self._since_ms = since_ms
+        self._logs: dict[tuple[int, int], _Log] = {}
+        self._look = 0
+
+    @property
+    def empty(self) -> bool:
+        """Returns whether no log has been found so far."""
+        return not self._logs
+
+    async def new_lines(self, *, quick: bool = False) -> AsyncIterator[list[TaskLine]]:
+        """Yields the lines written since the last call, in batches, by time. Each task's lines keep their order.
+
+        Args:
+            quick: with many logs, reads only those that are likely to have grown, and some of the others in turns.
+        """
+        self._look += 1
+        if not quick or self.empty or self._look % FIND_EVERY == 0:
+            await self._find(quick=quick)
+        by_task: dict[int, list[_Log]] = {}
+        for log in self._worth_a_look() if quick else self._logs.values():
+            log.asked = self._look
+            by_task.setdefault(log.task, []).append(log)
+        async for lines in self._together([_Feed(self.store, logs, self._look) for logs in by_task.values()]):
+            yield lines
+
+    async def tail(self, count: int) -> list[TaskLine]:
+        """Returns the last `count` lines of all logs; `new_lines` continues after them."""
+        await self._find(quick=False)
+        logs = list(self._logs.values())
+        tails = await each(logs, lambda log: log.tail(self.store, count))
+        by_task: dict[int, list[TaskLine]] = {}
+        for log, lines in zip(logs, tails, strict=True):
+            by_task.setdefault(log.task, []).extend(lines)
+        return _last_lines(list(heapq.merge(*by_task.values(), key=_time)), count)
+
+    async def _find(self, *, quick: bool) -> None:
+        found = await self._finder.find(self.store, quick=quick)
+        new = [_Log(each, self._streams, self._since_ms or 0) for each in found if (each.task, each.attempt) not in self._logs]
+        if self._since_ms is not None:
+            await each(new, lambda log: log.skip_old(self.store))
+        for log in new:
+            log.heard = self._look
+            self._logs[log.task, log.attempt] = log
+        if new:
+            self._logs = dict(sorted(self._logs.items()))
+
+    def _worth_a_look(self) -> list[_Log]:
+        logs = list(self._logs.values())
+        if len(logs) <= QUICK_LOOKS:
+            return logs
+        lively = {id(log) for log in logs if self._look - log.heard <= QUIET}
+        quiet = sorted((log for log in logs if id(log) not in lively), key=lambda log: log.asked)
+        chosen = lively | {id(log) for log in quiet[: max(QUICK_LOOKS // 4, QUICK_LOOKS - len(lively))]}
+        return [log for log in logs if id(log) in chosen]
+
+    async def _together(self, feeds: list["_Feed"]) -> AsyncIterator[list[TaskLine]]:
+        await each(feeds, partial(_Feed.fill, ahead=1))
+        while alive := [feed for feed in feeds if feed.lines]:
+            if len(alive) == 1:
+                yield alive[0].take(None)
+            else:
+                # Up to the earliest end of the batches read so far, no other line can come between these.
+                first = min(alive, key=lambda feed: feed.lines[-1].line.at_ms)
+                upto = first.lines[-1].line.at_ms
+                # The batch that ends first is taken completely, even if its host's clock was set back.
+                parts = [feed.take(None if feed is first else upto) for feed in alive]
+                yield list(heapq.merge(*parts, key=_time))
+            ahead = max(1, AT_ONCE // len(alive))
+            await each([feed for feed in alive if not feed.lines], partial(_Feed.fill, ahead=ahead))
+
+
+class _Feed:
+    """The lines of one task, whose attempts are read one after the other."""
+
+    def __init__(self, store: Store, logs: list[_Log], look: int) -> None:
+        self._store = store
+        self._logs = deque(logs)
+        self._look = look
+        self._ahead = 1
+        #: Lines that were read and not taken yet.
+        self.lines: list[TaskLine] = []
+
+    async def fill(self, ahead: int) -> None:
+        """Reads until there is a line, or no more chunks.
+
+        Args:
+            ahead: the most chunks to request at once. A log is first asked for one chunk, which is enough to follow it, and for
+                twice as many after each chunk that it has.
+        """
+        while self._logs and not self.lines:
+            lines = await self._logs[0].next(self._store, min(self._ahead, ahead))
+            if lines is None:
+                self._logs.popleft()
+                self._ahead = 1
+            else:
+                self._ahead *= 2
+                self._logs[0].heard = self._look
+                self.lines = lines
+
+    def take(self, upto: int | None) -> list[TaskLine]:
+        """Removes and returns the lines up to that time, or all lines."""
+        end = len(self.lines)
+        if upto is not None:
+            end = next((at for at, entry in enumerate(self.lines) if entry.line.at_ms > upto), end)
+        taken, self.lines = self.lines[:end], self.lines[end:]
+        return taken
+
+
+async def each(of: Collection[T], do: Callable[[T], Awaitable[U]]) -> list[U]:
+    """Calls `do` for each item, at most `AT_ONCE` at a time; returns the results in the items' order."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: T) -> U:
+        async with gate:
+            return await do(item)
+
+    return await asyncio.gather(*(one(item) for item in of))
+
+
+def _time(entry: TaskLine) -> int:
+    return entry.line.at_ms
+
+
+def _last_lines(lines: list[TaskLine], count: int) -> list[TaskLine]:
+    """Returns the last `count` complete lines. Each has all of its pieces, also where lines of other logs lie between them."""
+    wanted: list[TaskLine] = []
+    #: For each stream whose pieces are met from the end backwards: whether the current line is one of the last `count`.
+    within: dict[tuple[int, int, Stream], bool] = {}
+    for entry in reversed(lines):
+        key = (entry.task, entry.attempt, entry.line.stream)
+        if not entry.line.goes_on or key not in within:
+            within[key] = count > 0
+            count -= 1
+        if within[key]:
+            wanted.append(entry)
+        elif not any(within.values()):
+            break
+    return wanted[::-1]

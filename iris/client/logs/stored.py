@@ -1,0 +1,91 @@
+"""Reads the logs in the object store: those of a job's tasks, and those of the agents on the hosts.
+
+This needs neither the host nor the control plane.
+"""
+
+from collections.abc import Collection, Iterable
+
+from iris.client.logs.reading import Found, Reader, TaskLine, each
+from iris.model import names
+from iris.storage.log_format import Stream
+from iris.storage.object_store import Store
+
+__all__ = ["AgentReader", "LogReader", "TaskLine"]
+
+#: For a job with more tasks than this, a quick search for new attempts covers this many tasks in turns.
+FIND_AT_ONCE = 32
+
+
+class LogReader(Reader):
+    """Reads the output of one run of a job.
+
+    Args:
+        task: only this task; None: all.
+        attempt: only this attempt; None: all.
+        streams, since_ms: as in `Reader`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        job: str,
+        run_id: str,
+        task: int | None = None,
+        attempt: int | None = None,
+        *,
+        streams: Collection[Stream] | None = None,
+        since_ms: int | None = None,
+    ) -> None:
+        super().__init__(store, _JobLogs(job, run_id, task, attempt), streams=streams, since_ms=since_ms)
+
+
+class AgentReader(Reader):
+    """Reads the log of one host's agent. Each run of the agent's process counts as an attempt."""
+
+    def __init__(self, store: Store, cluster: str, host_id: str, *, since_ms: int | None = None) -> None:
+        super().__init__(store, _AgentLogs(cluster, host_id), since_ms=since_ms)
+
+
+class _JobLogs:
+    """Finds the logs of one run of a job.
+
+    Args:
+        task: only this task; None: all.
+        attempt: only this attempt; None: all.
+    """
+
+    def __init__(self, job: str, run_id: str, task: int | None = None, attempt: int | None = None) -> None:
+        self._job = job
+        self._run_id = run_id
+        self._task = task
+        self._attempt = attempt
+        self._turn = 0
+
+    async def find(self, store: Store, *, quick: bool) -> list[Found]:
+        root = names.job_logs(self._job, self._run_id)
+        tasks = [self._task] if self._task is not None else _numbers(await store.folders(root))
+        if quick and len(tasks) > FIND_AT_ONCE:
+            self._turn = (self._turn + FIND_AT_ONCE) % len(tasks)
+            tasks = (tasks + tasks)[self._turn : self._turn + FIND_AT_ONCE]
+        attempts = await each(tasks, lambda task: store.folders(f"{root}/{task}"))
+        return [
+            Found(task, attempt, names.attempt_logs(self._job, self._run_id, task, attempt))
+            for task, folders in zip(tasks, attempts, strict=True)
+            for attempt in _numbers(folders)
+            if self._attempt in (None, attempt)
+        ]
+
+
+class _AgentLogs:
+    """Finds the logs of one host's agent. Each run of the agent's process counts as an attempt."""
+
+    def __init__(self, cluster: str, host_id: str) -> None:
+        self._prefix = names.agent_logs(cluster, host_id)
+
+    async def find(self, store: Store, *, quick: bool) -> list[Found]:
+        lives = await store.folders(self._prefix)
+        return [Found(0, number, f"{self._prefix}/{life}") for number, life in enumerate(lives, 1)]
+
+
+def _numbers(folders: Iterable[str]) -> list[int]:
+    return sorted(int(name) for name in folders if name.isdecimal())

@@ -1,0 +1,185 @@
+"""Finds and deletes what clusters have left: slices without a workflow, and files and processes of dead local clusters."""
+
+import asyncio
+import fcntl
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.client.connect.clusters import cluster_dir, read_record, state_dir
+from iris.client.operate.controllers import LocalController
+from iris.client.operate.delete_slices import delete_slices, unowned
+from iris.client.operate.scaling import FleetClient
+from iris.model.errors import NotFound, Unreachable
+from iris.model.provisioning import SliceObservation
+from iris.platforms.base import Unavailable
+from iris.worker_agents.local.launch import clear_stopped
+
+if TYPE_CHECKING:
+    from iris.client.operate.gcp_controller import GcpController
+
+#: How long local machines may take to disappear.
+DELETE = timedelta(minutes=1)
+#: The same for Google Cloud: deleting a TPU takes minutes.
+DELETE_ELSEWHERE = timedelta(minutes=15)
+
+
+class Leftover(BaseModel):
+    """Something that a cluster has left."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cluster: str
+    #: `slice`, `machine` (of a control plane), `process` or `directory`.
+    kind: str
+    #: Its id, name, number or path.
+    id: str
+    #: Its zone and state; empty: it is on this machine and its state was not read.
+    zone: str = ""
+    state: str = ""
+    #: The slice, if the cluster runs here or is elsewhere.
+    machines: SliceObservation | None = None
+
+    def __str__(self) -> str:
+        where = f" in {self.zone}" if self.zone else ""
+        how = f" ({self.state})" if self.state else ""
+        return f"{self.kind} {self.id}{where}{how} of cluster {self.cluster}"
+
+
+async def leftovers(name: str | None) -> list[Leftover]:
+    """Lists what that cluster has left, or what all clusters on this machine have left.
+
+    Raises:
+        Unreachable: the server of a running cluster does not answer, so it is not known which machines have a workflow.
+    """
+    directories = sorted(path.name for path in state_dir().glob("clusters/*") if path.is_dir())
+    found = []
+    for each in [name] if name is not None else directories:
+        record = read_record(each)
+        if record is None:
+            found += _nameless(cluster_dir(each))
+        elif record.remote:  # a cluster in a cloud is only asked by name: `left_elsewhere`
+            continue
+        elif record.alive():
+            client = await FleetClient.connect(each)
+            found += [
+                Leftover(cluster=each, kind="slice", id=seen.slice_id, state=seen.state, machines=seen)
+                for seen in await unowned(client, (await LocalController.of(each).machines().list_slices()).slices)
+            ]
+        else:
+            plan = await LocalController.of(each).plan_stop()
+            found += [Leftover(cluster=each, kind="slice", id=slice_id) for slice_id in plan.slices]
+            found += [Leftover(cluster=each, kind="process", id=str(pid)) for pid in plan.processes]
+            found += [Leftover(cluster=each, kind="directory", id=str(cluster_dir(each)))] if record.ephemeral else []
+    return found
+
+
+async def clean(found: list[Leftover]) -> None:
+    """Deletes the leftovers of clusters on this machine.
+
+    Raises:
+        IrisError: some machines are still there.
+    """
+    for name in sorted({each.cluster for each in found}):
+        machines = [each.machines for each in found if each.cluster == name and each.machines is not None]
+        if machines:
+            await delete_slices(LocalController.of(name).machines(), machines, DELETE)
+        elif read_record(name) is None:
+            shutil.rmtree(cluster_dir(name), ignore_errors=True)
+        else:
+            clear_stopped(name)
+
+
+class Elsewhere(BaseModel):
+    """The leftovers of a cluster on Google Cloud."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Slices without a live workflow, and the machine of a control plane that does not answer, if that is to be deleted.
+    left: tuple[Leftover, ...] = ()
+    #: Zones that could not be listed, with the error: their content is unknown.
+    unreachable: dict[str, str] = Field(default_factory=dict)
+
+
+async def left_elsewhere(controller: "GcpController", *, with_controller: bool) -> Elsewhere:
+    """Lists what carries the cluster's uid, except what people have marked as theirs. Changes nothing.
+
+    Args:
+        with_controller: takes a control plane that does not answer for dead, and lists its machine and all slices as left.
+
+    Raises:
+        Unreachable: the cluster does not answer and is not taken for dead, so it is not known which machines have a workflow.
+        PlatformError: Google does not answer at all.
+    """
+    dead = (
+        f"So it is not known which of its machines are looked after; if cluster {controller.name} is dead for good, say "
+        f"--controller: that deletes its control plane's machine and all of its slices"
+    )
+    try:
+        seen = await controller.seen()
+    except Unavailable as error:  # the machine may be in a zone that does not answer
+        if not with_controller:
+            raise Unreachable(f"{error}. {dead}") from None
+        seen = None
+    ops = await controller.machines()
+    listing = await ops.list_slices()
+    slices = [
+        Leftover(cluster=controller.name, kind="slice", id=each.slice_id, zone=each.zone, state=each.state, machines=each)
+        for each in listing.slices
+    ]
+    found = Elsewhere(left=tuple(slices), unreachable=listing.unreachable)
+    if seen is None and controller.config.controller.temporal is None:
+        return found  # its workflows were on that machine's disk
+    try:
+        if seen is not None:
+            await asyncio.to_thread(controller.discover)  # writes the cluster's record here
+        client = await FleetClient.connect(controller.name)
+        lost = {each.slice_id for each in await unowned(client, listing.slices)}
+    except (NotFound, Unreachable) as error:
+        if with_controller and seen is not None:
+            machine = Leftover(cluster=controller.name, kind="machine", id=seen.name, zone=seen.zone, state=seen.status)
+            slices.insert(0, machine)
+        if with_controller:
+            return found.model_copy(update={"left": tuple(slices)})
+        raise Unreachable(f"{error}. {dead}") from None
+    return found.model_copy(update={"left": tuple(each for each in slices if each.id in lost)})
+
+
+async def clean_elsewhere(controller: "GcpController", found: Elsewhere) -> None:
+    """Deletes the leftovers of a cluster on Google Cloud.
+
+    Raises:
+        IrisError: some of it is still there.
+    """
+    if any(each.kind == "machine" for each in found.left):
+        # The control plane goes first, because it would create new slices. This also deletes all other machines of the cluster.
+        await asyncio.to_thread(controller.stop)
+    else:
+        machines = [each.machines for each in found.left if each.machines is not None]
+        await delete_slices(await controller.machines(), machines, DELETE_ELSEWHERE)
+
+
+def _nameless(directory: Path) -> list[Leftover]:
+    """Returns the directory of a start that failed or was killed: it has neither a record nor a database, and no supervisor.
+
+    A record that cannot be read, such as one of another version, protects the directory.
+    """
+    kept = any((directory / name).exists() for name in ("cluster.json", "temporal.sqlite"))
+    if kept or _locked(directory / "lock"):
+        return []
+    return [Leftover(cluster=directory.name, kind="directory", id=str(directory))]
+
+
+def _locked(path: Path) -> bool:
+    """Returns whether a supervisor holds this lock."""
+    try:
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

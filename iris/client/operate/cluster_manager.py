@@ -1,0 +1,79 @@
+"""Starts a cluster, gives its address, and stops it again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from iris.client.operate.controllers import ControllerProtocol, Tell, create_controller
+from iris.config import ClusterConfig
+
+
+class ClusterManager:
+    """Manages one cluster's lifetime, wherever its configuration puts the cluster. Nothing happens before `start`.
+
+    with ClusterManager(make_local_config(load_config(path))).connect() as address:
+        ...
+    """
+
+    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, tell: Tell | None = None) -> None:
+        """Creates a manager for the configuration's cluster.
+
+        Args:
+            ephemeral: a local cluster deletes its data when it stops.
+            tell: called with progress messages of long operations.
+        """
+        self._config = config
+        self._ephemeral = ephemeral
+        self._tell = tell or (lambda _: None)
+        self._controller: ControllerProtocol | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Returns whether the cluster is on this machine."""
+        return self._config.controller.local is not None
+
+    @property
+    def controller(self) -> ControllerProtocol:
+        """The cluster's control plane.
+
+        Raises:
+            RuntimeError: the cluster was not started, or has been stopped.
+        """
+        if self._controller is None:
+            raise RuntimeError("there is no controller: call ClusterManager.start() first")
+        return self._controller
+
+    def start(self, *, new: bool = False) -> str:
+        """Starts the cluster, or finds a running cluster elsewhere. Returns the address of its Temporal service, `host:port`.
+
+        Args:
+            new: refuses a cluster that exists already, and removes one that does not come up.
+
+        Raises:
+            InvalidValue: this version does not support the configuration.
+            Rejected: a cluster with this name runs already: here, or elsewhere if `new`.
+            IrisError: the cluster did not start.
+        """
+        controller = create_controller(self._config, ephemeral=self._ephemeral, tell=self._tell)
+        address = controller.start(new=new)
+        self._controller = controller
+        return address
+
+    def stop(self) -> None:
+        """Stops the cluster that was started or found, if any. It can be started again afterwards."""
+        if self._controller is not None:
+            self._controller.stop()
+            self._controller = None
+
+    @contextmanager
+    def connect(self) -> Iterator[str]:
+        """Starts a new cluster for the block, yields its address, and stops the cluster when the block ends, also with an error.
+
+        Raises:
+            Rejected: the cluster exists already, so this block must not stop it.
+            InvalidValue, IrisError: as in `start`.
+        """
+        address = self.start(new=True)
+        try:
+            yield address
+        finally:
+            self.stop()

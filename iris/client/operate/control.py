@@ -1,0 +1,151 @@
+"""The interface of a cluster's control plane, wherever it runs, for starting, stopping and inspecting the cluster."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.client.connect.tunnel import last_words
+from iris.client.operate.scaling import FleetClient, SliceRow
+from iris.messages.scheduler import Snapshot, SnapshotPage
+from iris.model.errors import Unreachable
+
+#: How long a control plane may take to answer. If it does not, machines are deleted directly.
+ANSWER = timedelta(seconds=6)
+
+Tell = Callable[[str], None]
+
+
+def nobody(_: str) -> None:
+    """Discards progress messages."""
+
+
+class ControllerStatus(BaseModel):
+    """A control plane's state, seen from outside."""
+
+    model_config = ConfigDict(frozen=True)
+
+    running: bool
+    #: Whether it answers.
+    healthy: bool = False
+    #: `host:port` of its Temporal service; empty while it does not run.
+    address: str = ""
+
+
+class StopPlan(BaseModel):
+    """The effects of a stop."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    running: bool
+    #: Whether the stop deletes the cluster's jobs.
+    ephemeral: bool = False
+    #: Whether the control plane answers, and so deletes the slices itself; else machines are deleted directly.
+    answers: bool = False
+    #: Why a control plane elsewhere does not answer; empty: it answers, or is not asked.
+    silent: str = ""
+    #: Jobs that have not ended.
+    jobs: int = 0
+    #: The ids of the slices that are deleted.
+    slices: tuple[str, ...] = ()
+    #: Zones that could not be listed, with the error: their content is unknown.
+    unreachable: dict[str, str] = Field(default_factory=dict)
+    #: Processes that are stopped.
+    processes: tuple[int, ...] = ()
+    #: Whether the cluster is not on this machine.
+    elsewhere: bool = False
+    #: The machine that is deleted with its disk; empty: none.
+    machine: str = ""
+
+
+class ControllerProtocol(Protocol):
+    """A cluster's control plane, wherever it runs. Nothing happens before a method is called."""
+
+    def start(self, *, new: bool = False) -> str:
+        """Starts it, waits until it serves and returns its address. One elsewhere that exists already is used.
+
+        Args:
+            new: refuses one that exists already, and removes one that does not come up.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Deletes everything that the cluster has created, then stops it. The next stop finishes an interrupted one."""
+        ...
+
+    async def plan_stop(self) -> StopPlan:
+        """Lists the effects of a stop. Changes nothing."""
+        ...
+
+    def requests(self) -> dict[str, Any]:
+        """Returns the platform requests of a start and of one slice per group, as the platform's JSON. Sends nothing."""
+        ...
+
+    def restart(self) -> str:
+        """Replaces the control plane and returns its address. Slices and jobs continue."""
+        ...
+
+    def reload(self) -> str:
+        """Applies this configuration to the running cluster and returns its address."""
+        ...
+
+    def discover(self) -> str | None:
+        """Returns the address of the running cluster; None: it does not run."""
+        ...
+
+    def status(self) -> ControllerStatus:
+        """Returns whether it runs, and whether it answers."""
+        ...
+
+    def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
+        """Returns the end of its log; None: there is none."""
+        ...
+
+
+async def answering(cluster: str, patience: timedelta = ANSWER) -> FleetClient | None:
+    """Returns a client of the cluster if its scheduler and its autoscaler answer in time, else None."""
+    with contextlib.suppress(Unreachable):
+        return await answered(cluster, patience)
+    return None
+
+
+async def answered(cluster: str, patience: timedelta = ANSWER) -> FleetClient:
+    """Returns a client of the cluster once its scheduler and its autoscaler have answered.
+
+    Raises:
+        Unreachable: they do not answer in time; the error has the reason.
+    """
+    try:
+        async with asyncio.timeout(patience.total_seconds()):
+            client = await FleetClient.connect(cluster)
+            snapshot = client.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)
+            await asyncio.gather(client.autoscaler(), snapshot)
+            return client
+    except TimeoutError:
+        seconds = f"{patience.total_seconds():g} s"
+        raise Unreachable(f"nobody answers for cluster {cluster} within {seconds}{last_words(cluster)}") from None
+
+
+def last_lines(said: str, count: int) -> str:
+    """Returns the last lines of a text."""
+    return "\n".join(said.splitlines()[-count:] if count else [])
+
+
+async def give_back(client: FleetClient, patience: timedelta, tell: Tell) -> bool:
+    """Asks the cluster to delete its slices; what runs on them gets its grace period. Returns whether none is left."""
+
+    def tell_left(rows: Sequence[SliceRow]) -> None:
+        if rows:
+            shown = ", ".join(f"{row.id} {row.state}" for row in rows[:5]) + (" …" if len(rows) > 5 else "")
+            tell(f"giving back {len(rows)} slice(s): {shown}")
+
+    with contextlib.suppress(Unreachable):
+        left = await client.close_down("the cluster is being stopped", patience, tell_left)
+        if left:
+            tell(f"{len(left)} slice(s) are still there after {patience.seconds // 60} minutes")
+        return not left
+    return False

@@ -1,0 +1,222 @@
+"""Creates the control plane that a configuration names, and implements the one on this machine."""
+
+import asyncio
+import contextlib
+import time
+from datetime import timedelta
+from typing import Any, Self
+
+from iris.client.connect.clusters import CONFIG, ClusterRecord, check_is_free, cluster_dir, read_config, read_record, write_config
+from iris.client.operate.control import (
+    ControllerProtocol,
+    ControllerStatus,
+    StopPlan,
+    Tell,
+    answering,
+    give_back,
+    last_lines,
+    nobody,
+)
+from iris.client.operate.delete_slices import delete_all
+from iris.client.operate.platforms import create_platform
+from iris.client.operate.scaling import FleetClient
+from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config
+from iris.model.errors import InvalidValue, IrisError
+from iris.platforms.base import SliceOps
+from iris.worker_agents.local.cluster import LocalClusterOptions, machines_dir
+from iris.worker_agents.local.launch import left_processes, restart_control_plane, start_detached, stop_local
+
+__all__ = [
+    "ControllerProtocol",
+    "ControllerStatus",
+    "LocalController",
+    "StopPlan",
+    "Tell",
+    "create_controller",
+    "known_controller",
+]
+
+#: How long slices may take to disappear: what runs on them gets its grace period, and then its end is recorded.
+CLOSE_DOWN = timedelta(minutes=4)
+#: How long directly deleted machines may take to disappear: an agent gives its programs their grace period.
+DELETE = timedelta(minutes=1)
+#: A restarted control plane answers within this time.
+RESTARTED = timedelta(seconds=30)
+
+
+def create_controller(
+    config: ClusterConfig, *, ephemeral: bool = False, text: str | None = None, tell: Tell = nobody
+) -> ControllerProtocol:
+    """Creates the control plane that a configuration names.
+
+    Args:
+        ephemeral: a local cluster deletes its data when it stops.
+        text: the configuration as it was written; a cluster elsewhere gets exactly this text.
+        tell: called with progress messages of long operations.
+
+    Raises:
+        InvalidValue: this version does not support the configuration.
+    """
+    kind = config.controller.kind or config.platform.kind
+    if kind == "gcp" and config.platform.gcp is not None:
+        from iris.client.operate.gcp_controller import GcpController  # imports Google's clients, which is slow
+
+        return GcpController(config, text=text, tell=tell)
+    if kind != "local" or config.platform.local is None:
+        raise InvalidValue(
+            "controller", kind, "is not served by this version", "run the same cluster on this machine with --local"
+        )
+    return LocalController(config, ephemeral=ephemeral, tell=tell)
+
+
+def known_controller(record: ClusterRecord, tell: Tell = nobody) -> ControllerProtocol:
+    """Creates the control plane of a cluster that was started from here, with the cluster's last configuration.
+
+    Raises:
+        NotFound: the configuration is gone.
+    """
+    if not record.remote:
+        return LocalController.of(record.name, tell)
+    text = read_config(record.name)
+    return create_controller(load_config(text), text=text, tell=tell)
+
+
+def known_config(record: ClusterRecord) -> ClusterConfig:
+    """Returns the last configuration of a cluster that was started from here.
+
+    Raises:
+        NotFound: the configuration is gone.
+    """
+    return load_config(read_config(record.name)) if record.remote else LocalController.of(record.name).config
+
+
+class LocalController:
+    """Implements `ControllerProtocol` for a cluster on this machine. Its supervisor outlives the process that started it."""
+
+    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, tell: Tell = nobody) -> None:
+        self.name = config.name
+        self.config = config
+        self._ephemeral = ephemeral
+        self._tell = tell
+
+    @classmethod
+    def of(cls, name: str, tell: Tell = nobody) -> Self:
+        """Returns the control plane of a local cluster that was started before, with the cluster's configuration."""
+        try:
+            config = load_config(cluster_dir(name) / CONFIG)
+        except (OSError, InvalidConfig):  # the cluster must still be stopped and inspected
+            config = local_config(name)
+        return cls(config.model_copy(update={"name": name}), tell=tell)
+
+    def start(self, *, new: bool = False) -> str:
+        """Implements `ControllerProtocol.start`. Waits until the groups' minimum number of hosts takes work.
+
+        Args:
+            new: has no effect: a running cluster is always refused, and one that does not come up is always ended.
+
+        Raises:
+            Rejected: a cluster with this name runs already, or is known to be elsewhere.
+            IrisError: the cluster did not start; the message has the end of its log.
+        """
+        check_is_free(self.name)
+        options = LocalClusterOptions(name=self.name, config=dump_config(self.config), ephemeral=self._ephemeral)
+        return start_detached(options).address
+
+    def stop(self) -> None:
+        """Implements `ControllerProtocol.stop`. If the control plane does not answer, the machines are deleted directly."""
+        record = read_record(self.name)
+        if record is not None and record.alive():
+            asyncio.run(self._give_back(record))
+        stop_local(self.name)
+
+    async def plan_stop(self) -> StopPlan:
+        """Implements `ControllerProtocol.plan_stop`."""
+        record = read_record(self.name)
+        if record is None or not record.alive():
+            left = tuple(ref.pid for ref in left_processes(self.name))
+            gone = record is not None and record.ephemeral
+            return StopPlan(name=self.name, running=False, ephemeral=gone, slices=await self._ids(), processes=left)
+        own = (record.supervisor,) if record.supervisor is not None else ()
+        processes = tuple(ref.pid for ref in (*own, *record.processes))
+        plan = StopPlan(name=record.name, running=True, ephemeral=record.ephemeral, processes=processes)
+        client = await answering(self.name)
+        if client is None:
+            return plan.model_copy(update={"slices": await self._ids()})
+        made = tuple(row.id for row in await client.slices() if row.made)
+        jobs = len(await client.jobs(live_only=True, limit=1_000))
+        return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": made})
+
+    def requests(self) -> dict[str, Any]:
+        """Implements `ControllerProtocol.requests`. Returns nothing: a local cluster makes no platform requests."""
+        return {}
+
+    def restart(self) -> str:
+        """Implements `ControllerProtocol.restart`.
+
+        Raises:
+            Unreachable: the cluster does not run.
+            IrisError: no new control plane started, or it does not answer.
+        """
+        record = restart_control_plane(self.name)
+        deadline = time.monotonic() + RESTARTED.total_seconds()
+        while not self.status().healthy:
+            if time.monotonic() > deadline:
+                raise IrisError(f"the control plane of cluster {self.name} does not answer:\n{self.fetch_startup_logs(15)}")
+        return record.address
+
+    def reload(self) -> str:
+        """Implements `ControllerProtocol.reload`. Also writes the file that the control plane reads when it starts.
+
+        Raises:
+            Unreachable: the cluster does not run.
+        """
+
+        async def tell() -> str:
+            client = await FleetClient.connect(self.name)
+            write_config(self.name, dump_config(self.config))
+            await client.reload(self.config)
+            return client.cluster.address
+
+        return asyncio.run(tell())
+
+    def discover(self) -> str | None:
+        """Implements `ControllerProtocol.discover`."""
+        record = read_record(self.name)
+        return record.address if record is not None and record.alive() else None
+
+    def status(self) -> ControllerStatus:
+        """Implements `ControllerProtocol.status`."""
+        address = self.discover()
+        if address is None:
+            return ControllerStatus(running=False)
+        return ControllerStatus(running=True, healthy=asyncio.run(answering(self.name)) is not None, address=address)
+
+    def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
+        """Implements `ControllerProtocol.fetch_startup_logs`."""
+        with contextlib.suppress(OSError):
+            said = (cluster_dir(self.name) / "logs" / "controller.log").read_text(errors="replace")
+            return last_lines(said, tail_lines)
+        return None
+
+    def machines(self) -> SliceOps:
+        """Returns the part of the platform that lists and deletes the cluster's machines."""
+        return create_platform(self.config, machines_dir(cluster_dir(self.name)))
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    async def _give_back(self, record: ClusterRecord) -> None:
+        client = await answering(self.name)
+        if client is not None:
+            if await give_back(client, CLOSE_DOWN, self._tell):
+                return
+        else:
+            self._tell(f"the control plane of cluster {record.name} does not answer")
+        self._tell("deleting its machines directly")
+        try:
+            deleted = await delete_all(self.machines(), DELETE, self._tell)
+            self._tell(f"deleted {', '.join(deleted)}" if deleted else "there were none")
+        except IrisError as error:  # the supervisor's stop, or the cleanup after it, ends what is left
+            self._tell(str(error))
+
+    async def _ids(self) -> tuple[str, ...]:
+        return tuple(each.slice_id for each in (await self.machines().list_slices()).slices)

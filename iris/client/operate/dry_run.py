@@ -1,0 +1,48 @@
+"""Builds the requests that a start would send to Google, as the JSON of Google's APIs. Sends nothing."""
+
+from typing import Any
+
+from iris.config import ClusterConfig, scale_groups_of
+from iris.config.schema import GcpControllerConfig
+from iris.model import names
+from iris.model.provisioning import SliceRequest
+from iris.platforms.gcp.controller_vm import insert_request
+from iris.platforms.gcp.requests import create_request, printed
+from iris.platforms.gcp.settings import gcp_settings
+from iris.platforms.gcp.startup import host_script
+
+#: Stands for a value that is only known once the cluster was started.
+UNKNOWN = "unknown-before-the-start"
+#: Stands for the random token of each slice.
+TOKEN = "00000000"
+
+
+def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:
+    """Returns the requests for the control plane's machine and for one slice of each group.
+
+    Args:
+        text: the configuration as it was written.
+
+    Raises:
+        InvalidValue: the configuration is not for Google Cloud.
+        PlatformError: Google would refuse a request.
+    """
+    settings = gcp_settings(config, UNKNOWN, text=text, address=_internal_address(config))
+    shown = {}
+    for group in scale_groups_of(config):
+        request = SliceRequest(
+            slice_id=names.slice_id(config.slice_prefix, group.name, TOKEN),
+            cluster=config.name,
+            zone=group.zones[0],
+            token=UNKNOWN,
+            group=group,
+        )
+        shown[group.name] = printed(create_request(settings, request, host_script(settings, request)))
+    return {"controller": printed(insert_request(settings, config.controller, UNKNOWN)), "slices": shown}
+
+
+def _internal_address(config: ClusterConfig) -> str:
+    """Returns the control plane's address for hosts: its machine's internal address, which Google chooses."""
+    if config.controller.temporal is not None:
+        return config.controller.temporal.address
+    return f"{UNKNOWN}:{(config.controller.gcp or GcpControllerConfig()).port}"

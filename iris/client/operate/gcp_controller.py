@@ -1,0 +1,397 @@
+"""Implements `ControllerProtocol` for a control plane on a Google Cloud VM.
+
+Every operation can be repeated: it finds the machine by name and labels. The uid in the cluster's store identifies what belongs
+to the cluster, also when its control plane no longer answers. Clients use the cluster through a tunnel
+(`iris.client.connect.tunnel`), unless its configuration names an existing Temporal service.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any
+
+from iris.client.connect.clusters import check_is_free, forget, read_record, write_config, write_record
+from iris.client.connect.identity import cluster_uid, known_uid
+from iris.client.connect.tunnel import check_gcloud, close_tunnel, open_tunnel
+from iris.client.operate.control import ControllerStatus, StopPlan, Tell, answered, answering, give_back, last_lines, nobody
+from iris.client.operate.controller_ssh import record_of
+from iris.client.operate.delete_slices import delete_all
+from iris.client.operate.dry_run import UNKNOWN, shown_requests
+from iris.client.operate.platforms import create_platform
+from iris.client.operate.scaling import FleetClient
+from iris.client.operate.wait_ready import until_it_answers
+from iris.config import ClusterConfig, dump_config
+from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
+from iris.platforms.base import SliceOps, Unavailable
+from iris.platforms.gcp.controller_ops import RUNNING, ControllerMachine, SeenMachine
+from iris.platforms.gcp.controller_vm import build_of, insert_request, made_with
+from iris.platforms.gcp.diagnostics import FAILED, marked
+from iris.platforms.gcp.settings import GcpSettings, gcp_settings
+from iris.storage.object_store import Store
+
+#: Includes the time to open a tunnel.
+ANSWER = timedelta(seconds=30)
+#: A control plane that has just not answered is not asked again for this long.
+STILL_SILENT = timedelta(minutes=1)
+#: How long slices may take to disappear: what runs on them gets its grace period, and Google takes minutes to delete a TPU.
+CLOSE_DOWN = timedelta(minutes=15)
+DELETE = timedelta(minutes=15)
+
+
+class GcpController:
+    """Implements `iris.client.operate.control.ControllerProtocol` on Google Cloud.
+
+    Args:
+        text: the configuration as it was written; the machine gets exactly this text.
+    """
+
+    def __init__(self, config: ClusterConfig, *, text: str | None = None, tell: Tell = nobody) -> None:
+        gcp = config.controller.gcp
+        if gcp is None or config.platform.gcp is None:
+            raise InvalidValue("controller", config.controller.kind, "is not on Google Cloud", "write controller: {gcp: {…}}")
+        self.name = config.name
+        self.config = config
+        self._gcp = gcp
+        self._project = config.platform.gcp.project_id
+        self._text = dump_config(config) if text is None else text
+        self._tell = tell
+        #: When the control plane last did not answer, and the error.
+        self._silent: tuple[float, str] | None = None
+
+    # -- the protocol --------------------------------------------------------------------------------------------------------
+
+    def start(self, *, new: bool = False) -> str:
+        """Implements `ControllerProtocol.start`. Uses a machine that exists already, and keeps that machine's configuration.
+
+        Raises:
+            Rejected: `new` is set and the cluster exists.
+            InvalidValue: another cluster with this name is known here.
+            Unreachable: this machine cannot reach the cluster or its store.
+            PlatformError: Google refuses the machine.
+            IrisError: the control plane did not come up; the message has the end of its console. Its machine is kept for
+                inspection, unless `new` is set.
+        """
+        return asyncio.run(self._start_new() if new else self._start())
+
+    def stop(self) -> None:
+        """Implements `ControllerProtocol.stop`. Deletes the machine with its disk.
+
+        The jobs are lost, unless the configuration names a Temporal service elsewhere.
+
+        Raises:
+            IrisError: some machines may still be there; call it again.
+        """
+        asyncio.run(self._stop())
+
+    def restart(self) -> str:
+        """Implements `ControllerProtocol.restart`. Switches the machine off and on; it boots with this configuration and images.
+
+        Raises:
+            Unreachable: there is no such machine.
+            IrisError: the control plane did not come up again.
+        """
+        return asyncio.run(self._restart())
+
+    def reload(self) -> str:
+        """Implements `ControllerProtocol.reload`. The machine also boots with this configuration from now on.
+
+        Raises:
+            Unreachable: the cluster does not run, or does not answer.
+        """
+        return asyncio.run(self._reload())
+
+    def discover(self) -> str | None:
+        """Implements `ControllerProtocol.discover`. The address is a port of this machine if the cluster needs a tunnel."""
+        return asyncio.run(self._discover())
+
+    def status(self) -> ControllerStatus:
+        """Implements `ControllerProtocol.status`."""
+
+        async def look() -> ControllerStatus:
+            if (address := await self._discover()) is None:
+                return ControllerStatus(running=False)
+            return ControllerStatus(running=True, healthy=await answering(self.name, ANSWER) is not None, address=address)
+
+        return asyncio.run(look())
+
+    def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
+        """Implements `ControllerProtocol.fetch_startup_logs`. Returns the end of the machine's serial console."""
+        return asyncio.run(self._console(tail_lines))
+
+    async def plan_stop(self) -> StopPlan:
+        """Implements `ControllerProtocol.plan_stop`.
+
+        Raises:
+            Unreachable: this machine has no `gcloud` to reach the control plane with. A stop without a plan deletes the machines
+                directly.
+        """
+        settings = await self._settings()
+        seen = await self._seen_of_stop(self._machine(settings))
+        forgets = self.config.controller.temporal is None
+        plan = StopPlan(name=self.name, running=seen is not None, ephemeral=forgets, elsewhere=True)
+        if seen is not None:
+            plan = plan.model_copy(update={"machine": f"{seen.name} in {seen.zone}"})
+            self._remember(seen)
+            if seen.status == RUNNING:
+                try:
+                    self._check_way()
+                except Unreachable as error:
+                    way = f"iris cluster stop {self.name} --yes"
+                    raise Unreachable(f"{error}; its machines are deleted without asking it by: {way}") from None
+            try:
+                client = await self._answered(seen)
+                made = tuple(row.id for row in await client.slices() if row.made)
+                jobs = len(await client.jobs(live_only=True, limit=1_000))
+                return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": made})
+            except Unreachable as error:
+                plan = plan.model_copy(update={"silent": str(error)})
+        listing = await self._slices(settings).list_slices()
+        ids = tuple(sorted(each.slice_id for each in listing.slices))
+        return plan.model_copy(update={"slices": ids, "unreachable": listing.unreachable})
+
+    # -- for other modules ---------------------------------------------------------------------------------------------------
+
+    async def machines(self) -> SliceOps:
+        """Returns the part of the platform that lists and deletes the cluster's slices."""
+        return self._slices(await self._settings())
+
+    async def seen(self) -> SeenMachine | None:
+        """Returns the control plane's machine, as Google reports it."""
+        return await asyncio.to_thread(self._machine(await self._settings()).find)
+
+    def requests(self) -> dict[str, Any]:
+        """Returns the requests for the control plane's machine and one slice of each group, as the JSON of Google's APIs.
+
+        Sends nothing.
+
+        Raises:
+            PlatformError: Google would refuse a request.
+        """
+        return shown_requests(self.config, self._text)
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    async def _start(self, *, stays: bool = True) -> str:
+        """Creates the machine or uses the existing one, waits until the planners answer, and returns the address.
+
+        Args:
+            stays: the machine is kept if it does not come up, so the error says how to inspect it.
+        """
+        settings = await self._settings_of_start()
+        machine = self._machine(settings)
+        seen, before = await asyncio.to_thread(machine.find), 0
+        if seen is None:
+            request = insert_request(settings, self.config.controller, str(uuid.uuid4()))
+            self._tell(f"making machine {request.instance_resource.name} in {self._gcp.zone}")
+            await _to_its_end(asyncio.to_thread(machine.create, request))
+            seen = await asyncio.to_thread(machine.find)
+            if seen is None:
+                raise IrisError("the machine that was just made is gone; somebody has deleted it, or Google has")
+        else:
+            self._tell(f"found machine {seen.name} in {seen.zone} ({seen.status})")
+            self._remember(seen)
+            if await self._has_failed(machine, seen):
+                self._tell("it could not be set up when it booted last; trying that again with this configuration")
+                seen, before = await self._boot_anew(settings, machine, seen)
+            else:
+                if seen.build != build_of(insert_request(settings, self.config.controller, UNKNOWN)):
+                    remedy = f"iris cluster reload {self.name} --config FILE"
+                    self._tell(f"it has another configuration; to give it this one: {remedy}")
+                self._tell_what_stays(settings, seen)
+            await asyncio.to_thread(machine.switch_on, seen)
+        self._remember(seen)
+        return await until_it_answers(self.config, machine, seen, self._tell, told=before, stays=stays)
+
+    async def _start_new(self) -> str:
+        seen = await asyncio.to_thread(self._machine(await self._settings_of_start()).find)
+        if seen is not None:
+            there = f"machine {seen.name} in {seen.zone} ({seen.status})"
+            raise Rejected(f"cluster {self.name} is there already: {there}; stop it with: iris cluster stop {self.name}")
+        try:
+            return await self._start(stays=False)
+        except BaseException:  # also after an interrupt
+            self._tell("it did not come up; taking back what was made of it")
+            await self._stop()
+            raise
+
+    async def _restart(self) -> str:
+        self._check_name()
+        self._check_way()
+        settings = await self._settings()
+        machine = self._machine(settings)
+        seen, before = await self._boot_anew(settings, machine, await self._running(machine))
+        self._remember(seen)
+        return await until_it_answers(self.config, machine, seen, self._tell, told=before)
+
+    async def _has_failed(self, machine: ControllerMachine, seen: SeenMachine) -> bool:
+        """Returns whether the machine's setup has failed, and no earlier control plane answers on it."""
+        said = marked(await asyncio.to_thread(machine.console, seen)) if seen.status == RUNNING else []
+        return bool(said) and said[-1].startswith(FAILED) and await answering(self.name, ANSWER) is None
+
+    async def _boot_anew(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> tuple[SeenMachine, int]:
+        """Boots the machine with this configuration and its images.
+
+        Returns:
+            The machine, and how many lines it has logged about earlier starts.
+        """
+        seen = await self._rebuilt(settings, machine, seen)
+        before = len(marked(await asyncio.to_thread(machine.console, seen)))
+        self._tell(f"switching {seen.name} off and on")
+        await asyncio.to_thread(machine.reset if seen.status == RUNNING else machine.switch_on, seen)
+        return seen, before
+
+    async def _rebuilt(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> SeenMachine:
+        """Gives the machine this configuration. Reports the settings that an existing machine cannot change."""
+        self._tell_what_stays(settings, seen)
+        await asyncio.to_thread(machine.rebuild, seen, insert_request(settings, self.config.controller, UNKNOWN))
+        return seen.model_copy(update={"config": self._text})
+
+    def _tell_what_stays(self, settings: GcpSettings, seen: SeenMachine) -> None:
+        wanted = made_with(settings, self._gcp)
+        stays = [f"{key} {was!r}, not {wanted[key]!r}" for key, was in seen.made_with.items() if wanted.get(key, was) != was]
+        if stays:
+            self._tell(f"its machine keeps what it was made with until it is stopped and started: {'; '.join(stays)}")
+
+    async def _reload(self) -> str:
+        self._check_name()
+        self._check_way()
+        settings = await self._settings()
+        machine = self._machine(settings)
+        self._remember(await self._rebuilt(settings, machine, await self._running(machine)))
+        client = await FleetClient.connect(self.name)
+        await client.reload(self.config)
+        return client.cluster.address
+
+    async def _stop(self) -> None:
+        self._check_name()
+        settings = await self._settings()
+        machine = self._machine(settings)
+        seen = await self._seen_of_stop(machine)
+        if seen is not None:
+            self._remember(seen)
+            try:
+                if not await give_back(await self._answered(seen), CLOSE_DOWN, self._tell):
+                    self._tell("deleting its machines directly")
+            except Unreachable as error:
+                self._tell(f"the control plane of cluster {self.name} does not answer; deleting its machines directly ({error})")
+        else:
+            self._tell(f"cluster {self.name} has no machine for its control plane")
+        # The control plane goes first, because it would create new machines.
+        await asyncio.to_thread(machine.delete)
+        deleted = await delete_all(self._slices(settings), DELETE, self._tell)
+        if deleted:
+            self._tell(f"deleted {', '.join(deleted)}")
+        close_tunnel(self.name)
+        record = read_record(self.name)
+        if record is not None and record.remote:
+            forget(self.name)
+
+    async def _seen_of_stop(self, machine: ControllerMachine) -> SeenMachine | None:
+        """Returns the machine, or None if it was not found.
+
+        A zone that does not answer may hold the machine. The stop still deletes what it can see, and the lists of slices name
+        that zone.
+        """
+        try:
+            return await asyncio.to_thread(machine.find)
+        except Unavailable as error:
+            self._tell(str(error))
+            return None
+
+    async def _answered(self, seen: SeenMachine) -> FleetClient:
+        """Returns a client of the control plane.
+
+        Raises:
+            Unreachable: the control plane does not answer; the error has the reason.
+        """
+        if seen.status != RUNNING:
+            raise Unreachable(f"machine {seen.name} in {seen.zone} is {seen.status}")
+        # One stop asks twice: for its plan, and again after the plan was confirmed.
+        if self._silent is not None and time.monotonic() - self._silent[0] < STILL_SILENT.total_seconds():
+            raise Unreachable(self._silent[1])
+        try:
+            return await answered(self.name, ANSWER)
+        except Unreachable as error:
+            self._silent = time.monotonic(), str(error)
+            raise
+
+    async def _discover(self) -> str | None:
+        settings = await self._settings()
+        seen = await asyncio.to_thread(self._machine(settings).find)
+        if seen is None or seen.status != RUNNING:
+            return None
+        self._remember(seen)
+        return (await asyncio.to_thread(open_tunnel, self.name)).address
+
+    async def _console(self, lines: int) -> str | None:
+        machine = self._machine(await self._settings())
+        seen = await asyncio.to_thread(machine.find)
+        if seen is None:
+            return None
+        return last_lines(await asyncio.to_thread(machine.console, seen), lines)
+
+    async def _running(self, machine: ControllerMachine) -> SeenMachine:
+        seen = await asyncio.to_thread(machine.find)
+        if seen is None:
+            raise Unreachable(f"cluster {self.name!r} does not run; start it with: iris cluster start --config FILE")
+        return seen
+
+    async def _settings(self) -> GcpSettings:
+        """Returns the settings that the cluster's machines need.
+
+        Raises:
+            Unreachable: the cluster was never started, or its store does not answer. Only the store knows the cluster's uid.
+        """
+        uid = await known_uid(Store(self.config.controller.bundle_prefix), self.name)
+        return gcp_settings(self.config, uid, text=self._text)
+
+    async def _settings_of_start(self) -> GcpSettings:
+        """Returns the settings of a cluster that is being started. Creates its uid at the first start.
+
+        Raises:
+            InvalidValue: another cluster with this name is known here.
+            Unreachable: this machine cannot reach the cluster, or the store does not answer.
+        """
+        self._check_name()
+        self._check_way()
+        uid = await cluster_uid(Store(self.config.controller.bundle_prefix), self.name)
+        return gcp_settings(self.config, uid, text=self._text)
+
+    def _check_name(self) -> None:
+        check_is_free(self.name, self._project, self.config.controller.bundle_prefix)
+
+    def _check_way(self) -> None:
+        if self.config.controller.temporal is None:
+            check_gcloud(self.name, self._gcp.port)
+
+    def _machine(self, settings: GcpSettings) -> ControllerMachine:
+        return ControllerMachine(settings, self._gcp.zone, self._tell)
+
+    def _slices(self, settings: GcpSettings) -> SliceOps:
+        return create_platform(self.config, settings=settings)
+
+    def _remember(self, seen: SeenMachine) -> None:
+        """Writes the cluster's record, and the configuration that its machine has, which may differ from this one.
+
+        Raises:
+            InvalidValue: another cluster with this name is known here.
+        """
+        self._check_name()
+        record, before = record_of(self.config, seen.name, seen.zone), read_record(self.name)
+        if before is not None and before.gate == record.gate and before.gate is not None:
+            record = record.model_copy(update={"address": before.address, "ui": before.ui, "tunnel": before.tunnel})
+        if record != before:
+            write_record(record)
+        if seen.config:
+            write_config(self.name, seen.config)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Runs work that cannot be undone to its end. A cancellation takes effect afterwards, when the result can be found."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    finally:
+        await asyncio.wait({task})

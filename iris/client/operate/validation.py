@@ -1,0 +1,269 @@
+"""Validates a cluster with three cases. Each finds or makes a slice, runs a task on every host of it and checks the results."""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from datetime import timedelta
+from itertools import combinations
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from iris.client.client import IrisClient
+from iris.client.connect.identity import current_user
+from iris.client.operate import scheduling
+from iris.client.outputs import outputs_of
+from iris.client.views import Submitted
+from iris.model import names
+from iris.model.accelerators import Tpu, parse_tpu
+from iris.model.constraints import TPU_NAME
+from iris.model.errors import IrisError, Rejected, Unreachable, first_line
+from iris.model.jobs import Coscheduling, JobSpec, JobStatus
+from iris.model.resources import Resources
+from iris.model.states import JobState
+from iris.model.units import GIB
+from iris.storage.object_store import STORE_ERRORS, Store
+
+#: How long the program may run: it computes a sum, and in the third case sleeps for a second.
+RUN = timedelta(minutes=5)
+#: The most problems of one case that the result lists.
+TOLD = 5
+#: The file that each task writes to its output directory.
+ANSWER = "answer.json"
+
+#: Needs only Python. Reports its host, and a sum over its arguments; the first argument is how long it sleeps.
+PROGRAM = f"""
+import json, os, sys, time
+pause, *numbers = map(int, sys.argv[1:])
+time.sleep(pause)
+task = int(os.environ["{names.ENV_TASK_INDEX}"])
+answer = dict(
+    task=task,
+    host=os.environ["{names.ENV_HOST_ID}"],
+    slice=os.environ["{names.ENV_SLICE_ID}"],
+    worker=os.environ.get("{names.ENV_TPU_WORKER_ID}", ""),
+    kind=os.environ.get("{names.ENV_TPU_TYPE}", ""),
+    result=sum(number * number for number in numbers) + task,
+)
+print(json.dumps(answer))
+with open(os.path.join(os.environ["{names.ENV_OUTPUT_DIR}"], "{ANSWER}"), "w") as file:
+    json.dump(answer, file)
+"""
+
+
+class Case(BaseModel):
+    """One test case: a number of concurrent jobs, each with a task on every host of one slice."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    #: A description for people.
+    what: str
+    jobs: int = 1
+    #: In seconds.
+    pause: int = 0
+    numbers: tuple[int, ...] = ()
+
+
+class CaseResult(BaseModel):
+    """The result of a case."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    passed: bool
+    #: In seconds.
+    took: float
+    #: What was found, or everything that was wrong.
+    said: str
+    jobs: tuple[str, ...] = ()
+
+
+class TaskReport(BaseModel):
+    """The report of one task."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task: int
+    host: str
+    slice: str
+    #: Its worker number in the slice, as set for libtpu; empty: not set.
+    worker: str = ""
+    #: The TPU type, as set for the task; empty: not set.
+    kind: str = ""
+    result: int
+
+
+class Ended(BaseModel):
+    """A job of a case, and the reports of its tasks."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: JobStatus
+    answers: tuple[TaskReport, ...]
+
+
+def cases(dice: Callable[[int], int] = secrets.randbelow) -> tuple[Case, ...]:
+    """Returns the cases in order. The second case has new numbers each time, so that results of an earlier run are wrong."""
+    return (
+        Case(name="simple", what="a task on every host of a slice"),
+        Case(name="compute", what="a computation with arguments", numbers=tuple(dice(1000) for _ in range(8))),
+        Case(name="two-jobs", what="two jobs at once, through the scheduler", jobs=2, pause=1),
+    )
+
+
+def job_spec(case: Case, kind: Tpu, name: str, patience: timedelta) -> JobSpec:
+    """Builds the job of a case: a task on every host of one slice of that kind."""
+    asked = parse_tpu(kind.variant)
+    return JobSpec(
+        user=current_user(),
+        name=name,
+        command=("python3", "-c", PROGRAM, str(case.pause), *map(str, case.numbers)),
+        resources=Resources(memory_bytes=GIB, device=asked.device),
+        replicas=asked.hosts,
+        coscheduling=Coscheduling(group_by=TPU_NAME) if asked.hosts > 1 else None,
+        scheduling_timeout=patience,
+        timeout=RUN,
+    )
+
+
+def problems(case: Case, kind: Tpu, ended: Sequence[Ended]) -> list[str]:
+    """Lists everything that is wrong with the results of a case; empty: the case has passed."""
+    found = [problem for each in ended for problem in _of_job(case, kind, each)]
+    return found + [problem for one, other in combinations(ended, 2) for problem in _overlap(one.status, other.status)]
+
+
+def _of_job(case: Case, kind: Tpu, ended: Ended) -> list[str]:
+    status, answers = ended.status, ended.answers
+    if status.state is not JobState.SUCCEEDED:
+        return [f"{status.id} ended {status.state}" + (f": {status.reason}" if status.reason else "")]
+    found = []
+    silent = sorted(set(range(kind.hosts)) - {answer.task for answer in answers})
+    if silent:
+        found.append(f"{status.id} has no answer of task {', '.join(map(str, silent))}")
+    by_host = Counter(answer.host for answer in answers)
+    found += [f"{host} has run {count} tasks of {status.id} at once" for host, count in by_host.items() if count > 1]
+    if len(slices := sorted({answer.slice for answer in answers})) > 1:
+        found.append(f"the tasks of {status.id} were on several slices: {', '.join(slices)}")
+    for answer in answers:
+        right = sum(number * number for number in case.numbers) + answer.task
+        if answer.result != right:
+            found.append(f"task {answer.task} of {status.id} says {answer.result}, not {right}")
+        if answer.worker != str(answer.task):
+            found.append(f"task {answer.task} of {status.id} was told to be worker {answer.worker or '(nothing)'} of its slice")
+        if answer.kind != kind.variant:
+            found.append(f"task {answer.task} of {status.id} was told to be on {answer.kind or 'no TPU'}, not on {kind.variant}")
+    return found
+
+
+def _overlap(one: JobStatus, other: JobStatus) -> Iterable[str]:
+    """Yields the hosts that ran both jobs at the same time: each job needs all chips of its hosts."""
+    for a in one.tasks:
+        for b in other.tasks:
+            if a.host is None or a.host != b.host or not (a.started_at and a.finished_at and b.started_at and b.finished_at):
+                continue
+            if a.started_at < b.finished_at and b.started_at < a.finished_at:
+                yield f"host {a.host} has run {one.id} and {other.id} at the same time"
+
+
+async def validate(client: IrisClient, kind: Tpu, patience: timedelta, tell: Callable[[str], None]) -> AsyncIterator[CaseResult]:
+    """Runs the cases one after the other and yields the result of each. An interrupt cancels the running jobs.
+
+    A case that gets no slice is the last one that runs, because the next ones would wait just as long. The same holds for a case
+    whose end is unknown because the cluster or its store no longer answers.
+
+    Args:
+        patience: how long a job may wait for its slice, including the creation of the slice.
+        tell: called with the jobs that are submitted.
+    """
+    run = secrets.token_hex(3)
+    without = ""
+    for case in cases():
+        if without:
+            yield CaseResult(name=case.name, passed=False, took=0, said=f"not tried: {without}")
+            continue
+        began = time.monotonic()
+        job_names = [
+            f"validate-{run}-{case.name}" + (f"-{number}" if case.jobs > 1 else "") for number in range(1, case.jobs + 1)
+        ]
+        specs = [job_spec(case, kind, name, patience) for name in job_names]
+        try:
+            if (never := await scheduling.never(client, specs[0])) is not None:
+                raise Rejected(never.message + (f"; {never.remedy}" if never.remedy else ""))
+            tell(f"{case.name}: {', '.join(spec.id for spec in specs)}")
+            ended = await _run(client, specs, patience + RUN)
+            wrong = problems(case, kind, ended)
+            if any(each.status.state is JobState.UNSCHEDULABLE for each in ended):
+                without = f"{case.name} found no slice"
+        except IrisError as error:
+            ended, wrong, without = [], [str(error)], f"{case.name} did not run to its end"
+        yield CaseResult(
+            name=case.name,
+            passed=not wrong,
+            took=time.monotonic() - began,
+            said=_some(wrong) if wrong else _seen(case, ended),
+            jobs=tuple(spec.id for spec in specs),
+        )
+
+
+async def _run(client: IrisClient, specs: Sequence[JobSpec], patience: timedelta) -> list[Ended]:
+    """Submits the jobs and waits until they have ended.
+
+    Raises:
+        WaitTimeout: a job has not ended in time.
+        Rejected: the cluster refuses a job.
+        Unreachable: the cluster or its store does not answer.
+    """
+    live: set[str] = set()
+
+    async def to_its_end(spec: JobSpec, submitted: Submitted) -> Ended:
+        status = await client.wait(spec.id, submitted.run_id, patience)
+        live.discard(spec.id)
+        return Ended(status=status, answers=await _answers(client, submitted))
+
+    try:
+        submitted = []
+        for spec in specs:
+            submitted.append(await client.submit(spec))
+            live.add(spec.id)
+        return await asyncio.gather(*map(to_its_end, specs, submitted))
+    finally:
+        for job in live:
+            with contextlib.suppress(IrisError):  # the job has ended, or the cluster does not answer
+                await asyncio.shield(client.cancel(job, "the validation was given up"))
+
+
+async def _answers(client: IrisClient, submitted: Submitted) -> tuple[TaskReport, ...]:
+    """Returns the reports that the tasks left in the store. A malformed report counts as missing.
+
+    Raises:
+        Unreachable: the store does not answer.
+    """
+    store = Store(client.cluster.store)
+    found = []
+    try:
+        for file in await outputs_of(store, submitted.id, submitted.run_id):
+            if str(file.path) == ANSWER and (text := await store.get(file.object)) is not None:
+                with contextlib.suppress(ValidationError):
+                    found.append(TaskReport.model_validate_json(text))
+    except STORE_ERRORS as error:
+        raise Unreachable(f"the store {store.url} does not answer: {first_line(error)}") from None
+    return tuple(found)
+
+
+def _seen(case: Case, ended: Sequence[Ended]) -> str:
+    """Describes a case that has passed: `4 host(s) of v5e-16-1 answered`, or how several jobs shared the slices."""
+    slices = sorted({answer.slice for each in ended for answer in each.answers})
+    words = [f"{len(ended[0].answers)} host(s) of {' and of '.join(slices)} answered"]
+    if case.numbers:
+        words.append("with the right sums")
+    if len(ended) > 1:
+        words.append("to one job after the other" if len(slices) == 1 else "each to a job of its own")
+    return ", ".join(words)
+
+
+def _some(wrong: Sequence[str]) -> str:
+    more = f"; and {len(wrong) - TOLD} more" if len(wrong) > TOLD else ""
+    return "; ".join(wrong[:TOLD]) + more

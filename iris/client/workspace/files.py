@@ -1,0 +1,162 @@
+"""Selects the files of a directory that make up a workspace.
+
+In a git work tree these are the files that git tracks and new files that are not ignored, including those of submodules and
+nested repositories. Elsewhere these are all files that no `.gitignore` excludes, at any depth. In both cases `.irisignore` in
+the workspace's own directory overrides the selection, in the same notation: a line excludes, and a line with `!` includes, also
+what git leaves out. The last matching line applies. `.git`, `.venv`, `__pycache__` and empty directories are never part of a
+workspace.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pathspec import GitIgnoreSpec
+
+from iris.model.errors import Rejected
+
+IGNORE_FILE = ".irisignore"
+#: Files that make a directory a project. A job submitted from a project gets its files by default.
+MARKERS = ("pyproject.toml", IGNORE_FILE, "requirements.txt", "setup.py")
+#: Excluded at any depth, because they are of no use on another machine.
+_NEVER = {".git", ".venv", "__pycache__"}
+#: Git sets these variables while it runs its hooks; they would make git use another repository.
+_GITS_OWN = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"}
+
+
+def is_project(directory: Path) -> bool:
+    """Returns whether a job that is submitted from this directory gets the directory's files by default.
+
+    Raises:
+        Rejected: git fails.
+    """
+    return any((directory / marker).is_file() for marker in MARKERS) or _in_git(directory.resolve())
+
+
+def workspace_files(directory: Path) -> list[str]:
+    """Lists the workspace's files and links, relative to its directory, sorted.
+
+    Args:
+        directory: a path without symbolic links.
+
+    Raises:
+        Rejected: git fails, a directory cannot be read, or an ignore file has an invalid line.
+    """
+    own = _Rules.read(directory / IGNORE_FILE, "")
+    normal = set(_git_files(directory) if _in_git(directory) else _walk(directory))
+    # What git leaves out can be large, so it is only listed when a line may include some of it.
+    candidates = normal.union(_walk(directory, rules=None)) if own.takes_in else normal
+    chosen = (path for path in candidates if _NEVER.isdisjoint(path.split("/")))
+    return sorted(path for path in chosen if own.last_word(path, otherwise=path in normal))
+
+
+class _Rules(NamedTuple):
+    """The lines of one ignore file, for paths that begin with `base`."""
+
+    base: str
+    spec: GitIgnoreSpec
+
+    @classmethod
+    def read(cls, file: Path, base: str) -> "_Rules":
+        try:
+            lines = file.read_text("utf-8", "surrogateescape").split("\n")
+        except FileNotFoundError:
+            lines = []
+        except OSError as error:
+            raise Rejected(f"{file} cannot be read ({error.strerror}); mend or remove it") from None
+        try:
+            return cls(base, GitIgnoreSpec.from_lines(lines))
+        except ValueError as error:
+            raise Rejected(f"{file} has a line that excludes nothing ({error}); write it as for git, or remove it") from None
+
+    @property
+    def takes_in(self) -> bool:
+        return any(pattern.include is False for pattern in self.spec.patterns)
+
+    def ignores(self, path: str) -> bool | None:
+        """Returns whether git would ignore the path; None: no line matches it. A directory's path ends with a slash."""
+        return self.spec.check_file(path.removeprefix(self.base)).include
+
+    def last_word(self, path: str, *, otherwise: bool) -> bool:
+        """Returns whether the last line that matches the path includes it.
+
+        Args:
+            otherwise: the result when no line matches.
+        """
+        for pattern in reversed(self.spec.patterns):
+            if pattern.include is not None and pattern.match_file(path) is not None:
+                return not pattern.include
+        return otherwise
+
+
+def _walk(root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = ()) -> Iterator[str]:
+    """Yields all files and links below the prefix that neither the rules nor a `.gitignore` on the way exclude.
+
+    Args:
+        rules: the ignore files of the directories above; None: nothing is excluded, whatever ignore files say.
+    """
+    try:
+        entries = list(os.scandir(root / prefix))
+    except OSError as error:
+        raise Rejected(
+            f"workspace: the directory {root / prefix} cannot be read ({error.strerror}); "
+            f"make it readable, or take another --workspace"
+        ) from None
+    if rules is not None and any(entry.name == ".gitignore" for entry in entries):
+        rules = (*rules, _Rules.read(root / prefix / ".gitignore", prefix))
+    for entry in entries:
+        path = prefix + entry.name
+        below = entry.is_dir(follow_symlinks=False)
+        # The nearest ignore file with a matching line decides.
+        verdicts = (each.ignores(f"{path}/" if below else path) for each in reversed(rules or ()))
+        if entry.name in _NEVER or next((verdict for verdict in verdicts if verdict is not None), False):
+            continue
+        if below:
+            yield from _walk(root, f"{path}/", rules)
+        else:
+            yield path
+
+
+# -- git -----------------------------------------------------------------------------------------------------------------------
+
+
+def _in_git(directory: Path) -> bool:
+    """Returns whether to ask git for the files: git is installed, and the directory is in a work tree that does not ignore it."""
+    if not any((parent / ".git").exists() for parent in (directory, *directory.parents)):
+        return False
+    try:
+        inside = _git(directory, "rev-parse", "--is-inside-work-tree")
+    except FileNotFoundError:
+        return False
+    return inside == b"true\n" and _git(directory, "check-ignore", ".", may_fail=True) == b""
+
+
+def _git_files(directory: Path, prefix: str = "") -> Iterator[str]:
+    listed = _git(directory / prefix, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+    for name in os.fsdecode(listed).split("\0"):
+        path = prefix + name.rstrip("/")
+        if not name or not os.path.lexists(directory / path):
+            continue  # deleted, but the deletion is not committed
+        if (directory / path).is_dir() and not (directory / path).is_symlink():
+            # A submodule or a nested repository. Without a `.git` it was not fetched, and is empty.
+            if (directory / path / ".git").exists():
+                yield from _git_files(directory, f"{path}/")
+        else:
+            yield path
+
+
+def _git(directory: Path, *arguments: str, may_fail: bool = False) -> bytes:
+    """Runs git and returns its output.
+
+    Raises:
+        FileNotFoundError: git is not installed.
+        Rejected: git fails.
+    """
+    env = {name: value for name, value in os.environ.items() if name not in _GITS_OWN}
+    ran = subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, env=env, stdin=subprocess.DEVNULL)
+    if ran.returncode and not may_fail:
+        words = " ".join(ran.stderr.decode(errors="replace").split())
+        raise Rejected(f"workspace: git cannot list the files of {directory}: {words}; mend that, or use --no-workspace")
+    return ran.stdout

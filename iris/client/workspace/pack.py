@@ -1,0 +1,283 @@
+"""Packs a workspace into one tar archive. The same files always give the same archive."""
+
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tarfile import BLOCKSIZE, GNU_FORMAT, SYMTYPE, TarInfo
+from types import TracebackType
+from typing import IO, NamedTuple, Self
+
+from iris.client.workspace.files import IGNORE_FILE, workspace_files
+from iris.model.bundles import MAX_BUNDLE, Bundle, Entry, Kind, climbs_after_a_name, offence
+from iris.model.errors import InvalidValue, IrisError, Rejected
+from iris.model.units import MIB, format_bytes
+
+#: How many times a file that changes while it is read is read, before the last copy is used.
+_LOOKS = 3
+#: How many files a refusal names.
+_NAMED = 10
+_COPY = 1 * MIB
+
+
+class ExtraFile(NamedTuple):
+    """A file that is added to the workspace although it is ignored or outside of the workspace."""
+
+    source: Path
+    #: Its path in the workspace. None: its own path in the workspace, or its name if it is outside.
+    dest: str | None = None
+
+
+class Packed:
+    """A packed workspace. Its archive is a temporary file, which `close` deletes."""
+
+    def __init__(self, archive: IO[bytes], bundle: Bundle, files: int) -> None:
+        #: The uncompressed tar archive.
+        self.archive = archive
+        self.bundle = bundle
+        #: The number of files and links in it.
+        self.files = files
+
+    def close(self) -> None:
+        self.archive.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class _Member(NamedTuple):
+    """A file or link to add to the archive."""
+
+    source: Path
+    #: Its status when it was selected.
+    stat: os.stat_result
+    #: The target of a link, relative to the link's directory; empty for a file.
+    link: str = ""
+
+
+def parse_extra(text: str) -> ExtraFile:
+    """Parses `PATH[:DEST]`. A colon in the name of an existing file is part of the name.
+
+    Raises:
+        InvalidValue: there is no such file, or the destination is not inside a workspace.
+    """
+    path, colon, dest = (text, "", "") if Path(text).exists() else text.rpartition(":")
+    source = Path(path if colon else text)
+    if source.is_dir():
+        raise InvalidValue("file", path or text, "is a directory", f"name its files, or take it in with ! in {IGNORE_FILE}")
+    if not source.is_file():
+        raise InvalidValue("file", path or text, "is no file", "write PATH[:DEST]")
+    if not colon:
+        return ExtraFile(source)
+    return ExtraFile(source, _place(f"{dest}{source.name}" if dest.endswith("/") else dest))
+
+
+def _place(dest: str) -> str:
+    """Normalizes the path of a destination.
+
+    Raises:
+        InvalidValue: the destination is not inside a workspace.
+    """
+    parts = Path(dest).parts
+    if not parts or Path(dest).is_absolute() or ".." in parts:
+        raise InvalidValue("file", dest, "is no place in a workspace", "write PATH:DEST with DEST relative to its directory")
+    return "/".join(parts)
+
+
+def pack(directory: Path | None, files: Sequence[ExtraFile] = ()) -> Packed:
+    """Packs the workspace of that directory (None: an empty one) and the extra files.
+
+    Raises:
+        Rejected: the workspace is too large, a link leads out of it, or a file cannot be read.
+        IrisError: this machine has no disk space for the archive.
+    """
+    if directory is not None and directory.resolve() == Path("/"):
+        raise Rejected("workspace: / is the whole machine; name a project's directory")
+    members = _members(directory.resolve(), workspace_files(directory.resolve())) if directory is not None else {}
+    _add_extra(members, directory, files)
+    _check_names(members)
+    sizes = {name: 0 if member.link else member.stat.st_size for name, member in members.items()}
+    _check_size(directory, sizes, sum(BLOCKSIZE + size + -size % BLOCKSIZE for size in sizes.values()))
+    try:
+        archive = tempfile.TemporaryFile()  # noqa: SIM115 `Packed` closes it
+    except OSError as error:
+        raise no_room(error) from None
+    try:
+        for name in sorted(members, key=os.fsencode):
+            sizes[name] = _write(archive, name, members[name])
+        _append(archive, bytes(2 * BLOCKSIZE))
+        size = archive.tell()
+        _check_size(directory, sizes, size)  # files may have grown while they were packed
+        archive.seek(0)  # this also writes what is still buffered
+        bundle = Bundle(sha256=hashlib.file_digest(archive, "sha256").hexdigest(), size=size)
+        archive.seek(0)
+    except BaseException:
+        archive.close()
+        raise
+    return Packed(archive, bundle, len(members))
+
+
+def _members(root: Path, paths: Sequence[str]) -> dict[str, _Member]:
+    """Returns the files and links at these paths; leaves out sockets, devices and pipes."""
+    members: dict[str, _Member] = {}
+    for path in paths:
+        source = root / path
+        try:
+            found = source.lstat()
+        except OSError:  # deleted since it was listed
+            continue
+        if stat.S_ISLNK(found.st_mode):
+            members[path] = _Member(source, found, _link(root, path))
+        elif stat.S_ISREG(found.st_mode) and not any(str(parent) in members for parent in Path(path).parents):
+            # Where a directory was replaced by a link, git can still list files below it; the link stands for them.
+            members[path] = _Member(source, found)
+    return members
+
+
+def _link(root: Path, path: str) -> str:
+    """Returns a link's target, relative to the link's directory.
+
+    Keeps the target's text unless it is an absolute path, leads through directories outside, or would be refused by a host.
+    """
+    target = str((root / path).readlink())
+    meant = os.path.normpath((root / path).parent / target)
+    for place in (meant, os.path.realpath(root / path)):
+        if not Path(place).is_relative_to(root):
+            raise Rejected(
+                f"workspace: the link {path} leads out of it, to {target}; name it in {IGNORE_FILE}, or put the file itself there"
+            )
+    if os.path.normpath(Path(path).parent / target).startswith(("/", "..")):
+        return os.path.relpath(meant, (root / path).parent)
+    if climbs_after_a_name(target):  # hosts refuse such a target
+        return os.path.relpath(os.path.realpath(root / path), (root / path).parent)
+    return target
+
+
+def _add_extra(members: dict[str, _Member], directory: Path | None, files: Sequence[ExtraFile]) -> None:
+    added: dict[str, Path] = {}
+    for source, asked in files:
+        dest = _place(asked) if asked is not None else _own_place(directory, source)
+        if added.setdefault(dest, source) != source:
+            raise InvalidValue("file", dest, f"would be {added[dest]} and {source}", "give each a place of its own: PATH:DEST")
+        try:
+            members[dest] = _Member(source, source.stat())
+        except OSError as error:
+            raise _unreadable(str(source), error) from None
+    for dest in added:
+        in_the_way = next((name for name in map(str, Path(dest).parents) if name in members), None)
+        if in_the_way is None:
+            in_the_way = next((dest for name in members if name.startswith(f"{dest}/")), None)
+        if in_the_way is not None:
+            raise InvalidValue("file", dest, f"cannot be put there: {in_the_way} is in the way", "choose another PATH:DEST")
+
+
+def _own_place(directory: Path | None, source: Path) -> str:
+    # The last component is not resolved: a link to a file is packed as that file under the link's name.
+    place = source.parent.resolve() / source.name
+    if directory is None or not place.is_relative_to(directory.resolve()):
+        return source.name
+    return str(place.relative_to(directory.resolve()))
+
+
+def _write(archive: IO[bytes], name: str, member: _Member) -> int:
+    """Appends the member and returns the size of its content. The header's size matches the content, even if the file changes."""
+    info = TarInfo(name)
+    info.mode = 0o755 if member.stat.st_mode & stat.S_IXUSR else 0o644
+    if member.link:
+        info.type, info.linkname, info.mode = SYMTYPE, member.link, 0o777
+    begin = archive.tell()
+    if member.link:
+        _append(archive, info.tobuf(GNU_FORMAT, "utf-8", "surrogateescape"))
+        return 0
+    for look in range(1, _LOOKS + 1):
+        if look > 1:
+            archive.seek(begin)
+            archive.truncate()
+        try:
+            with member.source.open("rb") as source:
+                before = os.fstat(source.fileno())
+                info.size = before.st_size
+                _append(archive, info.tobuf(GNU_FORMAT, "utf-8", "surrogateescape"))
+                whole = _copy(source, archive, info.size)
+                after = os.fstat(source.fileno())
+        except OSError as error:
+            raise _unreadable(name, error) from None
+        calm = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
+        # A growing log changes at every read; any copy of its beginning is valid.
+        if whole and (calm or look == _LOOKS):
+            _append(archive, bytes(-info.size % BLOCKSIZE))
+            return info.size
+    raise Rejected(f"workspace: {name} shrinks while it is packed; submit again when it is written, or name it in {IGNORE_FILE}")
+
+
+def _copy(source: IO[bytes], archive: IO[bytes], size: int) -> bool:
+    """Copies that many bytes; returns False if the source has fewer."""
+    while size > 0 and (data := source.read(min(size, _COPY))):
+        _append(archive, data)
+        size -= len(data)
+    return size == 0
+
+
+def _append(archive: IO[bytes], data: bytes) -> None:
+    try:
+        archive.write(data)
+    except OSError as error:
+        raise no_room(error) from None
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------------------
+
+
+def _check_names(members: Mapping[str, _Member]) -> None:
+    """Raises if a host would refuse to unpack one of these members."""
+    kinds = ((name, Kind.LINK if member.link else Kind.FILE, member.link) for name, member in members.items())
+    if why := offence(Entry(name, kind, target=target) for name, kind, target in kinds):
+        raise Rejected(f"workspace: {why}; rename it, or name it in {IGNORE_FILE} to leave it out")
+
+
+def _check_size(directory: Path | None, sizes: Mapping[str, int], total: int) -> None:
+    """Raises if the archive of these files is too large.
+
+    Args:
+        total: the archive's size.
+    """
+    if total <= MAX_BUNDLE:
+        return
+    largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_NAMED]
+    lines = [f"  {format_bytes(sizes[name]):>10}  {name}" for name in largest]
+    if sum(sizes[name] for name in largest) < total / 2:
+        lines += ["most of it is in small files:", *_folders(sizes)]
+    raise Rejected(
+        f"workspace: {directory or 'what --file names'} has {format_bytes(total)} in {len(sizes):,} files, and a bundle may have "
+        f"{format_bytes(MAX_BUNDLE)}, which is {total - MAX_BUNDLE:,} bytes less; nothing was sent. Name what the program does "
+        f"not need in {IGNORE_FILE}, and put data into a bucket. The largest files:\n" + "\n".join(lines)
+    )
+
+
+def _folders(sizes: Mapping[str, int]) -> list[str]:
+    """Lists the directories whose own files take the most space, as lines of a refusal."""
+    within: dict[str, list[int]] = {}
+    for name, size in sizes.items():
+        within.setdefault(str(Path(name).parent), []).append(size)
+    heaviest = sorted(within, key=lambda folder: (-sum(within[folder]), folder))[:_NAMED]
+    return [f"  {format_bytes(sum(within[each])):>10}  {each}/ ({len(within[each]):,} files)" for each in heaviest]
+
+
+def _unreadable(name: str, error: OSError) -> Rejected:
+    if isinstance(error, FileNotFoundError):
+        return Rejected(f"workspace: {name} was deleted while it was being packed; submit again")
+    return Rejected(
+        f"workspace: {name} cannot be read ({error.strerror}); make it readable, or name it in {IGNORE_FILE} to leave it out"
+    )
+
+
+def no_room(error: OSError) -> IrisError:
+    return IrisError(
+        f"the workspace cannot be packed in {tempfile.gettempdir()} ({error.strerror}); make room there, or set TMPDIR to "
+        f"a directory that has some"
+    )

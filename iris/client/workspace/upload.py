@@ -1,0 +1,83 @@
+"""Uploads a packed workspace to the store. Its name is the hash of its content, so it is uploaded only once."""
+
+import asyncio
+import gzip
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from obstore.exceptions import BaseError
+
+from iris.client.workspace.pack import Packed, no_room
+from iris.model import names
+from iris.model.bundles import Bundle
+from iris.model.errors import IrisError
+from iris.storage.object_store import Store
+
+#: How long the store may take to say whether it has an object; the store's library would retry for minutes.
+LOOK_PATIENCE = timedelta(seconds=30)
+#: The gzip level: four times faster than the best level, with archives a tenth larger.
+_LEVEL = 1
+_COPY = 1024 * 1024
+
+
+async def upload(store: Store, packed: Packed, progress: Callable[[int, int], None] | None = None) -> Bundle:
+    """Uploads the workspace unless the store has it already.
+
+    Args:
+        progress: called with the bytes sent and the total, first with 0 sent; never called when nothing has to be sent.
+
+    Raises:
+        IrisError: the store refuses it or does not answer, or this machine has no disk space to compress it.
+    """
+    name = names.bundle(packed.bundle.sha256)
+    try:
+        async with asyncio.timeout(LOOK_PATIENCE.total_seconds()):
+            there = await store.exists(name)
+    except (TimeoutError, OSError, BaseError) as error:
+        raise _refused(store, error) from None
+    if there:
+        return packed.bundle
+    with tempfile.TemporaryDirectory(prefix="iris-") as directory:
+        archive = Path(directory) / "bundle.tar.gz"
+        try:
+            await asyncio.to_thread(_compress, packed, archive)
+        except OSError as error:
+            raise no_room(error) from None
+        try:
+            await store.put_file(name, archive, None if progress is None else _Sum(archive.stat().st_size, progress))
+        except (OSError, BaseError) as error:
+            raise _refused(store, error) from None
+    return packed.bundle
+
+
+class _Sum:
+    """Adds up the sizes of the blocks that are sent, and reports the sum."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
+        self._sent, self._total, self._progress = 0, total, progress
+        progress(0, total)
+
+    def __call__(self, block: int) -> None:
+        self._sent += block
+        self._progress(self._sent, self._total)
+
+
+def _compress(packed: Packed, file: Path) -> None:
+    packed.archive.seek(0)
+    # Without a name and a time, the same archive always gives the same object.
+    with file.open("wb") as out, gzip.GzipFile("", "wb", _LEVEL, out, mtime=0) as compressed:
+        shutil.copyfileobj(packed.archive, compressed, _COPY)
+
+
+def _refused(store: Store, error: BaseException) -> IrisError:
+    if isinstance(error, TimeoutError):
+        words = f"it has not answered for {LOOK_PATIENCE.total_seconds():g} s"
+    else:
+        words = (str(error).splitlines() or [type(error).__name__])[0]  # the further lines are for the library's developers
+    return IrisError(
+        f"the store {store.url} does not take the workspace: {words}; check that this machine reaches it and may write "
+        f"there, or submit with --no-workspace"
+    )

@@ -1,0 +1,30 @@
+"""Reads, checks, completes and writes a cluster's configuration: YAML to `ClusterConfig` to scale groups and scheduling rules.
+Open `schema.py` first, then `load.py`; `defaults.py` and `rules.py` complete and check what `load.py` has read.
+Must not import temporalio, google, click or a role's package, and must not read the clock or the environment.
+"""
+
+from iris.config.defaults import apply_defaults
+from iris.config.errors import InvalidConfig
+from iris.config.groups import rules_of, scale_groups_of
+from iris.config.load import config_values, dump_config, load_config, load_written, origins
+from iris.config.local import local_config, make_local_config, with_rules
+from iris.config.rules import check_config
+from iris.config.schema import ClusterConfig, ScaleGroupConfig
+
+__all__ = [
+    "ClusterConfig",
+    "InvalidConfig",
+    "ScaleGroupConfig",
+    "apply_defaults",
+    "check_config",
+    "config_values",
+    "dump_config",
+    "load_config",
+    "load_written",
+    "local_config",
+    "make_local_config",
+    "origins",
+    "rules_of",
+    "scale_groups_of",
+    "with_rules",
+]

@@ -1,0 +1,246 @@
+"""Computes defaults for the values that a configuration file does not give.
+
+A completed section keeps its `model_fields_set`. So completing it again changes nothing, writing it out shows only what the user
+wrote, and `origins_of` can give the source of every other value.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar, cast
+
+from iris.config.schema import (
+    Accelerator,
+    Autoscaler,
+    Bootstrap,
+    ClusterConfig,
+    Controller,
+    GcpControllerConfig,
+    LocalControllerConfig,
+    ScaleGroupConfig,
+    Ssh,
+)
+from iris.config.values import Section
+from iris.model.accelerators import Tpu, parse_gpu, tpu
+from iris.model.errors import InvalidValue
+from iris.model.machine_types import machine_type, smallest_machine_type
+from iris.model.resources import Device, DeviceKind, parse_device
+from iris.model.scale_groups import SliceType, region_of
+from iris.model.units import GIB
+
+#: Sources of values.
+IN_FILE = "set in file"
+BUILT_IN = "built-in default"
+TPU_TABLE = "accelerator table"
+MACHINE_TABLE = "machine type table"
+
+#: Keys that apply only to some types of group. For other types they are not shown, and writing them is an error.
+IN_CLOUD = frozenset({SliceType.TPU_VM, SliceType.GCE_VM})
+ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
+    "hosts": frozenset({SliceType.MANUAL_VM}),
+    "machine_type": frozenset({SliceType.GCE_VM}),
+    "runtime_version": frozenset({SliceType.TPU_VM}),
+    "queued": frozenset({SliceType.TPU_VM}),
+    "reservation": IN_CLOUD,
+    "topology": frozenset({SliceType.TPU_VM, SliceType.LOCAL_VM}),
+    "ssh_user": IN_CLOUD | {SliceType.MANUAL_VM},
+    "ssh_port": IN_CLOUD | {SliceType.MANUAL_VM},
+    "ssh_key_file": IN_CLOUD | {SliceType.MANUAL_VM},
+}
+
+#: Zones of slices outside a cloud.
+LOCAL_ZONE = "local-a"
+MANUAL_ZONE = "manual-a"
+#: A cloud machine's disk, unless the configuration gives another size.
+CLOUD_DISK = 50 * GIB
+
+S = TypeVar("S", bound=Section)
+
+
+class Source(NamedTuple):
+    """Values for the keys that a section does not give, and the name of their source."""
+
+    origin: str
+    values: Mapping[str, Any]
+
+
+def apply_defaults(config: ClusterConfig) -> ClusterConfig:
+    """Returns the configuration with a value for every key. Written values stay. Applying it twice changes nothing."""
+    return _complete(config, {})
+
+
+def origins_of(config: ClusterConfig) -> dict[str, str]:
+    """Returns the source of each value by its path, in the order of the sections."""
+    origins: dict[str, str] = {}
+    _complete(config, origins)
+    return origins
+
+
+def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
+    origins["name"] = IN_FILE if "name" in config.model_fields_set else BUILT_IN
+    defaults, gcp = config.defaults, config.platform.gcp
+    home: list[Source] = []
+    if gcp is not None and gcp.default_zones:
+        home = [Source("platform.gcp.default_zones", {"region": region_of(gcp.default_zones[0])})]
+    boot = _present("defaults.bootstrap", defaults.bootstrap, Bootstrap)
+    pace = _present("defaults.autoscaler", defaults.autoscaler, Autoscaler)
+    sections: dict[str, Any] = {
+        "platform": _filled(config.platform, "platform", origins, {"gcp": home}),
+        "defaults": _filled(defaults, "defaults", origins),
+        "controller": _controller(config, origins),
+        "bootstrap": _filled(config.bootstrap, "bootstrap", origins, {"": [boot]}),
+        "autoscaler": _filled(config.autoscaler, "autoscaler", origins, {"": [pace]}),
+        "scheduler": _filled(config.scheduler, "scheduler", origins),
+        "scale_groups": {
+            name: _group(config, group, f"scale_groups.{name}", origins) for name, group in config.scale_groups.items()
+        },
+    }
+    return _with_values(config, sections)
+
+
+def _filled(section: S, path: str, origins: dict[str, str], sources: Mapping[str, list[Source]] | None = None) -> S:
+    """Returns the section with every field decided: as written, else from the first source that has it, else built in.
+
+    Args:
+        sources: by subsection; the empty name stands for the section itself.
+    """
+    sources = sources or {}
+    values = {}
+    for name, field in type(section).model_fields.items():
+        value, here = getattr(section, name), f"{path}.{name}"
+        if isinstance(value, Section):
+            values[name] = _filled(value, here, origins, {"": sources.get(name, [])})
+            continue
+        if name in section.model_fields_set:
+            origin = IN_FILE
+        else:
+            found = next((source for source in sources.get("", []) if name in source.values), None)
+            origin = found.origin if found else BUILT_IN
+            value = found.values[name] if found else field.get_default(call_default_factory=True)
+        if value is not None:
+            origins[here] = origin
+        values[name] = value
+    return _with_values(section, values)
+
+
+def _with_values(section: S, values: Mapping[str, Any]) -> S:
+    """Returns the section with these values, without validation. `model_fields_set` stays as it was."""
+    unchanged = {name: getattr(section, name) for name in type(section).model_fields}
+    made = type(section).model_construct(_fields_set=set(section.model_fields_set), **{**unchanged, **values})
+    return cast(S, made)
+
+
+def _present(origin: str, section: Section, known: type[Section]) -> Source:
+    """Returns what was written in a section of `defaults`, limited to the fields that the receiving section has."""
+    return Source(origin, {name: getattr(section, name) for name in section.model_fields_set if name in known.model_fields})
+
+
+def _controller(config: ClusterConfig, origins: dict[str, str]) -> Controller:
+    """Returns the controller, by default the platform's. A manual platform has none: the user must name the machine."""
+    controller, gcp = config.controller, config.platform.gcp
+    if not controller.kind and gcp is not None:
+        controller = _with_values(controller, {"gcp": GcpControllerConfig()})
+    elif not controller.kind and config.platform.local is not None:
+        controller = _with_values(controller, {"local": LocalControllerConfig()})
+    zones = [Source("platform.gcp.default_zones", {"zone": gcp.default_zones[0]})] if gcp and gcp.default_zones else []
+    return _filled(controller, "controller", origins, {"gcp": zones})
+
+
+def meaningless_keys(group: ScaleGroupConfig) -> set[str]:
+    """Returns the keys that do not apply to a group of this type."""
+    return {key for key, types in ONLY_FOR.items() if group.type not in types}
+
+
+def tpu_of(group: ScaleGroupConfig) -> Tpu | None:
+    """Returns the TPU slice that the group's variant names, or None."""
+    if group.accelerator_type is not Accelerator.TPU and "accelerator_type" in group.model_fields_set:
+        return None
+    try:
+        return tpu(group.accelerator_variant)
+    except InvalidValue:
+        return None
+
+
+def gpu_of(group: ScaleGroupConfig) -> Device | None:
+    """Returns the GPUs that the group's variant names, or None."""
+    if group.accelerator_type is not Accelerator.GPU and "accelerator_type" in group.model_fields_set:
+        return None
+    try:
+        return parse_gpu(group.accelerator_variant)
+    except InvalidValue:
+        return None
+
+
+def _group(config: ClusterConfig, group: ScaleGroupConfig, path: str, origins: dict[str, str]) -> ScaleGroupConfig:
+    defaults = config.defaults
+    kind = tpu_of(group)
+    ssh = _present("defaults.ssh", defaults.ssh, Ssh).values
+    sources = [
+        Source(TPU_TABLE, _slice_facts(group, kind)),
+        _accelerator(group),
+        _machine(group),
+        _zones(config, group),
+        Source("hosts", {"max_slices": len(group.hosts)} if group.type is SliceType.MANUAL_VM and group.hosts else {}),
+        Source("defaults.ssh", {f"ssh_{name}": value for name, value in ssh.items()}),
+        _present("defaults.autoscaler", defaults.autoscaler, ScaleGroupConfig),
+        _present("defaults.timeouts", defaults.timeouts, ScaleGroupConfig),
+        # A group takes only the image from the bootstrap sections.
+        *(
+            Source(f"{origin}.task_image", {"task_image": boot.task_image})
+            for origin, boot in (("bootstrap", config.bootstrap), ("defaults.bootstrap", defaults.bootstrap))
+            if "task_image" in boot.model_fields_set
+        ),
+    ]
+    filled = _filled(group, path, origins, {"": sources, "resources": _resources(group, kind)})
+    for key in meaningless_keys(group):
+        origins.pop(f"{path}.{key}")
+    return filled
+
+
+def _slice_facts(group: ScaleGroupConfig, kind: Tpu | None) -> dict[str, Any]:
+    if kind is None:
+        return {}
+    return {"topology": kind.topology} | ({"runtime_version": kind.runtime_version} if group.type is SliceType.TPU_VM else {})
+
+
+def _zones(config: ClusterConfig, group: ScaleGroupConfig) -> Source:
+    gcp = config.platform.gcp
+    if group.type in IN_CLOUD:
+        return Source("platform.gcp.default_zones", {"zones": gcp.default_zones} if gcp and gcp.default_zones else {})
+    return Source(BUILT_IN, {"zones": (MANUAL_ZONE if group.type is SliceType.MANUAL_VM else LOCAL_ZONE,)})
+
+
+def _accelerator(group: ScaleGroupConfig) -> Source:
+    if group.type is SliceType.TPU_VM:
+        return Source("type", {"accelerator_type": Accelerator.TPU})
+    if tpu_of(group) is not None or gpu_of(group) is not None:
+        found = Accelerator.TPU if tpu_of(group) else Accelerator.GPU
+        return Source("accelerator_variant", {"accelerator_type": found})
+    written = "device" in group.resources.model_fields_set
+    device = parse_device(group.resources.device) if written else None
+    return Source("resources.device", {"accelerator_type": Accelerator(device.kind.value)} if device else {})
+
+
+def _machine(group: ScaleGroupConfig) -> Source:
+    """Returns the smallest machine type with the group's CPU and memory, for a gce_vm group that names no type."""
+    asked = group.resources
+    if group.type is not SliceType.GCE_VM or not {"cpu", "memory"} <= asked.model_fields_set:
+        return Source(MACHINE_TABLE, {})
+    found = smallest_machine_type(round(asked.cpu * 1000), asked.memory)
+    return Source(MACHINE_TABLE, {"machine_type": found.name} if found else {})
+
+
+def _resources(group: ScaleGroupConfig, kind: Tpu | None) -> list[Source]:
+    """Returns the sources of a machine's resources: its accelerator, its machine type, and the disk of a cloud machine."""
+    sources = []
+    gpus = gpu_of(group)
+    if kind is not None:
+        device = Device(kind=DeviceKind.TPU, variant=kind.variant, count=kind.chips_per_host)
+        table = {"cpu": kind.host_cpu_millis / 1000, "memory": kind.host_memory_bytes, "device": str(device)}
+        sources.append(Source(TPU_TABLE, table))
+    elif gpus is not None:
+        sources.append(Source("accelerator_variant", {"device": str(gpus)}))
+    machine = machine_type(group.machine_type) if group.type is SliceType.GCE_VM else None
+    if machine is not None:
+        sources.append(Source(MACHINE_TABLE, {"cpu": machine.cpu_millis / 1000, "memory": machine.memory_bytes}))
+    if group.type in IN_CLOUD:
+        sources.append(Source(BUILT_IN, {"disk": CLOUD_DISK}))
+    return sources

@@ -1,0 +1,113 @@
+"""Lists all errors of a configuration at once, one line each: path, value, rule and remedy."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from iris.config.schema import ClusterConfig
+from iris.model.errors import InvalidValue, Rejected
+
+#: A path in a configuration: the keys that lead to a value.
+Where = tuple[str | int, ...]
+
+#: Pydantic's error types -> problem and remedy. `{name}` is a number or list from the error's own context.
+_TEXTS = {
+    "string_type": ("is not text", "put it in quotes"),
+    "string_too_short": ("is empty", "give it a value or leave it out"),
+    "int_type": ("is not a whole number", "write one without quotes"),
+    "bool_type": ("is not a truth value", "write true or false"),
+    "enum": ("is not one of them", "use {expected}"),
+    "tuple_type": ("is not a list", "write it as [a, b]"),
+    "dict_type": ("is not a mapping", "write keys and values below it"),
+    "model_type": ("is not a mapping", "write keys and values below it"),
+    "greater_than_equal": ("is less than {ge}", "write {ge} or more"),
+    "less_than_equal": ("is more than {le}", "write {le} or less"),
+}
+
+
+class InvalidConfig(Rejected):
+    """The configuration is invalid. `problems` has one line for each error."""
+
+    def __init__(self, problems: Iterable[str], source: str = "the configuration") -> None:
+        self.problems = tuple(problems)
+        self.source = source
+        count = "a problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        super().__init__("\n  ".join([f"{source} has {count}:", *self.problems]))
+
+
+def dotted(path: Where) -> str:
+    """Returns the path with dots: `scale_groups.tpu.zones.0`."""
+    return ".".join(str(part) for part in path)
+
+
+def shape_problems(error: ValidationError) -> dict[Where, str]:
+    """Returns all errors that pydantic found, worded for the user, by path."""
+    found: dict[Where, str] = {}
+    for each in error.errors(include_url=False):
+        path = _plain(each["loc"])
+        found.setdefault(path, _problem(path, each))
+    return found
+
+
+def _plain(path: Where) -> Where:
+    """Removes what pydantic adds to a path: a mark at keys, and the union alternatives that it tried (`attributes.team.str`)."""
+    path = tuple(part for part in path if part != "[key]")
+    return path[:4] if path[:1] == ("scale_groups",) and path[2:3] == ("attributes",) else path
+
+
+def _problem(path: Where, each: Mapping[str, Any]) -> str:
+    context = each.get("ctx", {})
+    cause = context.get("error")
+    if isinstance(cause, InvalidValue):
+        return f"{dotted(path)}: {str(cause).removeprefix(f'{cause.field}: ')}"
+    if each["type"] == "extra_forbidden":
+        return unknown_key(path)
+    if each["loc"][-1:] == ("[key]",) or each["type"] == "invalid_key":
+        return f"{dotted(path)}: the key {path[-1]!r} is not text; put it in quotes"
+    if each["type"] == "missing":
+        section = section_at(path[:-1])
+        meaning = section.model_fields[str(path[-1])].description if section else ""
+        return f"{dotted(path)}: is missing; {meaning}"
+    if "attributes" in path[2:3] and len(path) > 3:
+        return str(InvalidValue(dotted(path), each["input"], "is no attribute", "write text, a number, true or false"))
+    problem, remedy = _TEXTS.get(each["type"], (f"is refused: {each['msg']}", "see docs/configuration.md"))
+    return str(InvalidValue(dotted(path), each["input"], problem.format(**context), remedy.format(**context)))
+
+
+def unknown_key(path: Where) -> str:
+    """Returns the problem line for an unknown key, with the key that the user probably meant."""
+    known = list(known_keys(path[:-1]))
+    key = str(path[-1])
+    near = get_close_matches(key, known, n=1) or get_close_matches(key.lower().replace("-", "_"), known, n=1)
+    where = dotted(path[:-1]) or "the configuration"
+    remedy = f"did you mean {near[0]!r}?" if near else f"{where} has {', '.join(known) or 'no keys'}"
+    return f"{dotted(path)}: there is no such key; {remedy}"
+
+
+def known_keys(path: Where) -> Iterable[str]:
+    """Returns the keys that the section at this path may have."""
+    section = section_at(path)
+    return section.model_fields if section is not None else ()
+
+
+def section_at(path: Where) -> type[BaseModel] | None:
+    """Returns the class of the section at this path; None: the path is not a section."""
+    here: Any = ClusterConfig
+    for part in path:
+        if isinstance(here, type) and issubclass(here, BaseModel):
+            field = here.model_fields.get(str(part))
+            here = field.annotation if field else None
+        else:
+            here = next(iter(get_args(here)[1:2]), None)  # the type of a mapping's values
+        here = next((each for each in get_args(here) if _is_section(each)), here) if not _is_mapping(here) else here
+    return here if _is_section(here) else None
+
+
+def _is_section(of: Any) -> bool:
+    return isinstance(of, type) and issubclass(of, BaseModel)
+
+
+def _is_mapping(of: Any) -> bool:
+    return getattr(of, "__origin__", None) is dict

@@ -1,0 +1,58 @@
+"""Converts `ClusterConfig` to scale groups and scheduling rules."""
+
+from iris.config.defaults import tpu_of
+from iris.config.schema import Accelerator, ClusterConfig, ScaleGroupConfig
+from iris.model.accelerators import parse_gpu
+from iris.model.resources import Resources, parse_device
+from iris.model.rules import Rules
+from iris.model.scale_groups import Pace, ScaleGroup
+
+
+def scale_groups_of(config: ClusterConfig) -> tuple[ScaleGroup, ...]:
+    """Returns the scale groups, in the configuration's order. The defaults must have been applied."""
+    return tuple(_scale_group(name, group) for name, group in config.scale_groups.items())
+
+
+def rules_of(config: ClusterConfig) -> Rules:
+    """Returns the scheduling rules of a configuration."""
+    return Rules(**{field: getattr(config.scheduler, field) for field in Rules.model_fields})
+
+
+def _scale_group(name: str, group: ScaleGroupConfig) -> ScaleGroup:
+    kind = tpu_of(group)
+    resources = Resources(
+        cpu_millis=round(group.resources.cpu * 1000),
+        memory_bytes=group.resources.memory,
+        disk_bytes=group.resources.disk,
+        device=parse_device(group.resources.device),
+    )
+    return ScaleGroup(
+        name=name,
+        type=group.type,
+        zones=group.zones,
+        hosts=kind.hosts if kind else 1,
+        resources=resources,
+        attributes=group.attributes,
+        topology=group.topology,
+        accelerator_variant=kind.variant if kind else _gpu_variant(group),
+        runtime_version=group.runtime_version,
+        machine_type=group.machine_type,
+        preemptible=group.preemptible,
+        reservation=group.reservation,
+        queued=group.queued,
+        accept_cpu_jobs=group.accept_cpu_jobs,
+        task_image=group.task_image,
+        priority=group.priority,
+        min_slices=group.min_slices,
+        max_slices=group.max_slices,
+        buffer_slices=group.buffer_slices,
+        pace=Pace(**{field: getattr(group, field) for field in Pace.model_fields}),
+    )
+
+
+def _gpu_variant(group: ScaleGroupConfig) -> str:
+    """Returns `H100` for `H100x8`. The count is in the resources."""
+    if group.accelerator_type is not Accelerator.GPU:
+        return ""
+    device = parse_device(group.resources.device)
+    return device.variant if device else parse_gpu(group.accelerator_variant).variant

@@ -1,0 +1,147 @@
+"""Reads a configuration from YAML, applies the defaults, checks it, and writes it back."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from iris.config.defaults import apply_defaults, meaningless_keys, origins_of
+from iris.config.errors import InvalidConfig, Where, dotted, section_at, shape_problems
+from iris.config.rules import problems_of
+from iris.config.schema import ClusterConfig
+
+
+def load_config(source: str | Path) -> ClusterConfig:
+    """Returns the configuration in a text, or in the file at a path, with its defaults applied.
+
+    Raises:
+        InvalidConfig: the configuration has errors; `problems` lists them.
+        OSError: the file cannot be read.
+    """
+    return load_written(source)[0] if isinstance(source, Path) else _load(source, "the configuration")
+
+
+def load_written(file: Path) -> tuple[ClusterConfig, str]:
+    """Returns the configuration in a file and the file's exact text, both from one read.
+
+    Raises:
+        InvalidConfig, OSError: as `load_config` does.
+    """
+    try:
+        text = file.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise InvalidConfig(["it is not text in UTF-8"], str(file)) from None
+    return _load(text, str(file)), text
+
+
+def _load(text: str, name: str) -> ClusterConfig:
+    found: dict[Where, str] = {}
+    tree = _without_nulls(_parse(text, name), (), found)
+    try:
+        config = ClusterConfig.model_validate(tree)
+    except ValidationError as error:
+        found = {**shape_problems(error), **found}
+        raise InvalidConfig([*found.values(), *_further_problems(tree, found)], name) from None
+    problems = [*found.values(), *problems_of(config := apply_defaults(config))]
+    if problems:
+        raise InvalidConfig(problems, name)
+    return config
+
+
+def dump_config(config: ClusterConfig, *, complete: bool = False) -> str:
+    """Returns the configuration as YAML, which loads to an equal configuration."""
+    return str(yaml.safe_dump(config_values(config, complete=complete), sort_keys=False, allow_unicode=True, width=120))
+
+
+def config_values(config: ClusterConfig, *, complete: bool = False) -> dict[str, Any]:
+    """Returns the configuration as values for YAML and JSON.
+
+    Args:
+        complete: include the applied defaults; otherwise only what was written.
+    """
+    values = config.model_dump(mode="json", exclude_unset=not complete, exclude_none=True)
+    for name, group in config.scale_groups.items():
+        for key in meaningless_keys(group):
+            values["scale_groups"][name].pop(key, None)
+    return values
+
+
+def origins(source: str | ClusterConfig) -> dict[str, str]:
+    """Returns the source of each value by its path, for a configuration or a YAML text.
+
+    Raises:
+        InvalidConfig: the text is not a valid configuration.
+    """
+    return origins_of(load_config(source) if isinstance(source, str) else source)
+
+
+def _parse(text: str, name: str) -> dict[Any, Any]:
+    try:
+        tree = yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        told = ", ".join(part for part in (error.context, error.problem) if part)
+        raise InvalidConfig([f"{where}{told}"], name) from None
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, ValueError) as error:
+        # For a value that does not match its tag (`!!bool maybe`), PyYAML lets Python's own exception through.
+        raise InvalidConfig([f"it is not YAML: {' '.join(str(error).split())}"], name) from None
+    if tree is None:
+        raise InvalidConfig(["it is empty; begin with a platform, such as platform: {local: {}}"], name)
+    if not isinstance(tree, dict):
+        raise InvalidConfig([f"it is a {type(tree).__name__}, not a mapping; begin with platform:"], name)
+    return tree
+
+
+class _Loader(yaml.SafeLoader):
+    """Loads YAML safely. A duplicate key is an error; PyYAML would drop the first one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[str, int] = {}
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    problem = f"the key {key.value!r} stands here for the second time; the first is in line {seen[key.value]}"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen[key.value] = line
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+def _without_nulls(tree: Any, path: Where, found: dict[Where, str]) -> Any:
+    """Returns the tree with an empty mapping for an empty section (`local:`). Other keys without a value go to `found`."""
+    if not isinstance(tree, Mapping) or not _has_keys(path):
+        return tree
+    kept = {}
+    for key, value in tree.items():
+        here = (*path, key)
+        if value is None and not _has_keys(here):
+            found[here] = f"{dotted(here)}: has no value; give it one or leave the key out"
+        else:
+            kept[key] = {} if value is None else _without_nulls(value, here, found)
+    return kept
+
+
+def _has_keys(path: Where) -> bool:
+    """Returns whether the path holds sections, or keys of a section."""
+    return path == ("scale_groups",) or section_at(path) is not None
+
+
+def _further_problems(tree: Any, found: Mapping[Where, str]) -> Iterator[str]:
+    """Checks the groups and sections without errors in `found`, and yields their problems.
+
+    Yields nothing if the platform, the controller or the name has errors, because the other checks depend on them.
+    """
+    if any(len(path) == 0 or path[0] in ("platform", "controller", "name") for path in found):
+        return
+    rest = {key: dict(value) if key == "scale_groups" and isinstance(value, Mapping) else value for key, value in tree.items()}
+    for path in found:
+        if path[0] == "scale_groups" and len(path) > 1:
+            rest["scale_groups"].pop(path[1], None)
+        else:
+            rest.pop(path[0], None)
+    left_out = {str(path[1]) for path in found if path[0] == "scale_groups" and len(path) > 1}
+    yield from problems_of(apply_defaults(ClusterConfig.model_validate(rest)), sorted(left_out))

@@ -1,0 +1,141 @@
+"""Builds the configurations of clusters on this machine: any configuration as a local simulation, or one without a file."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from iris.config.defaults import apply_defaults
+from iris.config.rules import check_config
+from iris.config.schema import (
+    AutoscalerDefaults,
+    ClusterConfig,
+    Controller,
+    GroupResources,
+    LocalControllerConfig,
+    LocalPlatformConfig,
+    PlatformConfig,
+    ScaleGroupConfig,
+)
+from iris.config.values import Section
+from iris.model.accelerators import Tpu
+from iris.model.constraints import Attribute
+from iris.model.resources import Device
+from iris.model.scale_groups import SliceType
+
+#: The group of plain hosts of a cluster that has no configuration file.
+LOCAL_GROUP = "local-cpu"
+
+#: Processes start and stop within a second, so a local cluster waits less than one with machines.
+LOCAL_EVALUATION_INTERVAL = timedelta(seconds=0.5)
+LOCAL_SCALE_UP_DELAY = timedelta(seconds=1)
+LOCAL_SCALE_DOWN_DELAY = timedelta(minutes=5)
+
+#: Keys that apply only to remote machines. A local group drops them.
+_NOT_LOCAL = {
+    *("type", "machine_type", "runtime_version", "queued", "reservation"),
+    *("hosts", "ssh_user", "ssh_port", "ssh_key_file", "scale_up_delay"),
+}
+#: Keys that a local group keeps even when they were not written: their defaults depend on the original platform or machine type.
+_PINNED = {"zones", "max_slices", "topology"}
+
+S = TypeVar("S", bound=Section)
+
+
+def make_local_config(config: ClusterConfig, name: str | None = None) -> ClusterConfig:
+    """Returns the same cluster as a local one. Its groups keep their shapes, limits and zones; its hosts are processes.
+
+    The autoscaler's delays are shortened; a written `scale_down_delay` stays.
+
+    Args:
+        name: the local cluster's name, instead of the configuration's.
+
+    Raises:
+        InvalidConfig: the name is invalid.
+    """
+    changes: dict[str, Any] = {
+        "platform": PlatformConfig(local=LocalPlatformConfig()),
+        "controller": Controller(bundle_prefix="", local=LocalControllerConfig(port=0)),
+        "autoscaler": _with(config.autoscaler, evaluation_interval=LOCAL_EVALUATION_INTERVAL),
+        "defaults": _with(config.defaults, autoscaler=_local_pace(config.defaults.autoscaler)),
+        "scale_groups": {each: _local_group(group) for each, group in config.scale_groups.items()},
+    }
+    if name is not None:
+        changes["name"] = name
+    return check_config(apply_defaults(_with(config, **changes)))
+
+
+def with_rules(config: ClusterConfig, **rules: Any) -> ClusterConfig:
+    """Returns the configuration with some of the scheduler's rules replaced."""
+    return apply_defaults(_with(config, scheduler=_with(config.scheduler, **rules)))
+
+
+def _local_pace(pace: AutoscalerDefaults) -> AutoscalerDefaults:
+    changes = {"evaluation_interval": LOCAL_EVALUATION_INTERVAL, "scale_up_delay": LOCAL_SCALE_UP_DELAY}
+    if "scale_down_delay" not in pace.model_fields_set:
+        changes["scale_down_delay"] = LOCAL_SCALE_DOWN_DELAY
+    return _with(pace, **changes)
+
+
+def _local_group(group: ScaleGroupConfig) -> ScaleGroupConfig:
+    kept = {name: getattr(group, name) for name in group.model_fields_set - _NOT_LOCAL}
+    pinned = {name: getattr(group, name) for name in _PINNED if getattr(group, name)}
+    resources = GroupResources(**{name: getattr(group.resources, name) for name in GroupResources.model_fields})
+    return ScaleGroupConfig(**{**kept, **pinned, "type": SliceType.LOCAL_VM, "resources": resources})
+
+
+def _with(section: S, **changes: Any) -> S:
+    """Returns the section as it was written, with these changes."""
+    return type(section)(**{name: getattr(section, name) for name in section.model_fields_set} | changes)
+
+
+def local_config(
+    name: str,
+    hosts: int = 1,
+    *,
+    min_hosts: int = 1,
+    tpu: Tpu | None = None,
+    slices: int = 1,
+    cpu_millis: int | None = None,
+    memory_bytes: int | None = None,
+    disk_bytes: int | None = None,
+    device: Device | None = None,
+    attributes: Mapping[str, Attribute] | None = None,
+) -> ClusterConfig:
+    """Returns the configuration of a cluster on this machine that has no file.
+
+    Args:
+        hosts, min_hosts: maximum and minimum number of hosts outside TPU slices; each is a slice by itself.
+        tpu, slices: the kind of TPU slice, and how many of them the cluster always has.
+        cpu_millis, memory_bytes, disk_bytes: of each host, instead of what a local host or one of such a TPU slice has.
+        device, attributes: of each host outside TPU slices. A host with a device also takes jobs without one, because there may
+            be no other host.
+
+    Raises:
+        InvalidConfig: the name or the attributes are invalid.
+    """
+    sizes = {
+        "cpu": None if cpu_millis is None else cpu_millis / 1000,
+        "memory": memory_bytes,
+        "disk": disk_bytes,
+    }
+    given = {key: value for key, value in sizes.items() if value is not None}
+    scale_groups = {}
+    if hosts:
+        scale_groups[LOCAL_GROUP] = ScaleGroupConfig(
+            type=SliceType.LOCAL_VM,
+            min_slices=min(min_hosts, hosts),
+            max_slices=hosts,
+            resources=GroupResources(**given, **({"device": str(device)} if device else {})),
+            attributes=dict(attributes or {}),
+            accept_cpu_jobs=device is not None,
+        )
+    if tpu is not None:
+        scale_groups[f"local-{tpu.variant}"] = ScaleGroupConfig(
+            type=SliceType.LOCAL_VM,
+            accelerator_variant=tpu.variant,
+            min_slices=slices,
+            max_slices=slices,
+            resources=GroupResources(**given),
+        )
+    plain = ClusterConfig(name=name, platform=PlatformConfig(local=LocalPlatformConfig()), scale_groups=scale_groups)
+    return make_local_config(apply_defaults(plain))

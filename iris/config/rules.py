@@ -1,0 +1,362 @@
+"""Checks the values of a configuration against each other.
+
+Finds contradictions between valid values, and mistakes that otherwise only the cloud would refuse.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isfinite, prod
+
+from iris.config.defaults import IN_CLOUD, ONLY_FOR, gpu_of, meaningless_keys, tpu_of
+from iris.config.errors import InvalidConfig
+from iris.config.schema import Accelerator, ClusterConfig, PaceSettings, ScaleGroupConfig
+from iris.config.values import write_duration
+from iris.model import accelerators, constraints, names
+from iris.model.errors import InvalidValue
+from iris.model.machine_types import MachineType, machine_type
+from iris.model.resources import ANY_VARIANT, parse_device
+from iris.model.scale_groups import SliceType, region_of
+from iris.model.units import format_bytes, format_cpu
+
+#: Maximum length of the prefix and a group's name. The rest of a host's id is the slice's unique part and the host's number.
+_MAX_GROUP_ID = names.MAX_NAME - len("-01234567-w-1535")
+#: Maximum length of a virtual machine's name. Source: name in cloud.google.com/compute/docs/reference/rest/v1/instances
+_MAX_MACHINE = 63
+_GCP_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
+_ANY_ZONE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_LABEL = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
+#: Source: cloud.google.com/resource-manager/docs/creating-managing-projects. The ids of some organizations begin with their
+#: domain.
+_PROJECT = re.compile(r"([a-z0-9][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
+#: A bucket, or a directory of the machine that reads it.
+_STORE = re.compile(r"file:///.|(?!file:)[a-z][a-z0-9+.-]*://[^/]")
+_LAST_PORT = 65535
+#: A reservation of the project, or one that another project shares. Sources: cloud.google.com/tpu/docs/consume-reservation, and
+#: reservationAffinity.values in cloud.google.com/compute/docs/reference/rest/v1/instances
+_RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def problems_of(config: ClusterConfig, groups: Iterable[str] = ()) -> list[str]:
+    """Returns a line for each error of a configuration whose defaults have been applied.
+
+    Args:
+        groups: names of groups that were left out of the configuration because they have other errors.
+    """
+    return [str(each) for each in _all(config, groups)]
+
+
+def check_config(config: ClusterConfig) -> ClusterConfig:
+    """Returns the configuration unchanged. Its defaults must have been applied.
+
+    Raises:
+        InvalidConfig: the configuration has errors; `problems` lists them.
+    """
+    if problems := problems_of(config):
+        raise InvalidConfig(problems)
+    return config
+
+
+def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]:
+    yield from _refused(names.check_name, "name", config.name)
+    yield from _platform(config)
+    yield from _controller(config)
+    yield from _ceilings("defaults.autoscaler", config.defaults.autoscaler)
+    yield from _variables("defaults.bootstrap.env_vars", config.defaults.bootstrap.env_vars)
+    yield from _variables("bootstrap.env_vars", config.bootstrap.env_vars)
+    yield from _mounts("defaults.bootstrap.mounts", config.defaults.bootstrap.mounts)
+    yield from _mounts("bootstrap.mounts", config.bootstrap.mounts)
+    yield from _group_names(config, [*config.scale_groups, *groups])
+    yield from _addresses(config)
+    for name, group in config.scale_groups.items():
+        path = f"scale_groups.{name}"
+        yield from _size(path, group)
+        yield from _place(path, group, config)
+        yield from _accelerator(path, group)
+        yield from _machine(path, group)
+        yield from _reservation(path, group)
+        yield from _keys(path, group)
+        yield from _ceilings(path, group)
+
+
+def _refused(check: Callable[[str, str], object], path: str, value: str) -> Iterator[InvalidValue]:
+    try:
+        check(path, value)
+    except InvalidValue as error:
+        yield error
+
+
+def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
+    gcp = config.platform.gcp
+    if gcp is None:
+        return
+    path = "platform.gcp"
+    if _PROJECT.fullmatch(gcp.project_id) is None:
+        remedy = "write its id: 6 to 30 lower case letters, digits and hyphens, the first a letter and the last no hyphen"
+        yield InvalidValue(f"{path}.project_id", gcp.project_id, "is not the id of a project", remedy)
+    for zone in gcp.default_zones:
+        yield from _zone(f"{path}.default_zones", zone, _GCP_ZONE)
+        if "region" in gcp.model_fields_set and _GCP_ZONE.fullmatch(zone) and region_of(zone) != gcp.region:
+            remedy = "name zones elsewhere in the groups that are there"
+            yield InvalidValue(f"{path}.default_zones", zone, f"is not in {path}.region ({gcp.region})", remedy)
+    yield from _twice(f"{path}.default_zones", gcp.default_zones)
+    if _LABEL.fullmatch(gcp.label_prefix) is None:
+        remedy = "use up to 32 lower case letters, digits and dashes, the first a letter"
+        yield InvalidValue(f"{path}.label_prefix", gcp.label_prefix, "is not the beginning of a label", remedy)
+
+
+def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
+    controller, kind = config.controller, config.controller.kind
+    if not kind:
+        yield InvalidValue("controller", "", "says nothing of where it is", "add manual: {host: ADDRESS}")
+    if kind == "gcp" and config.platform.gcp is None:
+        remedy = f"choose another, or platform.gcp instead of platform.{config.platform.kind}"
+        yield InvalidValue("controller.gcp", "gcp", f"is not on the platform {config.platform.kind}", remedy)
+    machine = names.controller_machine(config.slice_prefix, config.name)
+    if kind == "gcp" and len(machine) > _MAX_MACHINE:
+        problem = f"makes the name of the control plane's machine, {machine}, too long"
+        remedy = f"shorten it, or platform.gcp.label_prefix, by {len(machine) - _MAX_MACHINE} characters"
+        yield InvalidValue("name", config.name, problem, remedy)
+    own = controller.gcp
+    if own is not None and config.platform.gcp is not None and ("zone" in own.model_fields_set or not own.zone):
+        yield from _zone("controller.gcp.zone", own.zone, _GCP_ZONE)
+    if kind == "local" and config.platform.kind != "local":
+        remedy = "choose gcp or manual; iris cluster start --local turns any configuration local"
+        yield InvalidValue("controller.local", "local", f"cannot serve the platform {config.platform.kind}", remedy)
+    if kind in ("gcp", "manual"):
+        if not controller.image:
+            yield InvalidValue("controller.image", "", f"is needed by controller.{kind}", "name a container image")
+        if not controller.bundle_prefix:
+            yield InvalidValue(
+                "controller.bundle_prefix", "", f"is needed by controller.{kind}", "name a URL, such as gs://bucket/path"
+            )
+    if controller.bundle_prefix and _STORE.match(controller.bundle_prefix) is None:
+        remedy = "write one such as gs://bucket/path or s3://bucket/path"
+        yield InvalidValue("controller.bundle_prefix", controller.bundle_prefix, "is not a URL of a store", remedy)
+    for where, ports in (("gcp", controller.gcp), ("manual", controller.manual)):
+        if ports is not None and ports.port == _LAST_PORT:
+            problem = "leaves no port for the Web UI, which has the next one"
+            yield InvalidValue(f"controller.{where}.port", ports.port, problem, f"write one of 1 to {_LAST_PORT - 1}")
+
+
+def _ceilings(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:
+    for first, most in (("backoff", "max_backoff"), ("stockout_delay", "max_stockout_delay")):
+        start, end = getattr(pace, first), getattr(pace, most)
+        if end < start:
+            problem = f"is less than {first} ({write_duration(start)})"
+            yield InvalidValue(f"{path}.{most}", write_duration(end), problem, f"raise it or lower {first}")
+
+
+def _variables(path: str, variables: dict[str, str]) -> Iterator[InvalidValue]:
+    for name in variables:
+        if _VARIABLE.fullmatch(name) is None:
+            yield InvalidValue(f"{path}.{name}", name, "is not the name of a variable", "use letters, digits and underscores")
+        elif name.startswith(names.RESERVED_PREFIX):
+            yield InvalidValue(f"{path}.{name}", name, "is for Iris to set", f"choose a name without {names.RESERVED_PREFIX}")
+
+
+def _mounts(path: str, directories: Sequence[str]) -> Iterator[InvalidValue]:
+    for directory in directories:
+        if not directory.startswith("/"):
+            yield InvalidValue(path, directory, "is not an absolute path", f"write /{posixpath.normpath(directory)}")
+        elif posixpath.normpath(directory).strip("/") == "":
+            yield InvalidValue(path, directory, "is all of the host", "list the directories below that containers need")
+        elif ".." in directory.split("/"):
+            yield InvalidValue(path, directory, "is not where it leads", f"write {posixpath.normpath(directory)}")
+
+
+def _group_names(config: ClusterConfig, groups: Sequence[str]) -> Iterator[InvalidValue]:
+    spelled: dict[str, str] = {}
+    for name in groups:
+        path = f"scale_groups.{name}"
+        refused = list(_refused(names.check_name, path, name))
+        yield from refused
+        if refused:
+            continue
+        machines = names.slice_id(config.slice_prefix, name, "")
+        if machines in spelled:
+            problem = f"is spelled like the group {spelled[machines]!r} in the names of machines, {machines}…"
+            yield InvalidValue(path, name, problem, "choose names that differ in more than case and signs")
+        spelled.setdefault(machines, name)
+        if len(machines) > _MAX_GROUP_ID:
+            problem = f"makes the names of machines, {machines}…, too long"
+            yield InvalidValue(path, name, problem, f"use at most {_MAX_GROUP_ID} characters, the prefix included")
+
+
+def _addresses(config: ClusterConfig) -> Iterator[InvalidValue]:
+    owners: dict[str, str] = {}
+    for name, group in config.scale_groups.items():
+        for address in group.hosts:
+            if address in owners:
+                problem = "is named twice" if owners[address] == name else f"is also a host of the group {owners[address]!r}"
+                yield InvalidValue(f"scale_groups.{name}.hosts", address, problem, "name each machine once")
+            owners.setdefault(address, name)
+
+
+def _size(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
+    most = group.max_slices
+    if group.min_slices > most:
+        remedy = "raise it or lower min_slices"
+        yield InvalidValue(f"{path}.max_slices", most, f"is less than min_slices ({group.min_slices})", remedy)
+    if group.buffer_slices > most:
+        remedy = "raise it or lower buffer_slices"
+        yield InvalidValue(f"{path}.max_slices", most, f"is less than buffer_slices ({group.buffer_slices})", remedy)
+    if group.type is SliceType.MANUAL_VM and group.hosts and most > len(group.hosts):
+        problem = f"is more than the group has hosts ({len(group.hosts)})"
+        yield InvalidValue(f"{path}.max_slices", most, problem, "leave it out: each host is a slice")
+
+
+def _place(path: str, group: ScaleGroupConfig, config: ClusterConfig) -> Iterator[InvalidValue]:
+    platform = config.platform.kind
+    if group.type in IN_CLOUD and platform != "gcp":
+        remedy = "use manual_vm or local_vm, or platform.gcp"
+        yield InvalidValue(f"{path}.type", group.type, f"is not to be had on the platform {platform}", remedy)
+    elif group.type is SliceType.LOCAL_VM and platform != "local":
+        remedy = "iris cluster start --local turns any configuration local"
+        yield InvalidValue(f"{path}.type", group.type, f"is not to be had on the platform {platform}", remedy)
+    elif group.type is SliceType.MANUAL_VM and platform == "local":
+        yield InvalidValue(
+            f"{path}.type", group.type, "is not to be had on the platform local", "use local_vm, or platform.manual"
+        )
+    if not group.zones:
+        where = " or in platform.gcp.default_zones" if platform == "gcp" else ""
+        yield InvalidValue(f"{path}.zones", "", "names no zone", f"name one here{where}, such as europe-west4-b")
+    for zone in group.zones if "zones" in group.model_fields_set else ():
+        yield from _zone(f"{path}.zones", zone, _GCP_ZONE if group.type in IN_CLOUD else _ANY_ZONE)
+    yield from _twice(f"{path}.zones", group.zones)
+    if group.type is SliceType.MANUAL_VM and not group.hosts:
+        yield InvalidValue(f"{path}.hosts", "", "names no machine", "list the addresses of the machines")
+
+
+def _zone(path: str, zone: str, form: re.Pattern[str]) -> Iterator[InvalidValue]:
+    if form.fullmatch(zone) is None:
+        yield InvalidValue(path, zone, "is not a zone", "write a region and a letter, such as europe-west4-b")
+
+
+def _twice(path: str, zones: Sequence[str]) -> Iterator[InvalidValue]:
+    for zone in sorted({each for each in zones if zones.count(each) > 1}):
+        yield InvalidValue(path, zone, "is named twice", "name each zone once")
+
+
+def _accelerator(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
+    """Yields the first contradiction among accelerator type, variant, topology and device."""
+    variant, written = group.accelerator_variant, group.accelerator_type
+    kind, gpus = tpu_of(group), gpu_of(group)
+    field = f"{path}.accelerator_variant"
+    if group.type is SliceType.TPU_VM and written is not Accelerator.TPU:
+        yield InvalidValue(f"{path}.accelerator_type", written, "is not what a tpu_vm has", "leave it out")
+    elif group.type is SliceType.GCE_VM and written is Accelerator.TPU:
+        yield InvalidValue(field, variant, "is a TPU, which a gce_vm has not", "use the type tpu_vm")
+    elif (variant or group.type is SliceType.TPU_VM) and kind is None and gpus is None:
+        likely_gpu = written is Accelerator.GPU or (written is Accelerator.CPU and "-" not in variant)
+        check = accelerators.parse_gpu if likely_gpu else accelerators.tpu
+        unknown = list(_refused(lambda at, value: check(value, at), field, variant))
+        yield from unknown or [
+            InvalidValue(field, variant, f"is not of accelerator_type {written}", "leave accelerator_type out")
+        ]
+    elif gpus is not None and (gpus.variant == ANY_VARIANT or "," in gpus.variant):
+        yield InvalidValue(field, variant, "is not one variant", "name the one that the machines have, such as H100x8")
+    elif kind is not None and kind.hosts > 1 and group.type is SliceType.MANUAL_VM:
+        problem = f"is a slice of {kind.hosts} hosts, and a manual_vm's slice is one machine"
+        yield InvalidValue(field, variant, problem, "name the kind of slice that one machine is")
+    else:
+        yield from _device(path, group, kind)
+        yield from _topology(path, group, kind)
+
+
+def _device(path: str, group: ScaleGroupConfig, kind: accelerators.Tpu | None) -> Iterator[InvalidValue]:
+    """Yields an error if `resources.device` differs from the group's accelerator."""
+    device = parse_device(group.resources.device)
+    field, shown, remedy = f"{path}.resources.device", group.resources.device, "leave it out: it follows from accelerator_variant"
+    found = device.kind.value if device else "cpu"
+    if found != group.accelerator_type:
+        if "device" in group.resources.model_fields_set:
+            yield InvalidValue(field, shown, f"is not of the group's accelerator_type ({group.accelerator_type})", remedy)
+        else:
+            fix = "add accelerator_variant, such as H100x8"
+            yield InvalidValue(f"{path}.accelerator_type", group.accelerator_type, "says not of which variant or how many", fix)
+        return
+    if device is None or "device" not in group.resources.model_fields_set:
+        return
+    follows = parse_device(f"tpu:{kind.variant}:{kind.chips_per_host}") if kind else gpu_of(group)
+    if follows is not None and (device.variant.lower(), device.count) != (follows.variant.lower(), follows.count):
+        yield InvalidValue(field, shown, f"is not what accelerator_variant says ({follows})", remedy)
+
+
+def _topology(path: str, group: ScaleGroupConfig, kind: accelerators.Tpu | None) -> Iterator[InvalidValue]:
+    if not group.topology or group.topology == (kind.topology if kind else ""):
+        return
+    field = f"{path}.topology"
+    if kind is None:
+        yield InvalidValue(field, group.topology, "is of no TPU slice", "add accelerator_variant, or leave it out")
+    elif re.fullmatch("[1-9][0-9]{0,3}(x[1-9][0-9]{0,3}){1,2}", group.topology) is None:
+        yield InvalidValue(field, group.topology, "is not a topology", f"write one such as {kind.topology}")
+    elif prod(map(int, group.topology.split("x"))) != kind.chips or group.topology.count("x") != kind.topology.count("x"):
+        problem = f"is not a shape of {kind.variant}, which has {kind.chips} chips"
+        yield InvalidValue(field, group.topology, problem, f"write {kind.topology}, or leave it out")
+
+
+def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
+    """Checks the size of the machines. A gce_vm group needs a machine type or resources: each determines the other."""
+    resources = group.resources
+    for name in ("cpu", "memory"):
+        if not getattr(resources, name):
+            yield InvalidValue(f"{path}.resources.{name}", 0, "is nothing at all", "write what each machine has")
+    if group.type is not SliceType.GCE_VM:
+        return
+    known = machine_type(group.machine_type)
+    lacking = [name for name in ("cpu", "memory") if name not in resources.model_fields_set]
+    if group.machine_type and known is None and lacking:
+        remedy = f"add resources with {' and '.join(lacking)}"
+        yield InvalidValue(f"{path}.machine_type", group.machine_type, "is of a size that is not known here", remedy)
+    elif not group.machine_type and lacking:
+        yield InvalidValue(
+            f"{path}.machine_type", "", "is needed by a gce_vm", "name one, such as n2-standard-8, or add resources"
+        )
+    elif not group.machine_type:
+        shown = f"{format_cpu(round(resources.cpu * 1000))} cpu, {format_bytes(resources.memory)} memory"
+        yield InvalidValue(f"{path}.resources", shown, "is more than any n2 machine has", "name a machine_type")
+    elif known is not None:
+        yield from _beyond(path, group, known)
+
+
+def _beyond(path: str, group: ScaleGroupConfig, known: MachineType) -> Iterator[InvalidValue]:
+    """Yields an error for each resource of which the group offers more than its machine type has."""
+    if round(group.resources.cpu * 1000) > known.cpu_millis:
+        problem = f"is more than a {known.name} has ({format_cpu(known.cpu_millis)})"
+        yield InvalidValue(
+            f"{path}.resources.cpu", f"{group.resources.cpu:g}", problem, "leave it out, or name a larger machine_type"
+        )
+    if group.resources.memory > known.memory_bytes:
+        problem = f"is more than a {known.name} has ({format_bytes(known.memory_bytes)})"
+        shown = format_bytes(group.resources.memory)
+        yield InvalidValue(f"{path}.resources.memory", shown, problem, "leave it out, or name a larger machine_type")
+
+
+def _reservation(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
+    """Yields the first reason why the group could not use the capacity of its reservation."""
+    name, field = group.reservation, f"{path}.reservation"
+    if not name or group.type not in IN_CLOUD:
+        return
+    if _RESERVATION.fullmatch(name) is None:
+        remedy = "write its NAME, or projects/OWNER/reservations/NAME for one that is shared with the project"
+        yield InvalidValue(field, name, "is not the name of a reservation", remedy)
+    elif group.preemptible:
+        yield InvalidValue(field, name, "has no preemptible capacity", "leave preemptible out, or the reservation")
+    elif group.type is SliceType.TPU_VM and not group.queued:
+        problem = "can be chosen for queued slices only"
+        yield InvalidValue(field, name, problem, "add queued: true")
+
+
+def _keys(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
+    """Finds keys that would be ignored, and attributes that the hosts of a group cannot have in common."""
+    for name in sorted(meaningless_keys(group) & group.model_fields_set):
+        remedy = f"only {' or '.join(sorted(ONLY_FOR[name]))} has it"
+        yield InvalidValue(f"{path}.{name}", getattr(group, name), f"means nothing for a {group.type}", remedy)
+    for key, value in group.attributes.items():
+        yield from _refused(lambda at, name: constraints.check_key(name, at), f"{path}.attributes.{key}", key)
+        if key in (constraints.TPU_NAME, constraints.TPU_WORKER_ID):
+            yield InvalidValue(f"{path}.attributes.{key}", value, "differs from host to host", "leave it out: Iris sets it")
+        if isinstance(value, float) and not isfinite(value):
+            yield InvalidValue(f"{path}.attributes.{key}", value, "is not a finite number", "write another, or text in quotes")

@@ -1,0 +1,342 @@
+"""Defines the configuration file, section by section, with the built-in defaults.
+
+`apply_defaults` may find another default for a field that was not written. `model_fields_set` holds the fields that were written,
+also those set to zero or false.
+"""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from iris.config.values import (
+    Address,
+    AnyPort,
+    Cores,
+    Count,
+    DeviceText,
+    Duration,
+    Flag,
+    LastingDuration,
+    Port,
+    Rate,
+    Section,
+    Size,
+    Whole,
+)
+from iris.model.constraints import Attribute
+from iris.model.errors import InvalidValue
+from iris.model.rules import Rules
+from iris.model.scale_groups import Pace, SliceType
+from iris.model.units import GIB
+
+#: Resources of a local host for which nothing else is known. They exceed every request, so that a laptop runs any fleet's jobs.
+LOCAL_CORES = 1000.0
+LOCAL_MEMORY = 1000 * GIB
+LOCAL_DISK = 1000 * GIB
+
+_PACE = Pace()
+_RULES = Rules()
+
+
+class Accelerator(StrEnum):
+    """The kind of processor that a group's machines offer."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    TPU = "tpu"
+
+
+def _chosen(section: Section) -> list[str]:
+    """Returns the alternatives that the section sets."""
+    return [name for name in ("gcp", "manual", "local") if getattr(section, name) is not None]
+
+
+class GcpEndpoints(Section):
+    """Addresses of Google's APIs, if not the public ones. `http://` or `grpc://` means without TLS and without credentials."""
+
+    tpu: str = Field("", description="Address of the Cloud TPU API; empty: tpu.googleapis.com.")
+    compute: str = Field("", description="Address of the Compute Engine API; empty: compute.googleapis.com.")
+
+
+class GcpPlatformConfig(Section):
+    """Settings of Google Cloud."""
+
+    project_id: str = Field(min_length=1, description="The project that is billed.")
+    region: str = Field("", description="The cluster's home region; unset: the region of the first default zone.")
+    default_zones: tuple[str, ...] = Field((), description="Zones of tpu_vm and gce_vm groups that set none, preferred first.")
+    label_prefix: str = Field("iris", description="Prefix of the names and labels of all resources that the cluster creates.")
+    network: str = Field("default", min_length=1, description="The VPC network of the machines.")
+    subnetwork: str = Field("", description="The subnetwork; empty: the network's subnetwork in the region.")
+    external_ips: Flag = Field(
+        True, description="Whether machines have public addresses. If false, images need Private Google Access or NAT."
+    )
+    network_tags: tuple[str, ...] = Field((), description="Network tags of the machines, for firewall rules.")
+    service_account: str = Field("", description="Service account of the hosts; empty: the project's default.")
+    requests_per_minute: Annotated[int, Field(ge=1)] = Field(
+        600, description="Limit on calls of Google's APIs; deletes go first."
+    )
+    endpoints: GcpEndpoints = Field(GcpEndpoints(), description="Addresses of Google's APIs.")
+
+
+class ManualPlatform(Section):
+    """Existing machines that Iris reaches over SSH."""
+
+
+class LocalPlatformConfig(Section):
+    """Processes on this machine that stand for machines."""
+
+
+class PlatformConfig(Section):
+    """The source of the cluster's machines: exactly one of these."""
+
+    gcp: GcpPlatformConfig | None = Field(None, description="Google Cloud.")
+    manual: ManualPlatform | None = Field(None, description="Existing machines.")
+    local: LocalPlatformConfig | None = Field(None, description="Processes on this machine.")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        chosen = _chosen(self)
+        if len(chosen) != 1:
+            raise InvalidValue("platform", ", ".join(chosen), "is not one platform", "choose one of gcp, manual and local")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The chosen platform: `gcp`, `manual` or `local`."""
+        return _chosen(self)[0]
+
+
+class PaceSettings(Section):
+    """A group's pace: how fast it grows and shrinks, and how long it waits after a failure."""
+
+    requesting_timeout: LastingDuration = Field(
+        _PACE.requesting_timeout,
+        description="A request that the platform has not answered for this long no longer delays others.",
+    )
+    scale_up_delay: Duration = Field(_PACE.scale_up_delay, description="Delay after a scale-up before the group's next one.")
+    scale_down_delay: Duration = Field(
+        _PACE.scale_down_delay, description="A slice whose hosts have all been free for this long is deleted."
+    )
+    quota_timeout: Duration = Field(
+        _PACE.quota_timeout,
+        description="After the platform reports a used-up quota, nothing is requested for this long.",
+    )
+    backoff: Duration = Field(_PACE.backoff, description="Delay after a failure; doubled with each failure in a row.")
+    max_backoff: Duration = Field(_PACE.max_backoff, description="The longest such delay.")
+    stockout_delay: Duration = Field(
+        _PACE.stockout_delay, description="How long a zone without capacity is avoided; doubled each time in a row."
+    )
+    max_stockout_delay: Duration = Field(_PACE.max_stockout_delay, description="The longest such delay.")
+    scale_ups_per_minute: Rate = Field(_PACE.scale_ups_per_minute, description="Limit on slices requested in a minute.")
+    scale_downs_per_minute: Rate = Field(_PACE.scale_downs_per_minute, description="Limit on slices deleted in a minute.")
+
+
+class DeadlineSettings(Section):
+    """Time limits for a machine to start."""
+
+    boot_timeout: LastingDuration = Field(
+        _PACE.boot_timeout, description="Time limit from the platform's acceptance until the machines exist."
+    )
+    init_timeout: LastingDuration = Field(_PACE.init_timeout, description="Time limit from then until every agent has reported.")
+
+
+class Autoscaler(Section):
+    """The intervals at which the autoscaler evaluates and observes the whole cluster."""
+
+    evaluation_interval: LastingDuration = Field(
+        timedelta(seconds=10), description="The longest that a change waits for the autoscaler's next decision."
+    )
+    observe_interval: LastingDuration = Field(timedelta(seconds=15), description="How often Iris lists the platform's machines.")
+
+
+class Scheduler(Section):
+    """The order in which jobs are scheduled, and which jobs may be preempted."""
+
+    preemption: Flag = Field(_RULES.preemption, description="Whether jobs of higher bands evict jobs of lower bands.")
+    patience: Duration = Field(_RULES.patience, description="How long smaller jobs may overtake a job.")
+    owed_after: Duration = Field(
+        _RULES.owed_after,
+        description="After this long without a placement, what a user holds no longer delays the user's next turn.",
+    )
+    min_run_time: Duration = Field(_RULES.min_run_time, description="How long a job must have run before it may be evicted.")
+
+
+class AutoscalerDefaults(PaceSettings, Autoscaler):
+    """The autoscaling settings of every group that does not set its own."""
+
+
+class Timeouts(DeadlineSettings):
+    """Time limits for machines, for groups that do not set their own."""
+
+    ssh_poll_interval: LastingDuration = Field(
+        timedelta(seconds=5), description="How often Iris retries a machine that does not answer over SSH yet."
+    )
+
+
+class Ssh(Section):
+    """SSH settings, for groups that do not set their own."""
+
+    user: str = Field("root", min_length=1, description="The login user.")
+    port: Port = Field(22, description="The port of sshd.")
+    connect_timeout: LastingDuration = Field(timedelta(seconds=30), description="Time limit of one attempt to connect.")
+    key_file: str = Field("", description="The private key; empty: the keys of the SSH agent and of ~/.ssh.")
+
+
+class Bootstrap(Section):
+    """The settings that turn a machine into a host."""
+
+    image: str = Field("", description="Container image of the host agent; empty: machines run their installed agent.")
+    task_image: str = Field("", description="Container image of tasks that name none; empty: they run as processes of the host.")
+    cache_dir: str = Field("/var/cache/iris", min_length=1, description="Where a host keeps bundles and environments.")
+    mounts: tuple[str, ...] = Field(
+        (), description="Host directories mounted in every task container, readable and writable. No others are mounted."
+    )
+    env_vars: dict[str, str] = Field(
+        default_factory=dict, description="Environment variables of every task, unless its job sets them."
+    )
+
+
+class Defaults(Section):
+    """Values for every group or section that does not set its own."""
+
+    autoscaler: AutoscalerDefaults = Field(AutoscalerDefaults(), description="How fast every group scales.")
+    timeouts: Timeouts = Field(Timeouts(), description="Time limits for machines.")
+    ssh: Ssh = Field(Ssh(), description="SSH settings.")
+    bootstrap: Bootstrap = Field(Bootstrap(), description="How a machine becomes a host.")
+
+
+class GcpControllerConfig(Section):
+    """The control plane on a virtual machine of Google Cloud."""
+
+    machine_type: str = Field("n2-standard-4", min_length=1, description="Machine type of the VM.")
+    port: Port = Field(10000, description="The port for clients and hosts.")
+    boot_disk: Size = Field(50 * GIB, description="Size of the boot disk.")
+    zone: str = Field("", description="Zone of the VM; unset: the first of platform.gcp.default_zones.")
+    service_account: str = Field("", description="Service account of the VM; empty: the project's default.")
+    iap: Flag = Field(False, description="Whether clients connect through Identity-Aware Proxy. Required without external_ips.")
+
+
+class ManualController(Section):
+    """The control plane on an existing machine."""
+
+    host: Address = Field(description="The machine's address.")
+    port: Port = Field(10000, description="The port for clients and hosts.")
+
+
+class LocalControllerConfig(Section):
+    """The control plane as a process on this machine."""
+
+    port: AnyPort = Field(0, description="The port for clients; 0: any free port.")
+
+
+class TemporalService(Section):
+    """An existing Temporal service. TLS and API keys come from Temporal's own environment variables."""
+
+    address: str = Field(min_length=1, description="`host:port` of the frontend.")
+    namespace: str = Field("default", min_length=1, description="The namespace in that service.")
+
+
+class Controller(Section):
+    """The control plane: at most one of gcp, manual and local; unset: the platform decides."""
+
+    image: str = Field("", description="Container image of the control plane; required unless it is local.")
+    bundle_prefix: str = Field(
+        "", description="URL prefix of bundles, logs and results; required unless the control plane is local."
+    )
+    temporal: TemporalService | None = Field(
+        None, description="The Temporal service to use; unset: the control plane runs its own, with the state on its disk."
+    )
+    gcp: GcpControllerConfig | None = Field(None, description="A virtual machine of Google Cloud.")
+    manual: ManualController | None = Field(None, description="An existing machine.")
+    local: LocalControllerConfig | None = Field(None, description="A process on this machine.")
+
+    @model_validator(mode="after")
+    def _is_one_at_most(self) -> Self:
+        chosen = _chosen(self)
+        if len(chosen) > 1:
+            raise InvalidValue("controller", ", ".join(chosen), "is more than one", "choose one of gcp, manual and local")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The chosen control plane: `gcp`, `manual` or `local`. Empty: none was chosen, and the platform has no default."""
+        return next(iter(_chosen(self)), "")
+
+
+class GroupResources(Section):
+    """The resources of each machine of a group. Unset values follow from the accelerator or the machine type."""
+
+    cpu: Cores = Field(LOCAL_CORES, description="Cores; unset: those of the TPU variant or the machine type.")
+    memory: Size = Field(LOCAL_MEMORY, description="Memory; unset: that of the TPU variant or the machine type.")
+    disk: Size = Field(LOCAL_DISK, description="Disk; unset for a tpu_vm or gce_vm: 50g.")
+    device: DeviceText = Field(
+        "cpu", description="Accelerators as KIND:VARIANT:COUNT; cpu: none; unset: those of accelerator_variant."
+    )
+
+
+class GroupShape(Section):
+    """The kind and the number of a group's slices."""
+
+    type: SliceType = Field(description="Type of a slice: tpu_vm, gce_vm, manual_vm or local_vm.")
+    accelerator_type: Accelerator = Field(
+        Accelerator.CPU, description="cpu, gpu or tpu; unset: follows from accelerator_variant or resources.device."
+    )
+    accelerator_variant: str = Field(
+        "", description="A TPU slice such as v5litepod-16, or GPUs such as H100x8; empty: no accelerators."
+    )
+    topology: str = Field("", description="Topology of a TPU slice's chips, such as 4x4; unset: the variant's usual one.")
+    runtime_version: str = Field("", description="Software image of a tpu_vm; unset: the variant's usual one.")
+    machine_type: str = Field(
+        "", description="Machine type of a gce_vm, such as n2-standard-8; unset: the smallest n2 with its resources."
+    )
+    resources: GroupResources = Field(GroupResources(), description="Resources of each machine.")
+    min_slices: Count = Field(0, description="The number of slices to keep without demand.")
+    max_slices: Count = Field(1, description="Limit on slices; unset for a manual_vm: one for each of its hosts.")
+    buffer_slices: Count = Field(0, description="The number of slices to keep beyond the current demand.")
+    zones: tuple[str, ...] = Field(
+        (),
+        description="Zones of the slices, preferred first; unset: the default zones in a cloud, elsewhere one placeholder zone.",
+    )
+    preemptible: Flag = Field(False, description="Whether the platform may preempt slices at any time, at a lower price.")
+    reservation: str = Field(
+        "", description="Reservation of a gce_vm or a queued tpu_vm: NAME or projects/OWNER/reservations/NAME; empty: none."
+    )
+    queued: Flag = Field(
+        False, description="Whether a tpu_vm is requested as a queued resource, which may wait for hours for capacity."
+    )
+    priority: Whole = Field(100, description="Groups with a lower number are tried first.")
+    accept_cpu_jobs: Flag = Field(False, description="Whether hosts with accelerators also accept tasks that request none.")
+    attributes: dict[str, Attribute] = Field(
+        default_factory=dict, description="Further attributes of each host, for constraints of jobs."
+    )
+    task_image: str = Field("", description="Container image of its tasks that name none; unset: bootstrap.task_image.")
+    hosts: tuple[Address, ...] = Field((), description="The machines of a manual_vm group; each is a slice.")
+    ssh_user: Annotated[str, Field(min_length=1)] = Field("root", description="Overrides defaults.ssh.user.")
+    ssh_port: Port = Field(22, description="Overrides defaults.ssh.port.")
+    ssh_key_file: str = Field("", description="Overrides defaults.ssh.key_file.")
+
+
+class ScaleGroupConfig(DeadlineSettings, PaceSettings, GroupShape):
+    """A kind of slice."""
+
+
+class ClusterConfig(Section):
+    """The configuration of a cluster."""
+
+    name: str = Field("iris", description="The cluster's name, part of the id of everything it keeps in Temporal.")
+    platform: PlatformConfig = Field(description="The source of the cluster's machines: one of gcp, manual and local.")
+    defaults: Defaults = Field(Defaults(), description="Values for groups and sections that do not set their own.")
+    controller: Controller = Field(Controller(), description="The control plane.")
+    bootstrap: Bootstrap = Field(Bootstrap(), description="How a machine becomes a host; overrides defaults.bootstrap.")
+    autoscaler: Autoscaler = Field(
+        Autoscaler(), description="How often the whole cluster is evaluated and observed; overrides defaults.autoscaler."
+    )
+    scheduler: Scheduler = Field(Scheduler(), description="The order of jobs, and which jobs may be evicted.")
+    scale_groups: dict[str, ScaleGroupConfig] = Field(default_factory=dict, description="The kinds of slice, by name.")
+
+    @property
+    def slice_prefix(self) -> str:
+        """The prefix of all slice ids. Empty except on Google Cloud, where other clusters may have slices too."""
+        return self.platform.gcp.label_prefix if self.platform.gcp is not None else ""

@@ -1,0 +1,145 @@
+"""Messages for commands that run beside a task (`iris exec`) and for profiles of its processes.
+
+Both sides exchange data in *chunks*: numbered objects in the store, for each of a session's two directions. A chunk is a
+sequence of frames. A frame is a letter, the length of the data in four bytes (big-endian), and the data. An empty chunk is a
+heartbeat.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.model import names
+
+#: The activities that every host serves on its own queue.
+EXEC_TASK, PROFILE_TASK = "exec_task", "profile_task"
+#: The type of the error that a host returns when the task does not run there.
+NOT_RUNNING = "NotRunning"
+#: The type of the error that a host returns for a request that it cannot carry out.
+CANNOT = "Cannot"
+#: The exit code of a command that exceeded its timeout, as with the shell's `timeout`.
+TIMED_OUT = 124
+
+
+class ExecRequest(BaseModel):
+    """A command to run beside a task, with the task's environment, directory and limits."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Never used again. The session's chunks are stored below it.
+    session: str
+    job: str
+    index: int
+    argv: tuple[str, ...] = Field(min_length=1)
+    #: Whether the client sends input; otherwise the command's input is empty.
+    stdin: bool = False
+    #: Whether it gets a terminal, of this kind and size; otherwise stdout and stderr stay separate.
+    tty: bool = False
+    term: str = "xterm"
+    rows: int = Field(default=24, ge=1, le=9999)
+    columns: int = Field(default=80, ge=1, le=9999)
+    #: The command is ended after this time; None: it may run as long as the attempt.
+    timeout: timedelta | None = None
+
+
+class ExecEnd(BaseModel):
+    """The end of a command that ran beside a task."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The command's own exit code, 128 plus the number of the signal that killed it, or `TIMED_OUT`.
+    exit_code: int
+    #: Why it could not be started or was ended; empty: it ended by itself.
+    reason: str = ""
+    #: The number of chunks sent to the client.
+    chunks: int = 0
+
+
+class ProfileFormat(StrEnum):
+    DUMP = "dump"  # the current stack of every thread
+    FLAMEGRAPH = "flamegraph"
+    SPEEDSCOPE = "speedscope"
+    RAW = "raw"
+
+
+class ProfileRequest(BaseModel):
+    """A request to profile the Python processes of a task."""
+
+    model_config = ConfigDict(frozen=True)
+
+    session: str
+    job: str
+    index: int
+    format: ProfileFormat = ProfileFormat.DUMP
+    #: How long to sample, and how many times a second. A dump takes one sample.
+    duration: timedelta = timedelta(seconds=10)
+    rate: int = Field(default=100, ge=1, le=10_000)
+
+
+class Profile(BaseModel):
+    """The profile's path in the store, and the processes that it covers."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    pids: tuple[int, ...]
+
+
+class FrameKind(StrEnum):
+    """The kind of a frame."""
+
+    INPUT = "i"
+    END_OF_INPUT = "z"
+    SIZE = "w"  # of the terminal: rows and columns as decimals
+    SIGNAL = "s"  # to send to the command: its number as a decimal
+    HANG_UP = "h"  # the client does not need the command any more
+    OUT = "o"
+    ERR = "e"
+    HEARD = "a"  # the number of chunks processed so far, as a decimal
+
+
+class Frame(NamedTuple):
+    kind: FrameKind
+    data: bytes = b""
+
+
+def encode(frames: Iterable[Frame]) -> bytes:
+    """Encodes frames as a chunk."""
+    return b"".join(kind.encode() + len(data).to_bytes(4, "big") + data for kind, data in frames)
+
+
+def decode(chunk: bytes) -> list[Frame]:
+    """Decodes the frames of a chunk.
+
+    Raises:
+        ValueError: the bytes are not a valid chunk.
+    """
+    found, at = [], 0
+    while at < len(chunk):
+        start = at + 5
+        length = int.from_bytes(chunk[at + 1 : start], "big")
+        if start + length > len(chunk):
+            raise ValueError(f"a frame of {length} bytes is cut off")
+        found.append(Frame(FrameKind(chunk[at : at + 1].decode("latin-1")), chunk[start : start + length]))
+        at = start + length
+    return found
+
+
+def size_frame(rows: int, columns: int) -> Frame:
+    return Frame(FrameKind.SIZE, b"%d %d" % (rows, columns))
+
+
+def chunk_path(session: str, direction: str, sequence: int) -> str:
+    """Returns the path of a chunk. The directions are `in` and `out`, from the command's side."""
+    return f"{chunks_prefix(session, direction)}/{sequence:010d}"
+
+
+def chunks_prefix(session: str, direction: str) -> str:
+    return f"{names.exec_files(session)}/{direction}"
+
+
+def profile_path(session: str) -> str:
+    return f"{names.exec_files(session)}/profile"

@@ -1,0 +1,79 @@
+"""Messages between tasks, their jobs and hosts."""
+
+from datetime import datetime, timedelta
+
+from iris.messages.wire import Wire
+from iris.model.attempts import AttemptRecord
+from iris.model.bundles import Bundle
+from iris.model.environments import EnvironmentSpec
+from iris.model.jobs import JobSpec, TaskStatus
+from iris.model.overrides import Overrides
+from iris.model.resources import Resources
+from iris.model.states import TaskState
+
+
+class TaskInput(Wire):
+    """The input of the workflow of one task. `run_id` is the job's first run, under which the task's logs are stored."""
+
+    cluster: str
+    spec: JobSpec
+    index: int
+    parent: str
+    run_id: str
+    submitted_at: datetime
+    status: TaskStatus | None = None
+    wishes: Overrides = Overrides()
+    held_for: timedelta = timedelta(0)
+    attempts: tuple[AttemptRecord, ...] = ()
+
+
+class TaskProgress(Wire):
+    """A state change of a running attempt. Its host sends it only for attempts that run for more than a second."""
+
+    key: str
+    state: TaskState
+    at: datetime
+
+
+class Rank(Wire):
+    """The position of an attempt in its gang. All members of a gang get the same coordinator."""
+
+    #: `address:port` on the host of task 0.
+    coordinator: str
+    #: The number of slices (or other groups) of the gang, and the one that this task is on.
+    num_slices: int = 1
+    slice_index: int = 0
+    tasks_per_slice: int = 1
+
+
+class RunTask(Wire):
+    """One attempt, with what its host needs to run it."""
+
+    key: str
+    #: The key under which the scheduler holds the gang's hosts.
+    claim: str = ""
+    #: The workflow that receives progress messages.
+    owner: str
+    job: str
+    index: int
+    attempt: int
+    num_tasks: int
+    #: Only this incarnation of the host may run the attempt. Another one does not have the resources reserved for it.
+    incarnation: str
+    command: tuple[str, ...]
+    env: dict[str, str]
+    workdir: str | None
+    timeout: timedelta | None
+    grace: timedelta
+    #: The folder of its logs in the object store.
+    logs: str
+    #: None: it is not a member of a gang.
+    rank: Rank | None = None
+    #: The resources reserved for it: the most it may use, where the host can enforce that.
+    resources: Resources = Resources(cpu_millis=0)
+    bundle: Bundle | None = None
+    environment: EnvironmentSpec = EnvironmentSpec()
+    image: str | None = None
+    ports: tuple[str, ...] = ()
+    #: Where in the object store its output directory is uploaded; empty: nowhere.
+    outputs: str = ""

@@ -1,0 +1,211 @@
+"""The accelerators that a user can request by name: all TPU slices of the TPU API, all GPU variants, and their text forms.
+
+A *host* is one VM of a slice. Google's pages on v5e and v6e call the physical machine of eight chips a host. From 16 chips on,
+that machine is two VMs of four chips; only a slice of exactly eight chips is a single VM of eight.
+"""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.model.errors import InvalidValue
+from iris.model.resources import ANY_VARIANT, Device, DeviceKind
+
+_GB = 1000**3
+
+#: v4 and v5p: the number in the name counts TensorCores, two to a chip; every VM has four chips. If a size has several
+#: topologies, this is the API's default. Sources: cloud.google.com/tpu/docs/v4 and .../v5p.
+_CUBES = (
+    # TensorCores, topology, VMs, chips per VM
+    (8, "2x2x1", 1, 4),
+    (16, "2x2x2", 2, 4),
+    (32, "2x2x4", 4, 4),
+    (64, "2x4x4", 8, 4),
+    (128, "4x4x4", 16, 4),
+    (256, "4x4x8", 32, 4),
+    (512, "4x8x8", 64, 4),
+    (1024, "8x8x8", 128, 4),
+    (2048, "8x8x16", 256, 4),
+    (4096, "8x16x16", 512, 4),
+)
+#: Only v5p has these sizes. Source: cloud.google.com/tpu/docs/v5p.
+_LARGER_CUBES = (
+    (8192, "16x16x16", 1024, 4),
+    (12288, "16x16x24", 1536, 4),
+)
+#: v5e and v6e: the number in the name counts chips. Sources: cloud.google.com/tpu/docs/v5e and .../v6e. The numbers of VMs were
+#: checked against the table of xpk (github.com/AI-Hypercomputer/xpk, system_characteristics.py).
+_SQUARES = (
+    # chips, topology, VMs, chips per VM
+    (1, "1x1", 1, 1),
+    (4, "2x2", 1, 4),
+    (8, "2x4", 1, 8),
+    (16, "4x4", 4, 4),
+    (32, "4x8", 8, 4),
+    (64, "8x8", 16, 4),
+    (128, "8x16", 32, 4),
+    (256, "16x16", 64, 4),
+)
+
+#: Per family: its sizes, its default runtime (cloud.google.com/tpu/docs/runtimes), and the VM's vCPUs and memory in GB by chips
+#: per VM. A GB counts as 10^9 bytes, so that a slice is never expected to have more memory than it has.
+_FAMILIES = {
+    # vCPUs from memory, unconfirmed; memory from axlearn (github.com/apple/axlearn)
+    "v4": (_CUBES, "tpu-ubuntu2204-base", {4: (240, 407)}),
+    # cloud.google.com/tpu/docs/v5e
+    "v5litepod": (_SQUARES, "v2-alpha-tpuv5-lite", {1: (24, 48), 4: (112, 192), 8: (224, 384)}),
+    # cloud.google.com/tpu/docs/v5p
+    "v5p": (_CUBES + _LARGER_CUBES, "v2-alpha-tpuv5", {4: (208, 448)}),
+    # cloud.google.com/tpu/docs/v6e for VMs of four chips; VMs of one and eight from memory, unconfirmed
+    "v6e": (_SQUARES, "v2-alpha-tpuv6e", {1: (44, 176), 4: (180, 720), 8: (180, 1440)}),
+}
+
+#: Family names that users and newer pages of Google's documentation write, and the API's names for them.
+_FAMILY_ALIASES = {"v5e": "v5litepod"}
+
+GPU_VARIANTS = ("A100", "A10G", "B100", "B200", "GB200", "H100", "H200", "L4", "L40", "L40S", "RTX4090", "T4", "V100")
+
+
+class Tpu(BaseModel):
+    """One variant of TPU slice."""
+
+    model_config = ConfigDict(frozen=True)
+
+    variant: str
+    #: How the chips are connected: `4x4`, or `2x2x4` for a cube.
+    topology: str
+    #: The chips of the whole slice.
+    chips: int
+    hosts: int
+    chips_per_host: int
+    runtime_version: str
+    host_cpu_millis: int
+    host_memory_bytes: int
+
+
+class TpuRequest(BaseModel):
+    """A slice requested by name: the device of each host, and the number of hosts."""
+
+    model_config = ConfigDict(frozen=True)
+
+    device: Device
+    hosts: int
+
+
+def _table() -> dict[str, Tpu]:
+    return {
+        f"{family}-{size}": Tpu(
+            variant=f"{family}-{size}",
+            topology=topology,
+            chips=hosts * chips_per_host,
+            hosts=hosts,
+            chips_per_host=chips_per_host,
+            runtime_version=runtime,
+            host_cpu_millis=machines[chips_per_host][0] * 1000,
+            host_memory_bytes=machines[chips_per_host][1] * _GB,
+        )
+        for family, (sizes, runtime, machines) in _FAMILIES.items()
+        for size, topology, hosts, chips_per_host in sizes
+    }
+
+
+_TPUS = _table()
+
+
+def known_tpus() -> tuple[str, ...]:
+    """Returns all TPU variants, by family and then by size."""
+    return tuple(_TPUS)
+
+
+def tpu(variant: str, field: str = "tpu") -> Tpu:
+    """Returns the TPU slice variant of that name, in any case. `v5e-16` is an alias of `v5litepod-16`.
+
+    Raises:
+        InvalidValue: the variant does not exist.
+    """
+    family, dash, size = variant.strip().lower().partition("-")
+    name = _FAMILY_ALIASES.get(family, family) + dash + size
+    if name not in _TPUS:
+        raise InvalidValue(field, variant, "is not a TPU variant", _nearest_tpus(name))
+    return _TPUS[name]
+
+
+def parse_tpu(text: str, field: str = "tpu") -> TpuRequest:
+    """Parses `v5litepod-16`, or alternatives such as `v5litepod-16,v6e-16`, of which any is accepted.
+
+    Raises:
+        InvalidValue: an unknown variant, or alternatives that differ in the number of hosts or of chips per host.
+    """
+    tpus = list(dict.fromkeys(tpu(part, field) for part in text.split(",")))
+    first = tpus[0]
+    for other in tpus[1:]:
+        if (other.hosts, other.chips_per_host) != (first.hosts, first.chips_per_host):
+            raise InvalidValue(
+                field,
+                text,
+                f"has alternatives of different shape: {_shape(first)}, {_shape(other)}",
+                "name only variants with the same number of hosts and of chips per host",
+            )
+    variants = ",".join(each.variant for each in tpus)
+    return TpuRequest(device=Device(kind=DeviceKind.TPU, variant=variants, count=first.chips_per_host), hosts=first.hosts)
+
+
+def _nearest_tpus(name: str) -> str:
+    """Suggests the next smaller and larger size of a known family, otherwise the names with the most similar spelling."""
+    family, _, size = name.partition("-")
+    if family in _FAMILIES and re.fullmatch("[1-9][0-9]{0,8}", size):
+        sizes = [each[0] for each in _FAMILIES[family][0]]
+        near = [max((each for each in sizes if each < int(size)), default=0), min((e for e in sizes if e > int(size)), default=0)]
+        return f"did you mean {' or '.join(f'{family}-{each}' for each in near if each)}?"
+    families = ", ".join(f"{each}-{sizes[0][0]} to {each}-{sizes[-1][0]}" for each, (sizes, _, _) in _FAMILIES.items())
+    return _suggestion(name, _TPUS, families)
+
+
+def _shape(of: Tpu) -> str:
+    hosts = "1 host" if of.hosts == 1 else f"{of.hosts} hosts"
+    return f"{of.variant} has {hosts} with {of.chips_per_host} chip{'s' if of.chips_per_host > 1 else ''} each"
+
+
+_GPU_REMEDY = 'write a variant and how many of it, such as "H100x8", "H100:8", "H100", "8" for any variant, or "A100,H100x8"'
+_GPU_COUNT = r"[1-9][0-9]{0,3}"
+
+
+def parse_gpu(text: str, field: str = "gpu") -> Device:
+    """Parses `H100x8`, `H100:8`, `H100` (one), `8` (of any variant) or `A100,H100x8` (eight, of either variant).
+
+    Raises:
+        InvalidValue: an unknown variant, no count, or alternatives with different counts.
+    """
+    if re.fullmatch(_GPU_COUNT, text.strip()):
+        return Device(kind=DeviceKind.GPU, variant=ANY_VARIANT, count=int(text))
+    parts = [_gpu(part.strip(), text, field) for part in text.split(",")]
+    counts = [count for _, count in parts if count is not None]
+    if len(set(counts)) > 1:
+        listed = ", ".join(f"{count or 1} {variant}" for variant, count in parts)
+        raise InvalidValue(field, text, f"has alternatives with different counts: {listed}", "give one count, after the last")
+    if counts and (parts[-1][1] is None or len(counts) not in (1, len(parts))):
+        raise InvalidValue(field, text, "gives a count to only some of the alternatives", "give one count, after the last")
+    variants = ",".join(dict.fromkeys(variant for variant, _ in parts))
+    return Device(kind=DeviceKind.GPU, variant=variants, count=counts[0] if counts else 1)
+
+
+def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
+    """Returns the variant, and the count or None. Whole names are tried first: the x in RTX4090 does not precede a count."""
+    if part.upper() in GPU_VARIANTS:
+        return part.upper(), None
+    match = re.fullmatch(rf"(.+)[xX:]\s*({_GPU_COUNT})", part)
+    if match and match[1].strip().upper() in GPU_VARIANTS:
+        return match[1].strip().upper(), int(match[2])
+    name = re.split(r"(?<!RT)X|:", part.upper())[0].strip()
+    if not name or name.isdecimal():
+        raise InvalidValue(field, text, f"names no variant in {part!r}", _GPU_REMEDY)
+    if name in GPU_VARIANTS:
+        raise InvalidValue(field, text, f"gives {name} no count from 1 to 9999", _GPU_REMEDY)
+    raise InvalidValue(field, text, f"has the unknown variant {name!r}", _suggestion(name, GPU_VARIANTS, ", ".join(GPU_VARIANTS)))
+
+
+def _suggestion(name: str, known: Iterable[str], summary: str) -> str:
+    near = get_close_matches(name, list(known))
+    return f"did you mean {' or '.join(near)}?" if near else f"known are {summary}"

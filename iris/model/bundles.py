@@ -1,0 +1,158 @@
+"""Bundles: the files of a workspace at submission, packed and named by their content."""
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from iris.model.errors import InvalidValue
+from iris.model.units import MIB, format_bytes
+
+#: The most bytes of an unpacked workspace. It is copied to every host of a job, so large data belongs in a bucket.
+MAX_BUNDLE = 100 * MIB
+#: The most files, links and directories of one bundle. Directories that occur only as part of a path count too.
+MAX_ENTRIES = 250_000
+#: The most levels of directories.
+MAX_DEPTH = 100
+#: The most bytes of one name and of a whole path, as in Linux.
+MAX_NAME, MAX_PATH = 255, 4095
+#: How many characters of a name a message shows.
+_SHOWN = 100
+
+
+class Bundle(BaseModel):
+    """A reference to the bundle that a job runs in."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The hash of the bundle's uncompressed tar archive. The same files always have the same hash.
+    sha256: str
+    #: The archive's size in bytes.
+    size: int = Field(default=0, ge=0)
+
+    @field_validator("sha256")
+    @classmethod
+    def _is_a_hash(cls, sha256: str) -> str:
+        if re.fullmatch("[0-9a-f]{64}", sha256) is None:
+            raise InvalidValue("bundle", sha256, "is not a SHA-256", "give the 64 hexadecimal digits that name a bundle")
+        return sha256
+
+
+class Kind(StrEnum):
+    """The kind of a bundle's entry. The value is its name in messages."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    LINK = "link"
+    HARD_LINK = "hard link"
+    SPECIAL = "special file"
+
+
+class Entry(NamedTuple):
+    """One entry of a bundle's archive."""
+
+    name: str
+    kind: Kind
+    #: The size of a file's content in bytes.
+    size: int = 0
+    #: The target of a link.
+    target: str = ""
+
+
+def parts_of(path: str) -> list[str]:
+    """Returns the names in a path, without empty ones and dots."""
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def climbs_after_a_name(target: str) -> bool:
+    """Returns whether `..` follows a name. That name can be a link, and `..` then climbs from the link's target."""
+    parts = parts_of(target)
+    ups = parts.count("..")
+    return parts[:ups] != [".."] * ups
+
+
+def offence(entries: Iterable[Entry]) -> str | None:
+    """Returns the first entry that must not be unpacked, with the reason, or None if all may be.
+
+    No path of an accepted bundle leads through one of its links, and the target of a link climbs only from the link's own
+    directory. So nothing in the bundle can reach out of its directory, in whatever order it is unpacked.
+    """
+    kinds: dict[str, Kind] = {}
+    directories: set[str] = set()
+    size = 0
+    for entry in entries:
+        size += entry.size
+        why = _wrong(entry) or _in_the_way(entry, kinds, directories)
+        if why is None and size > MAX_BUNDLE:
+            why = f"makes the files of the bundle larger than {format_bytes(MAX_BUNDLE)}"
+        if why is None and len(kinds) + len(directories) > MAX_ENTRIES:
+            why = f"is one entry more than the {MAX_ENTRIES:,} that a bundle may have"
+        if why is not None:
+            shown = entry.name if len(entry.name) <= _SHOWN else f"{entry.name[: _SHOWN - 3]}..."
+            return f"{shown!r} {why}"
+    return None
+
+
+def _wrong(entry: Entry) -> str | None:
+    """Returns what is wrong with the entry itself, or None."""
+    parts = parts_of(entry.name)
+    if entry.name.startswith("/") or ".." in parts:
+        return "lies outside of the bundle"
+    if entry.kind is Kind.HARD_LINK:
+        return "is a hard link, and a bundle has files and symbolic links only"
+    if entry.kind is Kind.SPECIAL:
+        return "is neither a file nor a directory nor a link"
+    if "\0" in entry.name or (not parts and entry.kind is not Kind.DIRECTORY):
+        return f"is no name of a {entry.kind}"
+    if too_long := _too_long(parts):
+        return f"has {too_long}"
+    if len(parts) > MAX_DEPTH:
+        return f"lies {len(parts)} levels deep, and {MAX_DEPTH} are possible"
+    if entry.size < 0:
+        return f"has a size of {entry.size:,} bytes"
+    return _wrong_target(len(parts) - 1, entry.target) if entry.kind is Kind.LINK else None
+
+
+def _wrong_target(depth: int, target: str) -> str | None:
+    """Returns what is wrong with the target of a link that lies `depth` directories deep, or None."""
+    parts = parts_of(target)
+    if not target or "\0" in target:
+        return "is a link without a target"
+    if target.startswith("/") or parts[: depth + 1] == [".."] * (depth + 1):
+        return f"is a link out of the bundle, to {target!r}"
+    if climbs_after_a_name(target):
+        return f"is a link whose target {target!r} has '..' after a name"
+    too_long = _too_long(parts)
+    return f"is a link whose target has {too_long}" if too_long else None
+
+
+def _in_the_way(entry: Entry, kinds: dict[str, Kind], directories: set[str]) -> str | None:
+    """Returns the entry's conflict with earlier entries, or None. Without a conflict it adds the entry to them."""
+    parts = parts_of(entry.name)
+    path = "/".join(parts)
+    if entry.kind is not Kind.DIRECTORY:
+        if path in directories:
+            return f"is a {entry.kind}, and other entries lie below it"
+        if path in kinds:
+            return "is in the bundle twice"
+        kinds[path] = entry.kind
+    above = len(parts) if entry.kind is Kind.DIRECTORY else len(parts) - 1
+    for end in range(above, 0, -1):
+        parent = "/".join(parts[:end])
+        if parent in directories:  # so are all directories above it
+            break
+        if parent in kinds:
+            return "is in the bundle twice" if parent == path else f"lies below {parent!r}, which is a {kinds[parent]}"
+        directories.add(parent)
+    return None
+
+
+def _too_long(parts: list[str]) -> str | None:
+    lengths = [len(part.encode(errors="replace")) for part in parts]
+    if (longest := max(lengths, default=0)) > MAX_NAME:
+        return f"a name of {longest:,} bytes, and {MAX_NAME} are possible"
+    if (length := sum(lengths) + len(parts)) > MAX_PATH:
+        return f"a path of {length:,} bytes, and {MAX_PATH:,} are possible"
+    return None

@@ -1,0 +1,318 @@
+"""Constraints on a host's attributes: the value, its text form, and the check of a host against it.
+
+An attribute is a string, a number or a boolean. The three never compare as equal: `true` is not `1`, and `"4"` is not `4`.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+
+from iris.model.errors import InvalidValue
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+#: The value of a host's attribute. It needs its own serializer: inside a union of messages, Pydantic's serializer of this union
+#: writes `true` as `1`. Pydantic tries the strict serializers first, which fail if a model in the message has evaluated a
+#: `cached_property`. Then it tries the lax ones, and that of `int` accepts a `bool`.
+Attribute = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, PlainSerializer(_as_it_is)]
+
+REGION = "region"
+ZONE = "zone"
+PREEMPTIBLE = "preemptible"
+DEVICE_TYPE = "device-type"
+DEVICE_VARIANT = "device-variant"
+TPU_NAME = "tpu-name"
+TPU_WORKER_ID = "tpu-worker-id"
+TPU_TOPOLOGY = "tpu-topology"
+TPU_VM_COUNT = "tpu-vm-count"
+SCALE_GROUP = "scale-group"
+
+#: The keys that Iris itself sets on hosts, and their meanings. Users may give their own hosts any other keys.
+WELL_KNOWN: Mapping[str, str] = {
+    REGION: "the provider's region, such as us-west4",
+    ZONE: "the provider's zone, such as us-west4-a",
+    PREEMPTIBLE: "whether the provider may take the host away at any time",
+    DEVICE_TYPE: "the kind of its accelerators: gpu, tpu, or cpu for none",
+    DEVICE_VARIANT: "the variant of its accelerators, such as h100 or v5litepod-16",
+    TPU_NAME: "the TPU slice it belongs to",
+    TPU_WORKER_ID: "its number in the TPU slice, from 0",
+    TPU_TOPOLOGY: "how the slice's chips are wired, such as 4x4",
+    TPU_VM_COUNT: "how many hosts the TPU slice has",
+    SCALE_GROUP: "the scale group that created it",
+}
+
+
+class Operator(StrEnum):
+    EQ = "EQ"
+    NE = "NE"
+    EXISTS = "EXISTS"
+    NOT_EXISTS = "NOT_EXISTS"
+    GT = "GT"
+    GE = "GE"
+    LT = "LT"
+    LE = "LE"
+    IN = "IN"
+
+
+_SYMBOLS = {
+    "==": Operator.EQ,
+    "!=": Operator.NE,
+    ">=": Operator.GE,
+    "<=": Operator.LE,
+    ">": Operator.GT,
+    "<": Operator.LT,
+    "=": Operator.EQ,
+}
+_WORDS = {"exists": Operator.EXISTS, "absent": Operator.NOT_EXISTS}
+#: The text for each operator. If an operator has two symbols, it is the last one.
+_SHOWN = {op: text for text, op in (_SYMBOLS | _WORDS | {"in": Operator.IN}).items()}
+_WITHOUT_VALUE = frozenset({Operator.EXISTS, Operator.NOT_EXISTS})
+_NUMERIC = frozenset({Operator.GT, Operator.GE, Operator.LT, Operator.LE})
+
+#: The most digits of an integer. A longer one is a name made of digits and stays a string.
+_MAX_DIGITS = 18
+_INTEGER = re.compile(rf"[+-]?(?:0|[1-9][0-9]{{0,{_MAX_DIGITS - 1}}})")
+_FLOAT = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)?\.[0-9]+|(?:0|[1-9][0-9]*)(?=[eE]))(?:[eE][+-]?[0-9]{1,9})?")
+
+_KEY = r"[a-zA-Z0-9][a-zA-Z0-9._/-]*"
+_QUOTED = r'"(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
+_PLAIN = r'[^\s,()"=<>!][^\s,()"]*'
+_VALUE = rf"(?:{_QUOTED}|{_PLAIN})"
+_VALUES = rf"{_VALUE}(?:\s*,\s*{_VALUE})*"
+_PRESENCE = re.compile(rf"(?P<not>!\s*)?(?P<key>{_KEY})(?:\s+(?P<word>(?i:exists|absent)))?")
+_COMPARISON = re.compile(rf"(?P<key>{_KEY})\s*(?P<symbol>{'|'.join(map(re.escape, _SYMBOLS))})\s*(?P<value>{_VALUE})")
+_MEMBERSHIP = re.compile(rf"(?P<key>{_KEY})\s+(?i:in)(?:\s*\(\s*(?P<inside>{_VALUES})\s*\)|\s+(?P<bare>{_VALUES}))")
+#: Matches `region=a,b`, which is not valid, but whose intent is clear enough to suggest a correction.
+_SEVERAL = re.compile(rf"({_KEY})\s*==?\s*({_VALUE}\s*,\s*{_VALUES})")
+
+
+class Constraint(BaseModel):
+    """A demand on one attribute. All required constraints of a job must hold; preferred ones only rank the remaining hosts.
+
+    Raises:
+        pydantic.ValidationError: wraps the `InvalidValue` of an invalid key or of values that do not suit the operator.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    op: Operator = Operator.EQ
+    values: tuple[Attribute, ...] = ()
+    preferred: bool = False
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        _check(self.key, self.op, self.values)
+        return self
+
+    def holds(self, attributes: Mapping[str, Attribute]) -> bool:
+        """Returns whether a host with these attributes meets it. A missing attribute meets only NOT_EXISTS (not `zone != x`)."""
+        if self.key not in attributes:
+            return self.op is Operator.NOT_EXISTS
+        actual = attributes[self.key]
+        match self.op:
+            case Operator.EXISTS:
+                return True
+            case Operator.NOT_EXISTS:
+                return False
+            case Operator.EQ | Operator.IN:
+                return any(_alike(actual, value) for value in self.values)
+            case Operator.NE:
+                return not _alike(actual, self.values[0])
+            case _:
+                return _in_order(actual, self.op, self.values[0])
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.key, self.op, tuple(map(typed, self.values)), self.preferred
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity() == other._identity() if isinstance(other, Constraint) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __str__(self) -> str:
+        """Returns the text that `parse_constraint` reads as the same demand, without `preferred`."""
+        shown = ", ".join(written(value) for value in self.values)
+        return f"{self.key} {_SHOWN[self.op]} {f'({shown})' if self.op is Operator.IN else shown}".rstrip()
+
+
+def typed(value: Attribute) -> tuple[type, Attribute]:
+    """Returns the value with its type, for comparisons and lookups. In Python `True == 1 == 1.0`."""
+    return type(value), value
+
+
+def same_attributes(one: Mapping[str, Attribute], other: Mapping[str, Attribute]) -> bool:
+    """Returns whether both have the same keys with the same values of the same types."""
+    return one.keys() == other.keys() and all(typed(value) == typed(other[key]) for key, value in one.items())
+
+
+def check_key(key: str, field: str = "constraint") -> str:
+    """Returns the key.
+
+    Raises:
+        InvalidValue: no host can have an attribute of this name.
+    """
+    if re.fullmatch(_KEY, key) is None:
+        remedy = "use letters, digits, dots, dashes, slashes or underscores, the first a letter or digit"
+        raise InvalidValue(field, key, "is not the key of an attribute", remedy)
+    return key
+
+
+def _check(key: str, op: Operator, values: tuple[Attribute, ...], field: str = "constraint") -> None:
+    check_key(key, field)
+    if op in _WITHOUT_VALUE and values:
+        raise InvalidValue(field, key, f"gives a value to {op}", f'write "{key} {_SHOWN[op]}" alone')
+    if op is Operator.IN and not values:
+        raise InvalidValue(field, key, "is to be one of no values", f'name at least one, such as "{key} in (a, b)"')
+    if op not in _WITHOUT_VALUE | {Operator.IN} and len(values) != 1:
+        raise InvalidValue(
+            field,
+            key,
+            f"gives {len(values)} values to {op}",
+            f'give one, such as "{key} {_SHOWN[op]} 4", or use "{key} in (a, b)"',
+        )
+    for value in values:
+        if op in _NUMERIC and isinstance(value, str | bool):
+            problem = f"compares by {_SHOWN[op]} with {written(value)}, which is no number"
+            raise InvalidValue(field, key, problem, f'give a number, such as "{key} {_SHOWN[op]} 4"')
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidValue(field, key, f"compares with {value}", "give a finite number")
+        if isinstance(value, int) and abs(value) >= 10**_MAX_DIGITS:
+            raise InvalidValue(
+                field, key, f"compares with a number of more than {_MAX_DIGITS} digits", "write it as text, in quotes"
+            )
+
+
+def _alike(one: Attribute, other: Attribute) -> bool:
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, str) and isinstance(other, str):
+        return one.casefold() == other.casefold()
+    return one == other
+
+
+def _in_order(actual: Attribute, op: Operator, limit: Attribute) -> bool:
+    if isinstance(actual, str | bool) or isinstance(limit, str | bool):
+        return False
+    match op:
+        case Operator.GT:
+            return actual > limit
+        case Operator.GE:
+            return actual >= limit
+        case Operator.LT:
+            return actual < limit
+        case _:
+            return actual <= limit
+
+
+def written(value: Attribute) -> str:
+    """Returns the text that `parse_attribute` reads as this value. Quotes only strings that would be read as another value."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and not (re.fullmatch(_PLAIN, value) and parse_attribute(value) == value):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _parse_value(text: str) -> Attribute:
+    """Raises ValueError for half a surrogate pair, which undecodable bytes of a command line produce and JSON cannot carry."""
+    value = parse_attribute(text)
+    str(value).encode()
+    return value
+
+
+def parse_attribute(text: str) -> Attribute:
+    """Reads `true` and `false` as booleans, `4` and `0.5` as numbers, and all other text as strings.
+
+    `007`, an id of 19 digits and text in double quotes are strings too.
+    """
+    text = text.strip()
+    if re.fullmatch(_QUOTED, text):
+        return str(json.loads(text, strict=False))
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text) and math.isfinite(number := float(text)):
+        return number
+    return text
+
+
+def parse_constraint(text: str, *, preferred: bool = False, field: str = "constraint") -> Constraint:
+    """Parses `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists` or `!spot`.
+
+    A value in double quotes is always a string. A value with spaces, commas or parentheses needs them.
+
+    Raises:
+        InvalidValue: the text is not a constraint, or compares by size with a value that is not a number.
+    """
+    raw = text.strip()
+    try:
+        key, op, values = _read(raw)
+    except ValueError:
+        raise InvalidValue(field, text, "is not a constraint", _remedy(raw)) from None
+    _check(key, op, values, field)
+    return Constraint(key=key, op=op, values=values, preferred=preferred)
+
+
+def _read(raw: str) -> tuple[str, Operator, tuple[Attribute, ...]]:
+    """Raises ValueError if the text is not a constraint."""
+    if match := _PRESENCE.fullmatch(raw):
+        if match["not"] and match["word"]:
+            raise ValueError("absent twice over")
+        word = "absent" if match["not"] else (match["word"] or "exists")
+        return match["key"], _WORDS[word.lower()], ()
+    if match := _COMPARISON.fullmatch(raw):
+        return match["key"], _SYMBOLS[match["symbol"]], (_parse_value(match["value"]),)
+    if match := _MEMBERSHIP.fullmatch(raw):
+        listed = match["inside"] or match["bare"]
+        return match["key"], Operator.IN, tuple(_parse_value(value) for value in re.findall(_VALUE, listed))
+    raise ValueError("no constraint")
+
+
+def _remedy(raw: str) -> str:
+    if match := _SEVERAL.fullmatch(raw):
+        return f'for one of several write "{match[1]} in ({match[2]})"'
+    return (
+        'write it like "region=us-west4", "zone != us-west4-a", "tpu-vm-count >= 4", "region in (a, b)", "gpu exists" or "!spot"'
+    )
+
+
+def region_constraint(regions: Sequence[str]) -> Constraint:
+    """Returns the constraint that the host is in one of the regions.
+
+    Raises:
+        TypeError: a single string, which would be read letter by letter.
+        InvalidValue: no region, or an empty one.
+    """
+    if isinstance(regions, str):
+        raise TypeError(f"regions is the string {regions!r}; pass a list of regions")
+    names = tuple(dict.fromkeys(regions))
+    if not names or not all(name.strip() for name in names):
+        raise InvalidValue("region", ", ".join(names), "names no region", "name at least one, such as us-west4")
+    return Constraint(key=REGION, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
+
+
+def zone_constraint(zone: str) -> Constraint:
+    """Returns the constraint that the host is in the zone.
+
+    Raises:
+        InvalidValue: the zone is empty.
+    """
+    if not zone.strip():
+        raise InvalidValue("zone", zone, "names no zone", "name one, such as us-west4-a")
+    return Constraint(key=ZONE, values=(zone,))
+
+
+def preemptible_constraint(preemptible: bool) -> Constraint:
+    """Returns the constraint that the provider may, or may not, take the host away at any time."""
+    return Constraint(key=PREEMPTIBLE, values=(preemptible,))

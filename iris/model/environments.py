@@ -1,0 +1,57 @@
+"""The specification of a task's environment, which the host prepares before the program starts."""
+
+import re
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+
+from iris.model.errors import InvalidValue
+
+
+class EnvironmentSpec(BaseModel):
+    """The steps of preparing an environment, in this order: the bundle's project, extra packages, the user's own commands.
+
+    Raises:
+        pydantic.ValidationError: wraps the `InvalidValue` of a field that is wrong.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Whether Iris installs the dependencies of a bundle with a `pyproject.toml` (`uv sync`).
+    sync: bool = True
+    #: Names of the project's optional dependencies.
+    extras: tuple[str, ...] = ()
+    #: Requirements in pip's syntax: `numpy`, `jax[tpu]>=0.5`.
+    pip: tuple[str, ...] = ()
+    #: Shell commands. They run one after the other in the program's directory, with its environment.
+    setup: tuple[str, ...] = ()
+
+    @field_validator("extras")
+    @classmethod
+    def _are_extras(cls, extras: tuple[str, ...]) -> tuple[str, ...]:
+        for extra in extras:
+            if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", extra) is None:
+                raise InvalidValue("extra", extra, "cannot name an extra", "use letters, digits, dots, dashes or underscores")
+        return extras
+
+    @field_validator("pip")
+    @classmethod
+    def _are_requirements(cls, pip: tuple[str, ...]) -> tuple[str, ...]:
+        for requirement in pip:
+            if not requirement.strip() or requirement.lstrip().startswith("-") or "\0" in requirement:
+                raise InvalidValue("pip", requirement, "is not a requirement", "write a package such as numpy or 'jax>=0.5'")
+        return pip
+
+    @field_validator("setup")
+    @classmethod
+    def _are_commands(cls, setup: tuple[str, ...]) -> tuple[str, ...]:
+        for command in setup:
+            if not command.strip() or "\0" in command:
+                raise InvalidValue("setup", command, "is not a command", "give a line for the shell")
+        return setup
+
+    @model_validator(mode="after")
+    def _has_a_project_for_its_extras(self) -> Self:
+        if self.extras and not self.sync:
+            raise InvalidValue("extra", ", ".join(self.extras), "needs the project to be synced", "leave --no-sync out")
+        return self

@@ -1,0 +1,77 @@
+"""Every error that Iris raises, written for the person who must act on it.
+
+    IrisError                 any error in Iris or its server                         exit code 1
+     ├── IllegalMove          a transition that is not in the state table                       1
+     ├── NotFound             no job, host or cluster of that name                             3
+     ├── Unreachable          no cluster answers                                               4
+     ├── Rejected             the cluster or its client refuses the request                    5
+     │    └── InvalidValue    one field has a value it cannot have (also a ValueError)         5
+     ├── WaitTimeout          the wait ended before the job did                              124
+     ├── JobFailed            the job ended FAILED, WORKER_FAILED or UNSCHEDULABLE           125
+     └── JobCancelled         the job ended KILLED                                           126
+
+The exit codes are those of the command line. Wrong usage of the command line is click's own error and exits with 2.
+"""
+
+from typing import ClassVar
+
+
+class IrisError(Exception):
+    """The base class of Iris's errors. Its text is a sentence that a user can act on."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class IllegalMove(IrisError):
+    """A transition that the state table does not have was requested; the state is unchanged."""
+
+
+class NotFound(IrisError):
+    """An object of that name does not exist."""
+
+    exit_code = 3
+
+
+class Unreachable(IrisError):
+    """The cluster cannot be reached or does not exist."""
+
+    exit_code = 4
+
+
+class Rejected(IrisError):
+    """The cluster or its client understood the request and refused it."""
+
+    exit_code = 5
+
+
+class InvalidValue(Rejected, ValueError):
+    """A field has a value that it cannot have."""
+
+    def __init__(self, field: str, value: object, problem: str, remedy: str) -> None:
+        self.field = field
+        text = str(value)
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
+        super().__init__(f"{field}: {shown!r} {problem}; {remedy}")
+
+
+class WaitTimeout(IrisError):
+    """The wait timed out; the job continues."""
+
+    exit_code = 124
+
+
+class JobFailed(IrisError):
+    """The job ended without success."""
+
+    exit_code = 125
+
+
+class JobCancelled(IrisError):
+    """The job was cancelled."""
+
+    exit_code = 126
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's text, or the error's type if it has no text. Some libraries append pages of text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

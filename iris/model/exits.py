@@ -1,0 +1,46 @@
+"""Explanations of how a program ended: exit codes, signals, memory. Pure; the signal numbers are those of Linux."""
+
+import signal
+from typing import NamedTuple
+
+from iris.model.units import format_bytes
+
+#: A shell adds this to the number of the signal that ended its child.
+SHELL = 128
+
+
+class End(NamedTuple):
+    """An exit status with its explanation."""
+
+    #: As in a shell: 128 plus the signal's number for a program that a signal killed.
+    exit_code: int
+    #: The name of the signal that ended it, or None.
+    signal: str | None
+    reason: str
+
+
+def explain(status: int, *, out_of_memory: bool = False, memory_limit: int = 0) -> End:
+    """Explains the exit status of a program that failed.
+
+    Args:
+        status: its exit code, or the negative number of the signal that killed it.
+        out_of_memory: the kernel killed the program, or a part of it, because it reached its memory limit.
+        memory_limit: the limit in bytes; 0: unlimited.
+    """
+    code = SHELL - status if status < 0 else status
+    name = signal_name(-status) if status < 0 else None
+    reason = f"killed by {name}" if name else f"exited with code {status}"
+    if name is None and SHELL < status < SHELL + signal.NSIG:
+        reason += f", as shells say of a program that {signal_name(status - SHELL)} has killed"
+    if out_of_memory:
+        limit = f" (its limit is {format_bytes(memory_limit)})" if memory_limit else ""
+        reason = f"ran out of memory{limit}: {reason}"
+    return End(code, name, reason)
+
+
+def signal_name(number: int) -> str:
+    """Returns `SIGKILL` for 9. Real-time signals except the first and the last have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,74 @@
+"""A host (one machine with an agent, in exactly one slice) and the computation of its free resources."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.model.constraints import DEVICE_TYPE, DEVICE_VARIANT, Attribute, same_attributes
+from iris.model.resources import Resources
+
+
+class Host(BaseModel):
+    """A machine and what it offers. An incarnation is one run of its agent; work placed on an earlier one is lost."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    slice_id: str
+    incarnation: str
+    #: The IP address or resolvable name at which other hosts of the cluster reach it.
+    address: str = ""
+    resources: Resources
+    attributes: dict[str, Attribute] = Field(default_factory=dict)
+    #: Whether a host with accelerators also accepts tasks that request none.
+    accept_cpu_jobs: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Host):
+            return NotImplemented
+        return super().__eq__(other) and same_attributes(self.attributes, other.attributes)
+
+    def may_run(self, wanted: Resources) -> bool:
+        """Returns whether the host is of the right kind for the task. Free capacity is not checked here."""
+        if wanted.device is not None:
+            return wanted.device.accepts(self.resources.device)
+        return self.resources.device is None or self.accept_cpu_jobs
+
+    @property
+    def facts(self) -> Mapping[str, Attribute]:
+        """The host's attributes, and those derived from its device."""
+        device = self.resources.device
+        derived: dict[str, Attribute] = {DEVICE_TYPE: device.kind.value if device else "cpu"}
+        if device is not None:
+            derived[DEVICE_VARIANT] = device.variant
+        return {**derived, **self.attributes}
+
+
+class ClosedBy(StrEnum):
+    """The reason that a host accepts no new work."""
+
+    CORDON = "cordoned"  # by an operator; running tasks continue
+    DRAIN = "drained"  # by an operator; running tasks were evicted
+    QUARANTINE = "quarantined"  # several attempts in a row failed there through no fault of their own
+
+
+class Closure(BaseModel):
+    """Marks a host that accepts no new work until an operator opens it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    by: ClosedBy
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.by}: {self.reason}" if self.reason else str(self.by)
+
+
+def headroom(host: Host, running: Iterable[Resources]) -> dict[str, int]:
+    """Computes the host's free resources from the running tasks; no counter is kept. A negative amount is a shortfall."""
+    free = host.resources.amounts()
+    for resources in running:
+        for name, amount in resources.amounts().items():
+            free[name] -= amount
+    return free

@@ -1,0 +1,296 @@
+"""Jobs: the submission (`JobSpec`), the result of an attempt (`TaskOutcome`), the current state (`TaskStatus`, `JobStatus`)."""
+
+import re
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from iris.model import names
+from iris.model.bundles import Bundle
+from iris.model.constraints import TPU_NAME, Constraint, check_key
+from iris.model.environments import EnvironmentSpec
+from iris.model.errors import InvalidValue
+from iris.model.resources import Resources
+from iris.model.states import JobState, TaskState
+from iris.model.units import MAX_DURATION
+
+#: Each replica is a child workflow. A workflow may have 2,000 pending children and should have a few hundred
+#: (docs.temporal.io/cloud/limits).
+MAX_REPLICAS = 1_000
+#: The largest specification. It is in the first event of the job's history.
+MAX_SPEC_BYTES = 64 * 1024
+#: The largest sum of specifications. A job's workflow passes one to each task's workflow, and its history is limited to 50 MiB.
+MAX_SPECS_BYTES = 16 * 1024 * 1024
+#: How long a program may take to stop after SIGTERM before it is killed. Users expect this value, which is Kubernetes' default.
+DEFAULT_GRACE = timedelta(seconds=30)
+
+
+class Band(StrEnum):
+    """The priority bands, in the order in which they are served."""
+
+    PRODUCTION = "production"
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+    @property
+    def rank(self) -> int:
+        return _BAND_RANKS[self]
+
+
+_BAND_RANKS = {band: rank for rank, band in enumerate(Band)}
+
+
+class Coscheduling(BaseModel):
+    """Makes the tasks a gang: placed, started and bounced together, on hosts that share an attribute."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The shared attribute: `tpu-name` for the hosts of one slice.
+    group_by: str
+    #: The number of groups (slices) over which the tasks are spread evenly.
+    groups: int = 1
+
+
+class JobSpec(BaseModel):
+    """The specification of a job that a user submits. Validation ensures that an impossible job cannot be built.
+
+    Raises:
+        pydantic.ValidationError: wraps the `InvalidValue` of each field that is wrong.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    user: str
+    name: str
+    command: tuple[str, ...]
+    resources: Resources = Resources()
+    replicas: int = 1
+    #: None: each task is placed and runs independently.
+    coscheduling: Coscheduling | None = None
+    #: What a host must have, or should have if preferred.
+    constraints: tuple[Constraint, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    #: The directory on the host in which the program starts. None: a directory of the attempt, removed afterwards.
+    workdir: str | None = None
+    #: The files in the program's directory. Each attempt has its own copy. None: no files.
+    bundle: Bundle | None = None
+    environment: EnvironmentSpec = EnvironmentSpec()
+    #: The container image of the program. None: the image of the scale group; if it has none, the program is a process on the
+    #: host.
+    image: str | None = None
+    #: Each task gets a port of its own for each of these names.
+    ports: tuple[str, ...] = ()
+    band: Band = Band.INTERACTIVE
+    #: From submission to the first placement; after that the job is UNSCHEDULABLE. None: it waits forever.
+    scheduling_timeout: timedelta | None = None
+    #: How long one attempt may run. A longer run is a failure of the program. None: no limit.
+    timeout: timedelta | None = None
+    grace: timedelta = DEFAULT_GRACE
+    max_retries_failure: int = 0
+    max_retries_preemption: int = 100
+    max_task_failures: int = 0
+
+    @property
+    def id(self) -> str:
+        return names.job_id(self.user, self.name)
+
+    @field_validator("user", "name")
+    @classmethod
+    def _is_a_name(cls, value: str, info: ValidationInfo) -> str:
+        return names.check_name(str(info.field_name), value)
+
+    @field_validator("command")
+    @classmethod
+    def _is_a_command(cls, command: tuple[str, ...]) -> tuple[str, ...]:
+        if not command or not command[0].strip():
+            raise InvalidValue("command", " ".join(command), "is empty", "give the program to run after --")
+        if any("\0" in word for word in command):
+            raise InvalidValue("command", command[0], "contains a NUL byte", "no program can be given one")
+        return command
+
+    @field_validator("replicas")
+    @classmethod
+    def _is_a_number_of_tasks(cls, replicas: int) -> int:
+        if not 1 <= replicas <= MAX_REPLICAS:
+            raise InvalidValue("replicas", replicas, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} tasks")
+        return replicas
+
+    @field_validator("max_retries_failure", "max_retries_preemption", "max_task_failures")
+    @classmethod
+    def _is_a_limit(cls, limit: int, info: ValidationInfo) -> int:
+        if limit < 0:
+            raise InvalidValue(str(info.field_name), limit, "is negative", "give 0 or more")
+        return limit
+
+    @field_validator("scheduling_timeout", "timeout")
+    @classmethod
+    def _is_a_time_to_wait(cls, time: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        if time is not None and not timedelta(0) < time <= MAX_DURATION:
+            raise InvalidValue(
+                str(info.field_name), f"{time.total_seconds():g}s", "is not a time to wait", "leave it out for no limit"
+            )
+        return time
+
+    @field_validator("grace")
+    @classmethod
+    def _is_a_time_to_stop(cls, grace: timedelta) -> timedelta:
+        if not timedelta(0) <= grace <= MAX_DURATION:
+            raise InvalidValue("grace", f"{grace.total_seconds():g}s", "is no time to stop in", "give 0s or more")
+        return grace
+
+    @field_validator("image")
+    @classmethod
+    def _is_an_image(cls, image: str | None) -> str | None:
+        if image is not None and (not image or image.startswith("-") or not image.isprintable() or " " in image):
+            raise InvalidValue("image", image, "cannot name a container image", "write NAME[:TAG], such as python:3.11")
+        return image
+
+    @field_validator("ports")
+    @classmethod
+    def _are_port_names(cls, ports: tuple[str, ...]) -> tuple[str, ...]:
+        for port in ports:
+            if re.fullmatch("[a-zA-Z][a-zA-Z0-9_-]{0,30}", port) is None:
+                raise InvalidValue("port", port, "cannot name a port", "use letters, digits, - or _, such as metrics")
+        if len({names.env_port(port) for port in ports}) < len(ports):
+            raise InvalidValue("port", ", ".join(ports), "names the same port twice", "give each port a name of its own")
+        return ports
+
+    @model_validator(mode="after")
+    def _starts_in_one_place(self) -> Self:
+        if self.bundle is not None and self.workdir is not None:
+            raise InvalidValue(
+                "workdir", self.workdir, "does not go with a bundle, in whose files the program starts", "give one of them"
+            )
+        return self
+
+    @field_validator("env")
+    @classmethod
+    def _is_an_environment(cls, env: dict[str, str]) -> dict[str, str]:
+        for key, value in env.items():
+            if not key or "=" in key or "\0" in key + value:
+                raise InvalidValue("env", key, "cannot name an environment variable", "write NAME=VALUE")
+            if key.startswith(names.RESERVED_PREFIX):
+                raise InvalidValue(
+                    "env", key, "is set by Iris itself", f"choose a name that does not begin with {names.RESERVED_PREFIX}"
+                )
+        return env
+
+    @field_validator("coscheduling")
+    @classmethod
+    def _shares_an_attribute(cls, together: Coscheduling | None) -> Coscheduling | None:
+        if together is not None:
+            check_key(together.group_by, "coscheduling")
+        return together
+
+    @model_validator(mode="after")
+    def _is_a_gang(self) -> Self:
+        if self.coscheduling is None:
+            return self
+        groups = self.coscheduling.groups
+        if groups < 1 or self.replicas % groups:
+            raise InvalidValue(
+                "replicas", self.replicas, f"cannot be split evenly over {groups} groups", "ask for a multiple of the groups"
+            )
+        device = self.resources.device
+        if device is not None and device.several and (groups > 1 or self.coscheduling.group_by != TPU_NAME):
+            raise InvalidValue(
+                "device",
+                device,
+                "leaves the variant open to a gang that is not on one slice",
+                "name one variant: programs that compute together need devices of one kind",
+            )
+        if self.max_task_failures:
+            raise InvalidValue(
+                "max_task_failures",
+                self.max_task_failures,
+                "does not go with coscheduling",
+                "the tasks of a gang share their fate: leave it 0, or use max_retries_failure",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fits_into_a_history(self) -> Self:
+        size = len(self.model_dump_json().encode())
+        if size > MAX_SPEC_BYTES:
+            field = max(type(self).model_fields, key=lambda name: len(str(getattr(self, name))))
+            raise InvalidValue(
+                field,
+                f"{size:,} bytes",
+                f"makes the job larger than {MAX_SPEC_BYTES:,} bytes",
+                "put the data into a file that the program reads" if field in ("env", "command") else "ask for less in it",
+            )
+        if size * self.replicas > MAX_SPECS_BYTES:
+            most = MAX_SPECS_BYTES // size
+            raise InvalidValue(
+                "replicas",
+                self.replicas,
+                f"is too many for a job of {size:,} bytes",
+                f"ask for at most {most}, or pass less data",
+            )
+        return self
+
+
+class TaskOutcome(BaseModel):
+    """The end of one attempt, as reported by its host or, for a lost host, by the workflow."""
+
+    model_config = ConfigDict(frozen=True)
+
+    state: TaskState
+    reason: str = ""
+    exit_code: int | None = None
+    signal: str | None = None
+    #: None: the program never started. A lost or preempted attempt without a fault is then undelivered and free.
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    #: The last lines that the program wrote, a few hundred characters.
+    last_lines: str = ""
+    #: The peak memory of its processes, if the host could measure it; otherwise 0.
+    peak_memory_bytes: int = 0
+    #: The name of the infrastructure fault that ended it; empty: none.
+    fault: str = ""
+    #: Whether the host works but refused the attempt: it has another incarnation than the attempt names, or is about to stop.
+    refused: bool = False
+    #: Whether the host ended the attempt because it is about to stop itself.
+    host_leaves: bool = False
+
+
+class TaskStatus(BaseModel):
+    """The current state of one task."""
+
+    model_config = ConfigDict(frozen=True)
+
+    index: int
+    state: TaskState = TaskState.PENDING
+    #: The number of the latest attempt that had a host or that the scheduler has forgotten; 0 before the first.
+    attempt: int = 0
+    host: str | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    failures: int = 0
+    preemptions: int = 0
+    #: The attempts in a row that no host accepted, and those in a row that an infrastructure fault ended.
+    undelivered: int = 0
+    faults: int = 0
+    #: The scheduler's key of the current attempt while it waits or runs.
+    key: str | None = None
+
+
+class JobStatus(BaseModel):
+    """The current state of one job."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    state: JobState
+    reason: str = ""
+    user: str
+    #: Whether its user holds it. The job shows HELD only while none of its tasks runs.
+    held: bool = False
+    submitted_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    tasks: tuple[TaskStatus, ...]

@@ -1,0 +1,242 @@
+"""Names in one place: workflow ids, task queues, search attributes, object store paths and environment variables.
+
+No other file spells any of them.
+"""
+
+import re
+
+from iris.model.errors import InvalidValue
+
+# -- ids people use ------------------------------------------------------------------------------------------------------------
+
+#: The longest name in characters. Temporal's SQL stores keep ids in 255 characters. `<cluster>/task/<user>/<name>:<index>` with
+#: three names of this length stays below 200.
+MAX_NAME = 60
+_NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
+
+
+def check_name(field: str, name: str) -> str:
+    """Returns the name.
+
+    Raises:
+        InvalidValue: it is empty, too long, or has a character that is not safe in a path or an id.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InvalidValue(
+            field,
+            name,
+            "is not a name",
+            f"use 1 to {MAX_NAME} letters, digits, dots, dashes or underscores, the first a letter or digit",
+        )
+    return name
+
+
+def job_id(user: str, name: str) -> str:
+    return f"{user}/{name}"
+
+
+def task_id(job: str, index: int) -> str:
+    return f"{job}:{index}"
+
+
+def attempt_id(job: str, index: int, attempt: int) -> str:
+    return f"{job}:{index}@{attempt}"
+
+
+def gang_attempt_id(job: str, attempt: int) -> str:
+    """Returns the id of an attempt of all tasks of a job together."""
+    return f"{job}@{attempt}"
+
+
+def short_run(run_id: str) -> str:
+    """Returns the first 13 characters of a run id, enough to stay unique. Ids that sort by time hold the time in them."""
+    return run_id[:13]
+
+
+def attempt_key(attempt: str, run_id: str) -> str:
+    """Returns a key of the attempt that is never used again. A job's name can be reused, the id of its run cannot."""
+    return f"{attempt}/{short_run(run_id)}"
+
+
+def slice_id(prefix: str, group: str, token: str) -> str:
+    """Returns a slice's id, which is also the name of its machines. Cloud providers require lower case, digits and dashes.
+
+    Args:
+        prefix: distinguishes this cluster's machines from those of other clusters; may be empty.
+    """
+    return "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in (prefix, group, token) if part)
+
+
+def controller_machine(prefix: str, cluster: str) -> str:
+    """Returns the name of a cluster's controller VM. A cluster has one: a zone cannot have two VMs of the same name."""
+    return slice_id(prefix, cluster, "controller")
+
+
+def host_of_slice(slice_id: str, worker: int, hosts: int) -> str:
+    """Returns the id of the slice's host with this worker id. The only host of a slice has the slice's name."""
+    return slice_id if hosts == 1 else f"{slice_id}-w-{worker}"
+
+
+# -- Temporal ------------------------------------------------------------------------------------------------------------------
+
+
+def job_workflow(cluster: str, job: str) -> str:
+    return f"{cluster}/job/{job}"
+
+
+def task_workflow(cluster: str, task: str) -> str:
+    return f"{cluster}/task/{task}"
+
+
+def slice_workflow(cluster: str, slice_id: str) -> str:
+    return f"{cluster}/slice/{slice_id}"
+
+
+def scheduler_workflow(cluster: str) -> str:
+    return f"{cluster}/scheduler"
+
+
+def autoscaler_workflow(cluster: str) -> str:
+    return f"{cluster}/autoscaler"
+
+
+def job_of_workflow(workflow_id: str) -> str:
+    """Returns the job id in the id of a job's workflow."""
+    return workflow_id.split("/", 2)[2]
+
+
+def control_queue(cluster: str) -> str:
+    return f"{cluster}/control"
+
+
+def planner_queue(cluster: str) -> str:
+    return f"{cluster}/planner"
+
+
+def host_queue(cluster: str, host_id: str) -> str:
+    return f"{cluster}/host/{host_id}"
+
+
+def host_of_queue(cluster: str, queue: str) -> str | None:
+    """Returns the host that a task queue belongs to, or None if it is not a host's queue of this cluster."""
+    prefix = host_queue(cluster, "")
+    return queue.removeprefix(prefix) if queue.startswith(prefix) else None
+
+
+def worker_identity(host_id: str, incarnation: str) -> str:
+    return f"{host_id}@{incarnation}"
+
+
+def incarnation_of(identity: str) -> str:
+    return identity.rpartition("@")[2]
+
+
+SA_CLUSTER = "IrisCluster"
+SA_KIND = "IrisKind"
+SA_STATE = "IrisState"
+SA_USER = "IrisUser"
+SA_PARENT = "IrisParent"
+SA_GROUP = "IrisGroup"
+SA_PRIORITY = "IrisPriority"
+SEARCH_ATTRIBUTES = (SA_CLUSTER, SA_KIND, SA_STATE, SA_USER, SA_PARENT, SA_GROUP, SA_PRIORITY)
+
+KIND_JOB = "job"
+KIND_TASK = "task"
+KIND_SLICE = "slice"
+KIND_SCHEDULER = "scheduler"
+KIND_AUTOSCALER = "autoscaler"
+
+#: Memo of the scheduler's workflow: what a client needs to know about the cluster when it has only an address.
+MEMO_STORE = "iris_store"
+MEMO_UI = "iris_ui"
+#: The version of the scheduler's ledger. A control plane with another version starts a new scheduler, which runs recovery.
+MEMO_BOOK = "iris_book"
+#: Memo of a job's workflow: its command line, for lists, and its number of tasks, for readers of its logs.
+MEMO_COMMAND = "iris_command"
+MEMO_TASKS = "iris_tasks"
+
+# -- object store --------------------------------------------------------------------------------------------------------------
+
+
+def cluster_uid(cluster: str) -> str:
+    """Returns the path of the id that distinguishes the cluster's machines from those of another cluster of the same name."""
+    return f"clusters/{cluster}/uid"
+
+
+def job_logs(job: str, run_id: str) -> str:
+    return f"logs/{job}/{short_run(run_id)}"
+
+
+def attempt_logs(job: str, run_id: str, index: int, attempt: int) -> str:
+    return f"{job_logs(job, run_id)}/{index}/{attempt}"
+
+
+def log_chunk(prefix: str, sequence: int) -> str:
+    """Returns the path of a log chunk. The number has ten digits, so that names sort in the order of their numbers."""
+    return f"{prefix}/{sequence:010d}.log"
+
+
+def bundle(sha256: str) -> str:
+    return f"bundles/{sha256}.tar.gz"
+
+
+def attempt_outputs(job: str, run_id: str, index: int, attempt: int) -> str:
+    return f"{job_outputs(job, run_id)}/{index}/{attempt}"
+
+
+def job_outputs(job: str, run_id: str) -> str:
+    return f"outputs/{job}/{short_run(run_id)}"
+
+
+def agent_logs(cluster: str, host_id: str) -> str:
+    """Returns the folder of an agent's logs. Each incarnation of the agent has a folder in it, and these sort by time."""
+    return f"agents/{cluster}/{host_id}"
+
+
+def exec_files(session: str) -> str:
+    """Returns the folder for the input and output of a command that runs beside a task."""
+    return f"exec/{session}"
+
+
+# -- environment variables -----------------------------------------------------------------------------------------------------
+
+ENV_CLUSTER = "IRIS_CLUSTER"
+ENV_STATE_DIR = "IRIS_STATE_DIR"
+ENV_USER = "IRIS_USER"
+ENV_JOB_ID = "IRIS_JOB_ID"
+ENV_TASK_ID = "IRIS_TASK_ID"
+ENV_TASK_INDEX = "IRIS_TASK_INDEX"
+ENV_NUM_TASKS = "IRIS_NUM_TASKS"
+ENV_ATTEMPT = "IRIS_ATTEMPT"
+#: Set on every process of an attempt. Orphans are recognised by it in any session or process group.
+ENV_ATTEMPT_KEY = "IRIS_ATTEMPT_KEY"
+ENV_HOST_ID = "IRIS_HOST_ID"
+ENV_SLICE_ID = "IRIS_SLICE_ID"
+#: Iris keeps what the program leaves in this directory; `iris fetch` downloads it.
+ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
+#: The directory in which the program starts.
+ENV_WORKDIR = "IRIS_WORKDIR"
+#: The address at which other hosts reach this one.
+ENV_HOST_ADDRESS = "IRIS_HOST_ADDRESS"
+#: Set for members of a gang: `host:port` on the host of task 0, and the task's position in the gang.
+ENV_COORDINATOR = "IRIS_COORDINATOR_ADDRESS"
+ENV_SLICE_INDEX = "IRIS_SLICE_INDEX"
+ENV_NUM_SLICES = "IRIS_NUM_SLICES"
+ENV_TASKS_PER_SLICE = "IRIS_TASKS_PER_SLICE"
+#: The prefix of variables that Iris sets. A user may not set them for a job.
+RESERVED_PREFIX = "IRIS_"
+
+
+def env_port(name: str) -> str:
+    """Returns the variable that holds the number of the port of this name."""
+    return f"IRIS_PORT_{re.sub('[^A-Z0-9]', '_', name.upper())}"
+
+
+# Set for members of a gang under the names that other software reads. Unlike the variables above, a job may override them.
+ENV_JAX_COORDINATOR = "JAX_COORDINATOR_ADDRESS"
+ENV_JAX_NUM_PROCESSES = "JAX_NUM_PROCESSES"
+ENV_JAX_PROCESS_ID = "JAX_PROCESS_ID"
+ENV_TPU_NAME = "TPU_NAME"
+ENV_TPU_WORKER_ID = "TPU_WORKER_ID"
+ENV_TPU_TOPOLOGY = "TPU_TOPOLOGY"
+ENV_TPU_TYPE = "TPU_ACCELERATOR_TYPE"

@@ -1,0 +1,118 @@
+"""Resources that a task requests and a host offers, in integers: millicores, bytes, devices."""
+
+from enum import StrEnum
+from functools import cached_property
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.model.errors import InvalidValue
+from iris.model.units import format_bytes, format_cpu
+
+#: The shared resources, in the order in which shortfalls are reported.
+AMOUNTS = ("device", "cpu", "memory", "disk")
+#: The variant that any device of the kind satisfies.
+ANY_VARIANT = "auto"
+
+
+class DeviceKind(StrEnum):
+    GPU = "gpu"
+    TPU = "tpu"
+
+
+class Device(BaseModel):
+    """Accelerators of one kind: those of a host, or those that a request needs.
+
+    In a request `variant` may be `"auto"` (any) or several variants, comma-separated (any of these).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: DeviceKind
+    variant: str = ANY_VARIANT
+    count: int = Field(default=1, ge=1)
+
+    def accepts(self, offered: "Device | None") -> bool:
+        """Returns whether a host's device is of the requested kind and variant. The count is a matter of headroom."""
+        if offered is None or offered.kind != self.kind:
+            return False
+        wanted = [variant.strip() for variant in self.variant.lower().split(",")]
+        return ANY_VARIANT in wanted or offered.variant.lower() in wanted
+
+    @property
+    def several(self) -> bool:
+        """Returns whether the request accepts devices of different variants."""
+        return self.variant == ANY_VARIANT or "," in self.variant
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.variant}:{self.count}"
+
+
+class Resources(BaseModel):
+    """An amount of each shared resource."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cpu_millis: int = Field(default=1000, ge=0)
+    memory_bytes: int = Field(default=0, ge=0)
+    disk_bytes: int = Field(default=0, ge=0)
+    device: Device | None = None
+
+    @property
+    def device_count(self) -> int:
+        return self.device.count if self.device else 0
+
+    @cached_property
+    def vector(self) -> tuple[int, int, int, int]:
+        """The amounts in the order of `AMOUNTS`, for fast comparison. Computed once; `model_copy` copies the cached value."""
+        return (self.device_count, self.cpu_millis, self.memory_bytes, self.disk_bytes)
+
+    @property
+    def kind(self) -> tuple[str, str] | None:
+        """The kind and variant of the device, for grouping equal resources; None without a device."""
+        return (self.device.kind, self.device.variant) if self.device else None
+
+    def amounts(self) -> dict[str, int]:
+        """Returns the amounts by name, in the order in which shortfalls are reported."""
+        return dict(zip(AMOUNTS, self.vector, strict=True))
+
+    def __str__(self) -> str:
+        return format_amounts(self.amounts(), self.device)
+
+
+def format_amount(name: str, amount: int) -> str:
+    """Formats one number of `Resources.amounts` for display."""
+    if name == "cpu":
+        return format_cpu(amount)
+    if name == "device":
+        return str(amount)
+    return format_bytes(amount)
+
+
+def format_amounts(amounts: dict[str, int], device: Device | None = None) -> str:
+    """Formats the amounts that are not zero, a known device with its full name: `4 cpu, 8 GiB memory, tpu:v5litepod-16:4`."""
+    shown = [f"{format_amount(name, amount)} {name}" for name, amount in amounts.items() if amount and name != "device"]
+    if amounts.get("device"):
+        shown.append(str(device) if device else f"{amounts['device']} devices")
+    return ", ".join(shown) or "nothing"
+
+
+def parse_device(text: str, field: str = "device") -> Device | None:
+    """Parses `KIND[:VARIANT[:COUNT]]` to a device; `"cpu"` gives None.
+
+    Raises:
+        InvalidValue: an unknown kind, or a count that is not a positive number.
+    """
+    kind, _, rest = text.strip().partition(":")
+    variant, _, count = rest.partition(":")
+    remedy = 'write KIND[:VARIANT[:COUNT]], such as "cpu", "gpu:H100:8" or "tpu:v5litepod-16:4"'
+    if kind.lower() == "cpu":
+        if rest:
+            raise InvalidValue(field, text, "gives a variant or count to the kind cpu", "ask for cores with cpu instead")
+        return None
+    try:
+        parsed_kind = DeviceKind(kind.lower())
+    except ValueError:
+        raise InvalidValue(field, text, f"has the unknown kind {kind!r}", remedy) from None
+    if count and not (count.isdecimal() and int(count) > 0):
+        raise InvalidValue(field, text, f"has the count {count!r}", remedy)
+    return Device(kind=parsed_kind, variant=variant or ANY_VARIANT, count=int(count or 1))

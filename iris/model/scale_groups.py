@@ -1,0 +1,138 @@
+"""Scale groups: kinds of slice, with their limits and the timing of scaling.
+
+All values are final: the defaults are applied, and durations are `timedelta`.
+"""
+
+from datetime import timedelta
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.model import constraints, names
+from iris.model.constraints import Attribute, same_attributes
+from iris.model.hosts import Host
+from iris.model.resources import DeviceKind, Resources
+
+
+class SliceType(StrEnum):
+    """The kind of machines that a slice consists of."""
+
+    TPU_VM = "tpu_vm"  # one TPU slice, with as many VMs as it has hosts
+    GCE_VM = "gce_vm"  # one virtual machine
+    MANUAL_VM = "manual_vm"  # machines that exist already
+    LOCAL_VM = "local_vm"  # processes on this machine, which simulate any of the other types
+
+
+class Pace(BaseModel):
+    """The timing of a group's scaling, and how long the group avoids what has just failed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The wait after a scale-up before the next one.
+    scale_up_delay: timedelta = timedelta(seconds=60)
+    #: A slice is deleted when all its hosts have been free for this long.
+    scale_down_delay: timedelta = timedelta(minutes=5)
+    #: A request that the platform has not answered for this long no longer delays other requests.
+    requesting_timeout: timedelta = timedelta(seconds=120)
+    #: After the platform reports a used-up quota, the group requests nothing for this long.
+    quota_timeout: timedelta = timedelta(minutes=5)
+    #: The delay after a failure. It doubles with each failure in a row, up to `max_backoff`. A slice that becomes ready resets
+    #: it.
+    backoff: timedelta = timedelta(seconds=5)
+    max_backoff: timedelta = timedelta(minutes=5)
+    #: The delay after a zone had no capacity. It doubles each time in a row, up to `max_stockout_delay`.
+    stockout_delay: timedelta = timedelta(seconds=30)
+    max_stockout_delay: timedelta = timedelta(minutes=10)
+    #: The most slices requested and the most deleted within a minute.
+    scale_ups_per_minute: int = 16
+    scale_downs_per_minute: int = 32
+    #: From the platform's acceptance until the machines exist.
+    boot_timeout: timedelta = timedelta(minutes=5)
+    #: From then until every agent has reported.
+    init_timeout: timedelta = timedelta(minutes=10)
+
+
+class ScaleGroup(BaseModel):
+    """A kind of slice, with what the autoscaler and the platforms need to know about it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    type: SliceType
+    #: The zones of its slices, the preferred one first; at least one.
+    zones: tuple[str, ...]
+    #: The number of machines in one slice.
+    hosts: int = 1
+    #: The resources of each machine.
+    resources: Resources
+    #: Further attributes of each machine, besides those derived from the group.
+    attributes: dict[str, Attribute] = Field(default_factory=dict)
+    topology: str = ""
+    #: The platform's name for the accelerator; empty for machines without accelerators.
+    accelerator_variant: str = ""
+    runtime_version: str = ""
+    machine_type: str = ""
+    preemptible: bool = False
+    #: The reservation that its slices use; empty: none.
+    reservation: str = ""
+    #: Whether slices are requested as queued resources, which may wait for hours until there is capacity.
+    queued: bool = False
+    #: Whether a host with accelerators also accepts tasks that request none.
+    accept_cpu_jobs: bool = False
+    #: The container image of tasks that name none; empty: they run as processes.
+    task_image: str = ""
+    #: Groups with a lower number are used first.
+    priority: int = 100
+    min_slices: int = 0
+    max_slices: int
+    #: The number of slices to keep beyond the current demand.
+    buffer_slices: int = 0
+    pace: Pace = Pace()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ScaleGroup):
+            return NotImplemented
+        return super().__eq__(other) and same_attributes(self.attributes, other.attributes)
+
+    def slice_hosts(self, slice_id: str, zone: str, incarnation: str = "", address: str = "") -> tuple[Host, ...]:
+        """Returns the hosts of a slice of the group, by worker id."""
+        return tuple(
+            Host(
+                id=names.host_of_slice(slice_id, worker, self.hosts),
+                slice_id=slice_id,
+                incarnation=incarnation,
+                address=address,
+                resources=self.resources,
+                attributes=self.host_attributes(slice_id, zone, worker),
+                accept_cpu_jobs=self.accept_cpu_jobs,
+            )
+            for worker in range(self.hosts)
+        )
+
+    def host_attributes(self, slice_id: str, zone: str, worker: int) -> dict[str, Attribute]:
+        """Returns the attributes of the slice's host with this worker id. The group's own attributes override derived ones."""
+        follows: dict[str, Attribute] = {
+            constraints.SCALE_GROUP: self.name,
+            constraints.ZONE: zone,
+            constraints.REGION: region_of(zone),
+            constraints.PREEMPTIBLE: self.preemptible,
+        }
+        device = self.resources.device
+        if device is not None and device.kind is DeviceKind.TPU:
+            follows[constraints.TPU_NAME] = slice_id
+            follows[constraints.TPU_WORKER_ID] = worker
+            follows[constraints.TPU_VM_COUNT] = self.hosts
+            if self.topology:
+                follows[constraints.TPU_TOPOLOGY] = self.topology
+        return {**follows, **self.attributes}
+
+
+def unknown_group(name: str, zone: str, hosts: int = 1) -> ScaleGroup:
+    """Returns a substitute for a group that the configuration no longer has. It is enough to delete the group's slices."""
+    kind = SliceType.LOCAL_VM
+    return ScaleGroup(name=name or "unknown", type=kind, zones=(zone,), hosts=hosts, resources=Resources(), max_slices=0)
+
+
+def region_of(zone: str) -> str:
+    """Returns `europe-west4` for `europe-west4-b`."""
+    return zone.rpartition("-")[0] or zone

@@ -1,0 +1,118 @@
+"""The states of tasks and jobs, and the table of a task's transitions.
+
+Rule 1: a task's state changes only through `move_task`. A transition that is not in the table raises `IllegalMove` and changes
+nothing.
+Rule 2: a job has no transitions of its own. `roll_up` derives its state from its tasks each time it is needed.
+
+Not in this module: which account pays for a failed attempt (`iris.scheduling.retries`), and when to check (the workflows).
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from iris.model.errors import IllegalMove
+
+State = TypeVar("State", bound=StrEnum)
+
+
+class TaskState(StrEnum):
+    PENDING = "PENDING"  # waits for a host
+    ASSIGNED = "ASSIGNED"  # has a host that has not reported yet
+    BUILDING = "BUILDING"  # the host prepares the bundle and the environment
+    RUNNING = "RUNNING"  # the program runs
+    SUCCEEDED = "SUCCEEDED"  # exit code 0
+    FAILED = "FAILED"  # the program's own fault: exit code, signal, timeout, out of memory
+    KILLED = "KILLED"  # it was cancelled, or a sibling's failure ended it
+    WORKER_FAILED = "WORKER_FAILED"  # the host was lost or could not run it
+    PREEMPTED = "PREEMPTED"  # the host or the slice was taken away
+    UNSCHEDULABLE = "UNSCHEDULABLE"  # no host within the scheduling timeout
+
+
+class JobState(StrEnum):
+    PENDING = "PENDING"
+    HELD = "HELD"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+    WORKER_FAILED = "WORKER_FAILED"
+    UNSCHEDULABLE = "UNSCHEDULABLE"
+
+    @property
+    def ended(self) -> bool:
+        return self not in (JobState.PENDING, JobState.HELD, JobState.RUNNING)
+
+
+_T = TaskState
+#: The states in which an attempt can end once it has a host.
+_ENDS = (_T.SUCCEEDED, _T.FAILED, _T.KILLED, _T.WORKER_FAILED, _T.PREEMPTED)
+
+TASK_MOVES: dict[TaskState, frozenset[TaskState]] = {
+    _T.PENDING: frozenset({_T.ASSIGNED, _T.KILLED, _T.UNSCHEDULABLE}),
+    # A short program can end before its host's first report, hence the end states. If no host took the attempt: back to PENDING.
+    _T.ASSIGNED: frozenset({_T.BUILDING, _T.RUNNING, _T.PENDING, *_ENDS}),
+    _T.BUILDING: frozenset({_T.RUNNING, *_ENDS}),
+    _T.RUNNING: frozenset(_ENDS),
+    # The three states that a retry account can pay for.
+    _T.FAILED: frozenset({_T.PENDING}),
+    _T.WORKER_FAILED: frozenset({_T.PENDING}),
+    _T.PREEMPTED: frozenset({_T.PENDING}),
+    _T.SUCCEEDED: frozenset(),
+    _T.KILLED: frozenset(),
+    _T.UNSCHEDULABLE: frozenset(),
+}
+
+LIVE = frozenset({_T.ASSIGNED, _T.BUILDING, _T.RUNNING})
+ENDED = frozenset({*_ENDS, _T.UNSCHEDULABLE})
+
+
+def move_task(now: TaskState, to: TaskState) -> TaskState:
+    """Returns the new state of a task.
+
+    Raises:
+        IllegalMove: the table has no such transition.
+    """
+    return step(TASK_MOVES, now, to, "a task")
+
+
+def step(moves: Mapping[State, frozenset[State]], now: State, to: State, what: str) -> State:
+    """Returns the new state of an object whose transitions are in the table `moves`.
+
+    Raises:
+        IllegalMove: the table has no such transition.
+    """
+    if to not in moves[now]:
+        allowed = ", ".join(sorted(moves[now])) or "nothing: it has ended"
+        raise IllegalMove(f"{what} that is {now} cannot become {to}; from {now} it may become {allowed}")
+    return to
+
+
+def roll_up(tasks: Iterable[TaskState], *, has_run: bool = False, max_task_failures: int = 0, held: bool = False) -> JobState:
+    """Derives a job's state from the states of its tasks, by the first rule that holds.
+
+    Args:
+        tasks: the tasks' states. FAILED, WORKER_FAILED and PREEMPTED count as ended: a task to be retried is already PENDING
+            again.
+        has_run: whether any task ever had a host. A job that has run never shows PENDING again.
+        max_task_failures: how many FAILED tasks the job tolerates.
+        held: whether its user holds it. HELD shows only while none of its tasks runs.
+    """
+    states = list(tasks)
+    if all(state is _T.SUCCEEDED for state in states):
+        return JobState.SUCCEEDED
+    if states.count(_T.FAILED) > max_task_failures:
+        return JobState.FAILED
+    if _T.UNSCHEDULABLE in states:
+        return JobState.UNSCHEDULABLE
+    if _T.KILLED in states:
+        return JobState.KILLED
+    if any(state in LIVE for state in states):
+        return JobState.RUNNING
+    if all(state in ENDED for state in states):
+        if _T.WORKER_FAILED in states or _T.PREEMPTED in states:
+            return JobState.WORKER_FAILED
+        return JobState.SUCCEEDED  # only SUCCEEDED and tolerated FAILED are left
+    if held:
+        return JobState.HELD
+    return JobState.RUNNING if has_run else JobState.PENDING

@@ -1,0 +1,231 @@
+"""Tracks the free resources of every host during one scheduling pass, and chooses hosts for gangs.
+
+Free resources are derived from the placements. Each gang that the pass places is deducted. Hosts can be reserved for gangs that
+have waited too long.
+
+The choice of hosts:
+
+1. Hosts that meet more of the preferred constraints come first.
+2. A single task with devices goes to the host with the tightest fit, so that whole hosts stay free for large tasks. Tasks
+   without devices are spread: the least used host first, and hosts with devices last.
+3. A gang of several tasks goes to the host group with the fewest hosts that have capacity, if they are enough, so that large
+   groups stay whole.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from iris.model.requests import Placement, Request, Shape
+from iris.scheduling.host_index import Candidates, HostIndex, covers
+
+_Rank = tuple[int, int, float, int]
+_Amounts = tuple[int, int, int, int]
+
+
+class Capacity:
+    """The free amounts of each host, by the host's number in the `HostIndex`."""
+
+    def __init__(self, fleet: HostIndex, live: Iterable[Placement]) -> None:
+        self.fleet = fleet
+        self.free: list[list[int]] = [list(host.resources.vector) for host in fleet.hosts]
+        for placement in live:
+            for number in seats_of(fleet, placement):
+                self._take(number, placement.resources.vector)
+        #: The reserved hosts: only gangs of the given shape may still go there.
+        self.kept: dict[int, Shape] = {}
+        #: For each shape of a single task: its candidates, and a heap of the candidates with enough capacity, the best first.
+        self._singles: dict[Shape, tuple[Candidates, list[tuple[_Rank, int]]]] = {}
+        #: For each shape of a gang: a heap of the groups with enough hosts that have capacity, the best first.
+        self._groups: dict[Shape, list[tuple[int, int, str]]] = {}
+        #: For each shape in `_groups`: how many entries of `_changed` it has taken into account.
+        self._followed: dict[Shape, int] = {}
+        #: The hosts that were given or reserved, in that order.
+        self._changed: list[int] = []
+
+    def without(self, gone: Iterable[Placement]) -> "Capacity":
+        """Returns a copy as it will be when these placements are gone. The copy has no reserved hosts."""
+        rooms = Capacity(self.fleet, ())
+        rooms.free = [list(free) for free in self.free]
+        for placement in gone:
+            rooms.give_back(placement)
+        return rooms
+
+    def find(self, request: Request) -> list[int] | None:
+        """Returns hosts for the gang, one for each task in the order of the tasks; None when the capacity does not suffice."""
+        if request.group_by is not None:
+            return self._find_groups(request)
+        number = self._find_one(request)
+        return None if number is None else [number]
+
+    def give(self, numbers: Iterable[int], request: Request) -> None:
+        """Deducts the amounts of each task of the gang."""
+        shape = request.shape
+        for number in numbers:
+            self._take(number, shape.amounts)
+            self._rank_anew(number)
+            self._changed.append(number)
+
+    def give_back(self, placement: Placement) -> None:
+        """Adds the placement's amounts to the free amounts, to look ahead."""
+        devices, cpu, memory, disk = placement.resources.vector
+        for number in seats_of(self.fleet, placement):
+            self._take(number, (-devices, -cpu, -memory, -disk))
+        self._singles.clear()
+        self._groups.clear()
+
+    def keep(self, request: Request) -> list[int]:
+        """Reserves for the gang's shape the hosts that lack the least to take the gang.
+
+        Reserves nothing when there are not enough hosts, or when some are reserved for that shape already. Every pass chooses the
+        hosts again. Nothing new is placed on them in the meantime, so what they lack only shrinks.
+
+        Returns:
+            The reserved hosts.
+        """
+        shape, free = request.shape, self.free
+        if shape in self.kept.values():
+            return []
+        candidates = self.fleet.candidates(request)
+        chosen: list[int] = []
+        if request.group_by is None:
+            distances = [(shortfall(free[n], shape.amounts), n) for n in candidates.hosts if n not in self.kept]
+            chosen = [min(distances)[1]] if distances else []
+        else:
+            each = request.group_size
+            groups = []
+            for name, members in candidates.groups.items():
+                distances = [(shortfall(free[n], shape.amounts), n) for n in members if n not in self.kept]
+                if len(distances) >= each:
+                    closest = sorted(distances)[:each] if len(distances) > each else distances
+                    groups.append((sum(distance for distance, _ in closest), name, [number for _, number in closest]))
+            if len(groups) >= request.groups:
+                chosen = [number for _, _, numbers in sorted(groups)[: request.groups] for number in numbers]
+        self.keep_these(chosen, shape)
+        return chosen
+
+    def keep_these(self, numbers: list[int], shape: Shape) -> None:
+        """Reserves the hosts for the shape, unless some are reserved for it already. Hosts reserved for another shape stay so."""
+        if shape not in self.kept.values():
+            self.kept = dict.fromkeys(numbers, shape) | self.kept
+            self._changed += numbers
+
+    def takes(self, number: int, shape: Shape) -> bool:
+        """Returns true if one task of the shape fits on the host now."""
+        return covers(self.free[number], shape.amounts) and self.kept.get(number, shape) == shape
+
+    def fitting(self, numbers: Iterable[int], shape: Shape) -> list[int]:
+        """Returns those of the given hosts on which one task of the shape fits now."""
+        devices, cpu, memory, disk = shape.amounts
+        found = []
+        for number in numbers:  # `covers`, inlined: a pass checks this a hundred thousand times, and most checks fail
+            free = self.free[number]
+            if (
+                (free[0] >= devices or not devices)
+                and (free[1] >= cpu or not cpu)
+                and (free[2] >= memory or not memory)
+                and (free[3] >= disk or not disk)
+            ):
+                found.append(number)
+        return [number for number in found if self.kept.get(number, shape) == shape] if self.kept else found
+
+    # One host.
+
+    def _find_one(self, request: Request) -> int | None:
+        shape = request.shape
+        if shape not in self._singles:
+            candidates = self.fleet.candidates(request)
+            heap = [(self._rank(n, shape, candidates), n) for n in self.fitting(candidates.hosts, shape)]
+            heapq.heapify(heap)
+            self._singles[shape] = (candidates, heap)
+        candidates, heap = self._singles[shape]
+        # Tasks of other shapes may have been placed on a host since it was ranked. For tasks without devices that makes the
+        # host worse, so it is ranked again here. For tasks with devices `_rank_anew` ranked it again at that time.
+        while heap:
+            rank, number = heap[0]
+            now = self._rank(number, shape, candidates) if self.takes(number, shape) else None
+            if now == rank:
+                return number
+            heapq.heappop(heap)
+            if now is not None and shape.device is None:
+                heapq.heappush(heap, (now, number))
+        return None
+
+    def _rank(self, number: int, shape: Shape, candidates: Candidates) -> _Rank:
+        """Returns the host's rank for the shape; a smaller rank is better."""
+        free = self.free[number]
+        disliked = candidates.dislikes.get(number, 0)
+        if shape.device is not None:
+            return (disliked, free[0], free[1], number)
+        offers = self.fleet.hosts[number].resources
+        return (disliked, int(offers.device is not None), -free[1] / max(1, offers.cpu_millis), -free[2])
+
+    def _rank_anew(self, number: int) -> None:
+        """Ranks a host with devices again after a placement: with less free it is a better fit for shapes with devices."""
+        if self.fleet.hosts[number].resources.device is None:
+            return
+        for shape, (candidates, heap) in self._singles.items():
+            if shape.device is not None and number in candidates.members and self.takes(number, shape):
+                heapq.heappush(heap, (self._rank(number, shape, candidates), number))
+
+    # Groups of hosts.
+
+    def _find_groups(self, request: Request) -> list[int] | None:
+        shape = request.shape
+        each = request.group_size
+        candidates = self.fleet.candidates(request)
+        heap = self._groups.get(shape)
+        if heap is None:
+            heap = [entry for name in candidates.groups if (entry := self._group_rank(name, shape, candidates, each))]
+            heapq.heapify(heap)
+            self._groups[shape] = heap
+        else:
+            # A group with fewer free hosts is a better fit, as long as it has enough. So groups that lost hosts are ranked again.
+            lost = {n for n in self._changed[self._followed[shape] :] if n in candidates.members}
+            for name in sorted({self.fleet.group_of(n, request) for n in lost} & candidates.groups.keys()):
+                if entry := self._group_rank(name, shape, candidates, each):
+                    heapq.heappush(heap, entry)
+        self._followed[shape] = len(self._changed)
+        chosen: dict[str, tuple[int, int, str]] = {}
+        while heap and len(chosen) < request.groups:
+            entry = heapq.heappop(heap)
+            if entry == self._group_rank(entry[2], shape, candidates, each):  # otherwise the entry is out of date
+                chosen[entry[2]] = entry
+        for entry in chosen.values():
+            heapq.heappush(heap, entry)
+        if len(chosen) < request.groups:
+            return None
+        return [n for name in chosen for n in self.fitting(candidates.groups[name], shape)[:each]]
+
+    def _group_rank(self, name: str, shape: Shape, candidates: Candidates, each: int) -> tuple[int, int, str] | None:
+        fitting = self.fitting(candidates.groups[name], shape)
+        if len(fitting) < each:
+            return None
+        disliked = sum(candidates.dislikes.get(n, 0) for n in fitting[:each])
+        return (disliked, len(fitting), name)
+
+    def _take(self, number: int, amounts: _Amounts) -> None:
+        free = self.free[number]
+        free[0] -= amounts[0]
+        free[1] -= amounts[1]
+        free[2] -= amounts[2]
+        free[3] -= amounts[3]
+
+
+def seats_of(fleet: HostIndex, placement: Placement) -> list[int]:
+    """Returns the numbers of the placement's hosts that are still in the same incarnation."""
+    numbers = []
+    for seat in placement.seats:
+        number = fleet.number.get(seat.host_id)
+        if number is not None and fleet.hosts[number].incarnation == seat.incarnation:
+            numbers.append(number)
+    return numbers
+
+
+def shortfall(there: Sequence[int], wanted: _Amounts) -> float:
+    """Returns how much a host lacks for the task: the sum of the missing fractions, 0 when the task fits."""
+    missing = 0.0
+    for place in (0, 1, 2, 3):
+        has, amount = there[place], wanted[place]
+        if has < amount and amount:
+            missing += (amount - has) / amount if has > 0 else 1.0
+    return missing

@@ -1,0 +1,175 @@
+"""Packs hosts and placements into few bytes, because the scheduler's ledger must fit into one payload of 2 MiB.
+
+Hosts and placements become rows. What many rows share (resources, constraints, attributes …) is written once, and rows refer to
+it by number. What follows from a key (its task, that task's workflow) is not written at all. `iris.scheduling.queue` packs the
+requests.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from iris.model.constraints import TPU_NAME, TPU_WORKER_ID
+from iris.model.hosts import Closure, Host
+from iris.model.requests import EPOCH, MICROSECOND, Names, Placement, Request, Seat
+from iris.model.rules import Rules
+from iris.model.scale_groups import ScaleGroup
+from iris.model.scaling import Outlook
+from iris.scheduling.recent_use import RecentUseState
+
+Table = dict[str, Any]
+
+#: Attributes that differ from host to host.
+_OWN = (TPU_NAME, TPU_WORKER_ID)
+
+
+class LedgerState(BaseModel):
+    """The ledger's state, as one run of the scheduler passes it to the next."""
+
+    #: Hosts, placements and requests in packed form. None if version 0.1 wrote the state: then the next three lists hold them.
+    tables: dict[str, Any] | None = None
+    hosts: list[Host] = Field(default_factory=list)
+    live: list[Placement] = Field(default_factory=list)
+    queue: list[Request] = Field(default_factory=list)
+    forgotten: list[str] = Field(default_factory=list)
+    #: (host, incarnation) pairs of ended incarnations.
+    ended: list[tuple[str, str]] = Field(default_factory=list)
+    closed: dict[str, Closure] = Field(default_factory=dict)
+    strikes: dict[str, int] = Field(default_factory=dict)
+    #: When each request, by key, was last changed.
+    amended: dict[str, datetime] = Field(default_factory=dict)
+    #: Why the cluster is paused; None when it is not.
+    paused: str | None = None
+    paused_groups: dict[str, str] = Field(default_factory=dict)
+    #: The keys of placements that are being evicted.
+    evicting: list[str] = Field(default_factory=list)
+    rules: Rules = Rules()
+    #: When a task last ran on each slice.
+    used_at: dict[str, datetime] = Field(default_factory=dict)
+    #: The recent use of each user.
+    recent_use: RecentUseState = Field(default_factory=RecentUseState)
+    #: The scale groups, and the autoscaler's outlook for each waiting shape.
+    groups: list[ScaleGroup] = Field(default_factory=list)
+    outlooks: list[Outlook] = Field(default_factory=list)
+
+
+class _Shared:
+    """The parts that rows share, each written once."""
+
+    def __init__(self) -> None:
+        self.written: list[dict[str, Any]] = []
+        self._numbers: dict[Hashable, int] = {}
+
+    def number(self, key: Hashable, write: Callable[[], dict[str, Any]]) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.written)
+            self.written.append(write())
+        return self._numbers[key]
+
+
+# -- hosts ---------------------------------------------------------------------------------------------------------------------
+
+
+def pack_hosts(hosts: Iterable[Host]) -> Table:
+    """Returns rows of (shared part, id, slice, incarnation, address, the attributes that differ from host to host)."""
+    shared, rows = _Shared(), []
+    for host in hosts:
+        own = [host.attributes.get(name) for name in _OWN]
+        common = {name: value for name, value in host.attributes.items() if name not in _OWN}
+
+        def write(host: Host = host, common: Mapping[str, Any] = common) -> dict[str, Any]:
+            return {**host.model_dump(mode="json", include={"resources", "accept_cpu_jobs"}), "attributes": common}
+
+        resources, typed = host.resources, tuple((name, type(value), value) for name, value in common.items())
+        alike = (resources.kind, resources.vector, host.accept_cpu_jobs, typed)
+        rows.append((shared.number(alike, write), host.id, host.slice_id, host.incarnation, host.address, own))
+    return {"shared": shared.written, "rows": rows}
+
+
+def unpack_hosts(table: Table) -> list[Host]:
+    templates = [Host.model_validate({"id": "", "slice_id": "", "incarnation": "", **each}) for each in table["shared"]]
+    hosts = []
+    for number, host_id, slice_id, incarnation, address, own in table["rows"]:
+        template = templates[number]
+        attributes = {**template.attributes, **{name: value for name, value in zip(_OWN, own, strict=True) if value is not None}}
+        hosts.append(
+            Host.model_construct(
+                None,
+                id=host_id,
+                slice_id=slice_id,
+                incarnation=incarnation,
+                address=address,
+                resources=template.resources,
+                attributes=attributes,
+                accept_cpu_jobs=template.accept_cpu_jobs,
+            )
+        )
+    return hosts
+
+
+# -- placements ----------------------------------------------------------------------------------------------------------------
+
+
+def dated(placement: Placement) -> Placement:
+    """Returns the placement with a time of placement.
+
+    Version 0.1 did not record that time. Its placements get one long enough ago for every rule.
+    """
+    return placement if placement.placed_at else placement.model_copy(update={"placed_at": EPOCH + MICROSECOND})
+
+
+def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> Table:
+    """Returns rows of (shared part, key, microseconds since the row before, coordinator, seats).
+
+    A seat is a host's number, or is written in full if that host is no longer there.
+    """
+    numbers = {(host.id, host.slice_id, host.incarnation): number for number, host in enumerate(hosts)}
+    shared, rows, before = _Shared(), [], 0
+    for placement in placements:
+        at = (placement.placed_at - EPOCH) // MICROSECOND if placement.placed_at else 0
+        names = Names.of(placement)
+
+        def write(placement: Placement = placement, names: Names = names) -> dict[str, Any]:
+            return {"names": names, **placement.model_dump(mode="json", include={"user", "resources", "band"})}
+
+        alike = (placement.resources.kind, placement.resources.vector, placement.user, placement.band, names)
+        lives = [((seat.host_id, seat.slice_id, seat.incarnation), seat.group) for seat in placement.seats]
+        seats = [[numbers.get(life, life), group] for life, group in lives]
+        rows.append((shared.number(alike, write), placement.key, at - before, placement.coordinator, seats))
+        before = at
+    return {"shared": shared.written, "rows": rows}
+
+
+def unpack_placements(table: Table, hosts: list[Host]) -> list[Placement]:
+    templates = [Placement.model_validate({"key": "", "task": "", "owner": "", "seats": (), **each}) for each in table["shared"]]
+    names = [Names(*each["names"]) for each in table["shared"]]
+    placements, at = [], 0
+    for number, key, delta, coordinator, seats in table["rows"]:
+        at += delta
+        template = templates[number]
+        task, owner = names[number].follow(key)
+        # Packed values were valid. Validating every row again would take longer than the limit of a workflow task.
+        placements.append(
+            Placement.model_construct(
+                None,
+                key=key,
+                task=task,
+                owner=owner,
+                user=template.user,
+                resources=template.resources,
+                band=template.band,
+                seats=tuple(_seat(where, group, hosts) for where, group in seats),
+                coordinator=coordinator,
+                placed_at=EPOCH + at * MICROSECOND if at else None,
+            )
+        )
+    return placements
+
+
+def _seat(where: int | list[str], group: int, hosts: list[Host]) -> Seat:
+    if isinstance(where, int):
+        host = hosts[where]
+        where = [host.id, host.slice_id, host.incarnation]
+    return Seat(where[0], where[1], where[2], group)

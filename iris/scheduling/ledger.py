@@ -1,0 +1,396 @@
+"""Holds the scheduler's state: the hosts, the placements on them, and the waiting requests. It uses no clock and no Temporal.
+
+Messages are delivered at least once, so each may arrive twice, late, or out of order. The ledger handles that:
+
+1. *A repeated request has no effect.* The key identifies a request. A key that already waits or holds hosts is left as it is.
+2. *A request that was given back stays given back.* The ledger remembers the keys that it forgot last, so that a request that
+   arrives after its own withdrawal is not queued again.
+3. *A placement ends with the incarnations of its hosts.* Giving it back later has no effect on newer incarnations, because free
+   resources are derived from the placements, never counted.
+4. *The latest change of a request counts.* A change that the gang made before one that has already arrived is ignored.
+5. *An ended incarnation stays ended.* The ledger remembers the last ones, so that a late "host ready" message does not bring
+   back a host that is gone, or replace its successor.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from iris.model.constraints import SCALE_GROUP
+from iris.model.hosts import Closure, Host
+from iris.model.jobs import Band
+from iris.model.requests import Placement, Request, Shape
+from iris.scheduling import codec
+from iris.scheduling.bounded_memory import REMEMBERED, remember
+from iris.scheduling.codec import LedgerState
+from iris.scheduling.explain import Inquiry
+from iris.scheduling.forecast import Forecast, forecast
+from iris.scheduling.host_index import HostIndex
+from iris.scheduling.placement import place
+from iris.scheduling.preemption import Eviction, evictions
+from iris.scheduling.queue import Queue, owed_a_turn
+from iris.scheduling.recent_use import UNUSED, RecentUse
+from iris.scheduling.refusals import Refusal, Situation
+from iris.scheduling.scalable import Scalable
+from iris.scheduling.slice_idle import SliceIdle
+from iris.scheduling.strikes import QUARANTINE, Strikes
+
+#: The delay of the next search for victims, if the last one did not examine all waiting requests.
+LOOK_ON = timedelta(seconds=1)
+
+
+class Settled(NamedTuple):
+    """The changes that one pass made."""
+
+    placed: list[Placement]
+    evicted: list[Eviction]
+    #: There is reason for another pass at once: this one stopped at its limit, or resources became free during its round.
+    stopped: bool
+    #: When a gang that is protected by `Rules.min_run_time` may be evicted; None if no request waits for that.
+    again_at: datetime | None
+
+
+class Ledger:
+    """The scheduler's state. The other methods record what happened; `settle` runs a scheduling pass."""
+
+    def __init__(self, state: LedgerState | None = None) -> None:
+        state = state or LedgerState()
+        tables = state.tables
+        hosts = codec.unpack_hosts(tables["hosts"]) if tables else state.hosts
+        live = codec.unpack_placements(tables["live"], hosts) if tables else [codec.dated(each) for each in state.live]
+        self.hosts: dict[str, Host] = {host.id: host for host in hosts}
+        self.live: dict[str, Placement] = {}
+        #: The keys of the placements on each host: the placements of a lost host are found without a search through all.
+        self._seated: dict[str, set[str]] = {}
+        for placement in live:
+            self._seat(placement)
+        self.waiting = Queue.unpack(tables["waiting"]) if tables else Queue(state.queue)
+        #: Requests that their users hold.
+        self.held = Queue.unpack(tables["held"]) if tables else Queue()
+        self.closed = dict(state.closed)
+        self.paused = state.paused
+        self.paused_groups = dict(state.paused_groups)
+        self.evicting: dict[str, None] = dict.fromkeys(state.evicting)
+        self.rules = state.rules
+        self._strikes = Strikes(state.strikes)
+        self._amended = dict(state.amended)
+        self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
+        self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
+        #: None after a change of the hosts; `fleet` then makes a new one.
+        self._fleet: HostIndex | None = None
+        #: The hosts that the last pass reserved for a shape.
+        self._kept: dict[int, Shape] = {}
+        #: A round is a series of passes that stopped at their limit, up to the pass that did not. The shapes that did not fit in
+        #: this round, and whether anything became free since it began.
+        self._passed_over: set[Shape] = set()
+        self._freed = False
+        #: The shapes without victims, since the last search that examined all waiting requests.
+        self._fruitless: set[Shape] = set()
+        #: The time of the last pass. Users are compared as of then, unless a caller gives a time.
+        self._passed_at: datetime | None = None
+        self._uses = SliceIdle(state.used_at)
+        self._recent_use = RecentUse(state.recent_use)
+        #: The slices that the autoscaler can make, and its outlook for waiting shapes.
+        self.potential = Scalable(state.groups, state.outlooks)
+
+    def state(self) -> LedgerState:
+        return LedgerState(
+            tables={
+                "hosts": codec.pack_hosts(self.hosts.values()),
+                "live": codec.pack_placements(self.live.values(), self.hosts.values()),
+                "waiting": self.waiting.pack(),
+                "held": self.held.pack(),
+            },
+            forgotten=list(self._forgotten),
+            ended=list(self._ended),
+            closed=self.closed,
+            strikes=self._strikes.counts,
+            amended=self._amended,
+            paused=self.paused,
+            paused_groups=self.paused_groups,
+            evicting=list(self.evicting),
+            rules=self.rules,
+            used_at=self._uses.at,
+            recent_use=self._recent_use.state(),
+            groups=list(self.potential.groups),
+            outlooks=list(self.potential.outlooks),
+        )
+
+    @property
+    def fleet(self) -> HostIndex:
+        if self._fleet is None:
+            self._fleet = HostIndex(self.hosts.values(), self.closed, self.paused_groups)
+            self._kept, self._freed = {}, True
+        return self._fleet
+
+    # Messages from gangs.
+
+    def ask(self, request: Request) -> None:
+        """Queues the request, unless its key is known already."""
+        if request.key not in self.live and request.key not in self._forgotten and request.key not in self.held:
+            self.waiting.add(request)
+
+    def adopt(self, placement: Placement) -> None:
+        """Records the placement that a gang reports, to rebuild a ledger that was lost."""
+        if placement.key not in self._forgotten:
+            self.waiting.remove(placement.key)
+            self.held.remove(placement.key)
+            if placement.key not in self.live:
+                self._seat(codec.dated(placement))
+
+    def amend(self, key: str, band: Band, *, held: bool, said_at: datetime | None = None) -> None:
+        """Changes the band of a request, or holds or releases a waiting request. A gang that has hosts keeps them.
+
+        Args:
+            said_at: when the gang made the change, by its own clock. A change older than the last one is ignored.
+        """
+        if key not in self.live and key not in self.waiting and key not in self.held:
+            return
+        if said_at is not None:
+            if said_at < self._amended.get(key, said_at):
+                return
+            remember(self._amended, key, said_at)
+        request = self.waiting.remove(key) or self.held.remove(key)
+        if request is not None:
+            (self.held if held else self.waiting).add(request.model_copy(update={"band": band}))
+        else:
+            before = self.live[key]
+            self.live[key] = before.model_copy(update={"band": band})
+            if before.band is not band:
+                self._recent_use.ended(before)
+                self._recent_use.goes_on(self.live[key])
+
+    def forget(self, key: str, spoilt_by: Iterable[str] = (), *, ran: bool = False) -> None:
+        """Removes the request from the queue, or frees its hosts.
+
+        Args:
+            spoilt_by: the hosts that did not take their part of the attempt, or ended it by a fault of theirs.
+            ran: whether the attempt ran on the other hosts.
+        """
+        self.waiting.remove(key)
+        self.held.remove(key)
+        self.evicting.pop(key, None)
+        self._amended.pop(key, None)
+        placement = self._unseat(key)
+        if key not in self._forgotten:  # a repeated message is not a second attempt
+            spoilt = set(spoilt_by)
+            seats = placement.seats if placement is not None and ran else ()
+            for host_id in self._strikes.count(spoilt, {seat.host_id for seat in seats} - spoilt):
+                if host_id not in self.closed:
+                    self.close(host_id, QUARANTINE)
+        remember(self._forgotten, key, None)
+
+    def vacate(self, key: str, host_id: str, incarnation: str) -> None:
+        """Frees one of the gang's hosts, as the host reports. The gang is forgotten when its last host is free."""
+        placement = self._unseat(key)
+        if placement is None:
+            return
+        left = tuple(seat for seat in placement.seats if (seat.host_id, seat.incarnation) != (host_id, incarnation))
+        if left:
+            self._seat(Placement(**{**dict(placement), "seats": left}))
+            self._recent_use.goes_on(self.live[key])
+        else:
+            self.forget(key)
+
+    # Messages from slices.
+
+    def hosts_up(self, hosts: Iterable[Host]) -> None:
+        """Adds hosts that are ready. A new incarnation of a known host ends the placements on the old one."""
+        hosts = list(hosts)
+        for host in hosts:
+            if (host.id, host.incarnation) in self._ended:
+                continue
+            before = self.hosts.get(host.id)
+            if before is None:
+                self._uses.left(host.slice_id)
+            if before is not None and before.incarnation != host.incarnation:
+                remember(self._ended, (before.id, before.incarnation), None)
+            self.hosts[host.id] = host
+        self._fleet = None
+        self._drop_orphans(host.id for host in hosts)
+
+    def host_lost(self, host_id: str, incarnation: str) -> None:
+        """Removes a lost host, unless it has come back in a new incarnation."""
+        self.slice_down([(host_id, incarnation)])
+
+    def slice_down(self, lives: Iterable[tuple[str, str]]) -> None:
+        """Removes a slice's hosts, given as (host, incarnation) pairs. Other incarnations of the same hosts stay."""
+        lives, gone = list(lives), set()
+        for host_id, incarnation in lives:
+            remember(self._ended, (host_id, incarnation), None)
+            host = self.hosts.get(host_id)
+            if host is not None and host.incarnation == incarnation:
+                del self.hosts[host_id]
+                gone.add(host.slice_id)
+                self._fleet = None
+        self._drop_orphans(host_id for host_id, _ in lives)
+        self._uses.gone(gone)
+
+    def retire(self, lives: Iterable[tuple[str, str]], idle_since: datetime | None = None) -> str:
+        """Removes the hosts of a slice that is to be deleted, if nothing runs there.
+
+        Args:
+            idle_since: remove them only if nothing has run there since then.
+
+        Returns:
+            Why the hosts stay; empty when they are removed.
+        """
+        lives = list(lives)
+        for host_id, _ in lives:
+            if running := sorted(self.live[key].task for key in self._seated.get(host_id, ())):
+                return f"host {host_id} runs {', '.join(running[:3])}{' …' if len(running) > 3 else ''}"
+            host = self.hosts.get(host_id)
+            if host is not None and (used := self._uses.after(host.slice_id, idle_since)) is not None:
+                return f"something ran on it until {used:%H:%M:%S} UTC"
+        self.slice_down(lives)
+        for host_id, _ in lives:
+            self.closed.pop(host_id, None)  # a host of a deleted slice does not come back
+        return ""
+
+    def idle(self) -> dict[str, datetime | None]:
+        """Returns the idle slices of scale groups, each with the time since when; None while that time is not known yet."""
+        busy = {seat.slice_id for placement in self.live.values() for seat in placement.seats}
+        made = {host.slice_id for host in self.hosts.values() if SCALE_GROUP in host.attributes}
+        return {slice_id: self._uses.at.get(slice_id) for slice_id in sorted(made - busy)}
+
+    # Messages from operators.
+
+    def close(self, host_id: str, closure: Closure) -> None:
+        """Closes the host, in every incarnation, to new tasks until it is opened again."""
+        self.closed[host_id] = closure
+        gone = [each for each in self.closed if each not in self.hosts]
+        for each in gone[:-REMEMBERED]:  # the limit applies only to hosts that are gone
+            del self.closed[each]
+        self._fleet = None
+
+    def open(self, host_id: str) -> None:
+        """Opens the host to new tasks, and forgets its failed attempts."""
+        self.closed.pop(host_id, None)
+        self._strikes.forgive(host_id)
+        self._fleet = None
+
+    def evict(self, host_id: str, reason: str) -> list[Eviction]:
+        """Marks the placements on the host as being evicted, and returns those that were not marked before."""
+        here = (self.live[key] for key in sorted(self._seated.get(host_id, ())) if key not in self.evicting)
+        going = [Eviction(key=placement.key, owner=placement.owner, reason=reason) for placement in here]
+        self.evicting.update(dict.fromkeys(each.key for each in going))
+        return going
+
+    def pause(self, reason: str, group: str | None = None) -> None:
+        """Stops new placements in the cluster or in one scale group. Running tasks continue."""
+        if group is None:
+            self.paused = reason
+        else:
+            remember(self.paused_groups, group, reason)
+            self._fleet = None
+
+    def resume(self, group: str | None = None) -> None:
+        if group is None:
+            self.paused = None
+        else:
+            self.paused_groups.pop(group, None)
+            self._fleet = None
+
+    # The pass, and queries.
+
+    def settle(self, now: datetime, most: int | None = None) -> Settled:
+        """Runs one scheduling pass: places requests that fit, and then chooses gangs to evict.
+
+        Args:
+            most: the most requests to place; None means no limit.
+        """
+        self._uses.now_is(now)
+        self._recent_use.now_is(now)
+        self._passed_at = now
+        if not len(self.waiting) or not self.hosts or self.paused is not None:
+            self._kept = {}
+            return Settled([], [], stopped=False, again_at=None)
+        live, kept = self.live.values(), self._kept if self._passed_over else None
+        fleet = self.fleet
+        self._freed = self._freed and bool(self._passed_over)  # a new round counts everything that is free at its start
+        lately = self._recent_use.lately(live, now, self.rules.owed_after)
+        done = place(fleet, live, self.waiting, now, self.rules, most, self.evicting, self._passed_over, kept, lately)
+        self._kept = done.rooms.kept
+        for placement in done.placed:
+            self.waiting.remove(placement.key)
+            self._seat(placement)
+        if done.stopped:
+            self._passed_over |= done.refused
+            return Settled(done.placed, [], stopped=True, again_at=None)
+        # If something became free during this round, shapes that it passed over may fit now. Then there is another round.
+        again, self._passed_over, self._freed = bool(self._passed_over) and self._freed, set(), False
+        going = evictions(fleet, live, self.waiting, self.evicting, now, self.rules, done.rooms, self._fruitless, lately)
+        self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
+        self._fruitless = set() if going.complete else self._fruitless | going.fruitless
+        again_at = going.again_at if going.complete else now + LOOK_ON
+        return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
+
+    def explain(self, key: str, now: datetime | None = None) -> Refusal:
+        """Returns why the request with this key has no hosts, and its position; as of the last pass if no time is given."""
+        return Inquiry(self.waiting, self.held, self.live, lambda: self._situation(now), self.potential).explain(key)
+
+    def forecast(self, request: Request, now: datetime) -> Forecast:
+        """Returns what would happen to the request if it arrived now. The ledger does not change."""
+        trial = copy.copy(self)  # it shares all that `ask` and a pass do not change
+        trial.live, trial.waiting, trial.evicting = dict(self.live), self.waiting.copy(), dict(self.evicting)
+        trial._seated, trial._uses, trial._recent_use = {}, SliceIdle(), RecentUse(self._recent_use.state())
+        trial.ask(request)
+        trial.settle(now)
+        placement = trial.live.get(request.key)
+        return forecast(
+            self.fleet,
+            self.live.values(),
+            request,
+            hosts=tuple(seat.host_id for seat in placement.seats) if placement else (),
+            refusal=None if placement else trial.explain(request.key),
+            kept=self._kept,
+            potential=self.potential,
+        )
+
+    @property
+    def inquiry(self) -> Inquiry:
+        """Answers questions about the ledger as it is now."""
+        return Inquiry(self.waiting, self.held, self.live, self._situation, self.potential)
+
+    def _situation(self, now: datetime | None = None) -> Situation:
+        live, at = self.live.values(), now or self._passed_at
+        lately = self._recent_use.lately(live, at, self.rules.owed_after) if at else UNUSED
+        owed = owed_a_turn(live, self.waiting, at - self.rules.owed_after, lately.given) if at else {}
+        return Situation.of(self.fleet, live, self._kept, self.evicting, self.paused, owed, lately)
+
+    def demand(self) -> Mapping[Shape, int]:
+        """Returns the number of waiting gangs by shape; held gangs do not count."""
+        return self.waiting.demand()
+
+    def _seat(self, placement: Placement) -> None:
+        self.live[placement.key] = placement
+        for seat in placement.seats:
+            self._seated.setdefault(seat.host_id, set()).add(placement.key)
+
+    def _unseat(self, key: str) -> Placement | None:
+        placement = self.live.pop(key, None)
+        self._freed = True
+        if placement is not None:
+            self._recent_use.ended(placement)
+        for seat in placement.seats if placement is not None else ():
+            self._seated.get(seat.host_id, set()).discard(key)
+            self._uses.left(seat.slice_id)
+        return placement
+
+    def _drop_orphans(self, host_ids: Iterable[str]) -> None:
+        """Removes placements whose hosts are all gone, after these hosts went or began a new incarnation.
+
+        A gang that has hosts left gives them back itself.
+        """
+
+        def stands(placement: Placement) -> bool:
+            return any(
+                (host := self.hosts.get(seat.host_id)) is not None and host.incarnation == seat.incarnation
+                for seat in placement.seats
+            )
+
+        for key in sorted({key for host_id in host_ids for key in self._seated.get(host_id, ())}):
+            if key in self.live and not stands(self.live[key]):
+                self._unseat(key)
+                self.evicting.pop(key, None)

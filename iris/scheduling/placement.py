@@ -1,0 +1,156 @@
+"""Runs the scheduling pass: decides which waiting requests get which hosts.
+
+1. **Nothing is given twice.** Free resources are derived from the live placements, and each placement of this pass is deducted
+   at once.
+2. **A gang gets all its hosts or none.**
+3. **Every user has a turn, and no request blocks another.** `iris.scheduling.queue` gives the order. A request that does not fit
+   is skipped, together with all others of its shape. So a pass costs O(hosts + shapes x candidates + placements), however many
+   requests wait.
+4. **No request is overtaken for ever.** A user who has waited for `Rules.owed_after` and was given nothing is owed a turn.
+   If a gang has waited longer than `Rules.patience` and does not fit at its turn, the pass reserves for its shape the hosts that
+   lack the least. Until the gang fits, no later turn of its own band or a weaker one gets these hosts. Stronger bands may still
+   take them. If others are being evicted for a gang, the pass reserves their hosts at once. Otherwise the resources that the
+   first of them frees would be taken before the last one has stopped.
+
+The pass uses no clock and no randomness: the same queue, hosts and time give the same placements. So it can run in a workflow.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from iris.model.jobs import Band
+from iris.model.requests import Placement, Request, Seat, Shape
+from iris.model.rules import Rules
+from iris.scheduling.capacity import Capacity
+from iris.scheduling.host_index import HostIndex
+from iris.scheduling.queue import Queue, owed_a_turn, use_by_band
+from iris.scheduling.recent_use import UNUSED, Lately
+
+#: The ports of gang coordinators. Too few ports lie above those that Linux hands out to outgoing connections (32768-60999). So
+#: this is the range that users of the original Iris know. Linux hands out only the upper part of it.
+FIRST_PORT, LAST_PORT = 30_000, 39_999
+
+#: The most hosts that one bounded pass examines, each counted once for every shape that it could serve. That takes less than half
+#: a second.
+MOST_LOOKS = 500_000
+
+
+class Pass(NamedTuple):
+    """The decisions of a pass, and the capacity left at its end."""
+
+    placed: list[Placement]
+    rooms: Capacity
+    #: The pass stopped at its limit: more requests may fit.
+    stopped: bool
+    #: The shapes that did not fit.
+    refused: set[Shape]
+
+
+def place(
+    fleet: HostIndex,
+    live: Iterable[Placement],
+    waiting: Queue,
+    now: datetime,
+    rules: Rules,
+    most: int | None = None,
+    evicting: Container[str] = (),
+    passed_over: Container[Shape] = (),
+    kept: Mapping[int, Shape] | None = None,
+    lately: Lately = UNUSED,
+) -> Pass:
+    """Runs one pass and returns the placements that are possible now, in the order in which they were decided.
+
+    Args:
+        most: the most placements; None means that the pass has no limit.
+        evicting: the keys of the placements that are being evicted and have not stopped yet.
+        passed_over: the shapes that did not fit in the earlier passes of this round, which stopped at their limit.
+        kept: the hosts that the last of these passes reserved.
+        lately: the recent use of each user.
+    """
+    live = list(live)
+    owed = owed_a_turn(live, waiting, now - rules.owed_after, lately.given)
+    recent = lately.by_band(owed)
+    rooms = Capacity(fleet, live)
+    rooms.kept.update(kept or {})
+    looks, looked_at = 0, set[Shape]()
+    refused: set[Shape] = set()
+    going = [placement for placement in live if placement.key in evicting]
+    soon = rooms.without(going) if going else None
+    ports = _Ports(live)
+    placed: list[Placement] = []
+    for band, use in use_by_band(live, owed).items():
+        oldest = waiting.shapes(band)
+        # The placements that this pass made in stronger bands count here too.
+        for placement in placed:
+            use[placement.user] = use.get(placement.user, 0) + placement.weight
+        turns, served = waiting.turns(band, use, recent[band]), set[Shape]()
+        for request in turns:
+            if most is not None and (len(placed) >= most or looks > MOST_LOOKS):
+                return Pass(placed, rooms, stopped=True, refused=refused)
+            if request.shape in passed_over:
+                turns.skip()
+                continue
+            if request.shape not in looked_at:
+                looked_at.add(request.shape)
+                looks += len(fleet.candidates(request).hosts)
+            numbers = rooms.find(request)
+            if numbers is None:
+                refused.add(request.shape)
+                # The requests that waited longest may have been served in this pass.
+                since = turns.oldest(request.shape) if request.shape in served else oldest[request.shape]
+                turns.skip()
+                if soon is not None and band is not Band.BATCH and (ahead := soon.find(request)) is not None:
+                    soon.give(ahead, request)
+                    rooms.keep_these(ahead, request.shape)
+                elif now - since > rules.patience:
+                    rooms.keep(request)
+                continue
+            turns.served()
+            served.add(request.shape)
+            rooms.give(numbers, request)
+            if soon is not None:
+                soon.give(numbers, request)
+            placed.append(_placement(request, fleet, numbers, ports, now))
+    return Pass(placed, rooms, stopped=False, refused=refused)
+
+
+class _Ports:
+    """The ports of the gangs' coordinators, by the address of the host."""
+
+    def __init__(self, live: Iterable[Placement]) -> None:
+        self._taken: dict[str, set[int]] = {}
+        for placement in live:
+            if placement.coordinator:
+                address, _, port = placement.coordinator.rpartition(":")
+                self._taken.setdefault(address.strip("[]"), set()).add(int(port))
+
+    def take(self, address: str) -> int:
+        """Takes a port that no other gang uses at the address."""
+        taken = self._taken.setdefault(address, set())
+        port = next((port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken), FIRST_PORT)
+        taken.add(port)
+        return port
+
+
+def _placement(request: Request, fleet: HostIndex, numbers: list[int], ports: _Ports, now: datetime) -> Placement:
+    hosts = [fleet.hosts[number] for number in numbers]
+    each = request.group_size
+    coordinator = ""
+    if request.tasks > 1:
+        address = hosts[0].address or hosts[0].id
+        coordinator = f"{f'[{address}]' if ':' in address else address}:{ports.take(address)}"
+    return Placement(
+        key=request.key,
+        owner=request.owner,
+        task=request.task,
+        user=request.user,
+        resources=request.resources,
+        band=request.band,
+        seats=tuple(
+            Seat(host_id=host.id, slice_id=host.slice_id, incarnation=host.incarnation, group=index // each)
+            for index, host in enumerate(hosts)
+        ),
+        coordinator=coordinator,
+        placed_at=now,
+    )

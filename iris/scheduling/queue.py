@@ -1,0 +1,352 @@
+"""Holds the waiting requests in the order in which they are served.
+
+    bands, the strongest first  >  users of a band, the one with the least use first, then the one with the least recent use  >
+    a user's requests, the oldest first
+
+*Use* is the weight of what a user holds in that band and the stronger ones. So batch work never counts against a user's
+interactive jobs, and a user with a thousand jobs shares equally with a user with one. *Recent use* decides between users who
+hold the same, for example nothing (`iris.scheduling.recent_use`). A user who has waited for long and was given nothing in that
+time is owed a turn: then what the user holds does not count.
+
+Requests that differ only in their keys and times share one line, which is ordered by time. A pass looks only at the heads of
+lines. If a head does not fit, the pass skips the rest of its line, and every other line of its shape. A line is stored as plain
+numbers and keys, and a request object is made only on demand. So a hundred thousand requests are passed from run to run in
+little space and time.
+"""
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import accumulate, pairwise
+from typing import Any
+
+from iris.model.jobs import Band
+from iris.model.requests import EPOCH, MICROSECOND, Names, Placement, Request, Shape, shorten_key, whole_key
+
+#: Microseconds and key: the order within a line.
+_Order = tuple[int, str]
+
+
+class _Kind:
+    """The part that the requests of one line share. It is compared by identity: each `Queue` has one for each line."""
+
+    def __init__(self, template: Request, names: Names) -> None:
+        self.template = template
+        self.names = names
+        self.shape: Shape = template.shape
+        self.weight = template.weight
+
+    def request(self, order: _Order) -> Request:
+        at, key = order
+        task, owner = self.names.follow(key)
+        changes = {"key": key, "task": task, "owner": owner, "submitted_at": EPOCH + at * MICROSECOND}
+        return self.template.model_copy(update=changes)
+
+
+_Lines = dict[_Kind, list[_Order]]
+
+
+class Queue:
+    """The waiting requests, by key and in lines. Each key is in it at most once."""
+
+    def __init__(self, requests: Iterable[Request] = ()) -> None:
+        self._kinds: dict[tuple[Shape, str, Band, Names], _Kind] = {}
+        self._found: dict[str, tuple[_Kind, int]] = {}
+        self._lines: dict[Band, dict[str, _Lines]] = {band: {} for band in Band}
+        #: Cached results of `_by_age`, until a request of that user is added or removed.
+        self._ages: dict[tuple[Band, str], tuple[list[_Order], list[int]]] = {}
+        for request in requests:
+            self.add(request)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Request]:
+        return (kind.request((at, key)) for key, (kind, at) in self._found.items())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._found
+
+    def get(self, key: str) -> Request | None:
+        found = self._found.get(key)
+        return found[0].request((found[1], key)) if found else None
+
+    def copy(self) -> "Queue":
+        """Returns a copy, for a trial."""
+        same = Queue()
+        same._kinds, same._found = dict(self._kinds), dict(self._found)
+        same._lines = {
+            band: {user: {kind: list(line) for kind, line in lines.items()} for user, lines in users.items()}
+            for band, users in self._lines.items()
+        }
+        return same
+
+    def keys(self) -> list[str]:
+        return list(self._found)
+
+    def add(self, request: Request) -> None:
+        """Adds the request, unless its key is in the queue already."""
+        if request.key in self._found:
+            return
+        kind = self._kind(request)
+        order = _order(request)
+        self._found[request.key] = (kind, order[0])
+        self._ages.pop((request.band, request.user), None)
+        line = self._lines[request.band].setdefault(request.user, {}).setdefault(kind, [])
+        if line and line[-1] > order:
+            insort(line, order)
+        else:
+            line.append(order)
+
+    def remove(self, key: str) -> Request | None:
+        """Removes the request and returns it; None when it is not in the queue."""
+        found = self._found.pop(key, None)
+        if found is None:
+            return None
+        kind, at = found
+        self._ages.pop((kind.template.band, kind.template.user), None)
+        users = self._lines[kind.template.band]
+        lines = users[kind.template.user]
+        line = lines[kind]
+        del line[bisect_left(line, (at, key))]
+        if not line:
+            del lines[kind]
+        if not lines:
+            del users[kind.template.user]
+        return kind.request((at, key))
+
+    def any_in(self, band: Band) -> bool:
+        """Returns true if a request waits in this band."""
+        return bool(self._lines[band])
+
+    def shapes(self, band: Band) -> dict[Shape, datetime]:
+        """Returns the shapes that wait in this band, each with the time of its oldest request."""
+        oldest: dict[Shape, int] = {}
+        for lines in self._lines[band].values():
+            for kind, line in lines.items():
+                at = line[0][0]
+                if oldest.get(kind.shape, at) >= at:
+                    oldest[kind.shape] = at
+        return {shape: EPOCH + at * MICROSECOND for shape, at in oldest.items()}
+
+    def users(self, band: Band) -> dict[str, datetime]:
+        """Returns the users who wait in this band, each with the time of the oldest request."""
+        return {
+            user: EPOCH + min(line[0][0] for line in lines.values()) * MICROSECOND for user, lines in self._lines[band].items()
+        }
+
+    def first(self, shape: Shape) -> Request | None:
+        """Returns the oldest request of this shape in the strongest band that has one."""
+        for users in self._lines.values():
+            heads = [(line[0], kind) for lines in users.values() for kind, line in lines.items() if kind.shape == shape]
+            if heads:
+                order, kind = min(heads, key=lambda head: head[0])
+                return kind.request(order)
+        return None
+
+    def of_shape(self, shape: Shape, most: int) -> list[Request]:
+        """Returns at most `most` requests of this shape, line by line."""
+        lines = (entry for users in self._lines.values() for lines in users.values() for entry in lines.items())
+        found: list[Request] = []
+        for kind, line in lines:
+            if kind.shape == shape:
+                found += [kind.request(order) for order in line[: most - len(found)]]
+        return found
+
+    def demand(self) -> dict[Shape, int]:
+        """Returns the number of waiting requests by shape."""
+        counts: dict[Shape, int] = {}
+        for users in self._lines.values():
+            for lines in users.values():
+                for kind, line in lines.items():
+                    counts[kind.shape] = counts.get(kind.shape, 0) + len(line)
+        return counts
+
+    def turns(self, band: Band, use: Mapping[str, int], recent: Mapping[str, int] | None = None) -> "Turns":
+        """Returns an iterator over the requests of a band in the order of service.
+
+        Args:
+            use: what each user holds now, by weight.
+            recent: the recent use of each user.
+        """
+        return Turns(self._lines[band], use, recent or {})
+
+    def next_user(self, band: Band, use: Mapping[str, int], recent: Mapping[str, int]) -> str:
+        """Returns the user who has the first turn in this band."""
+        return min(self._lines[band], key=lambda user: (use.get(user, 0), recent.get(user, 0), self._by_age(band, user)[0][0]))
+
+    def ahead(self, request: Request, use: Mapping[str, int], recent: Mapping[str, int] | None = None) -> int:
+        """Returns how many requests would be served before this one if all of them fitted."""
+        recent = recent or {}
+        count = 0
+        use = dict(use)
+        for band, users in self._lines.items():
+            if band.rank < request.band.rank:
+                for user in users:
+                    orders, weights = self._by_age(band, user)
+                    count += len(orders)
+                    use[user] = use.get(user, 0) + weights[-1]
+        order = _order(request)
+        orders, weights = self._by_age(request.band, request.user)
+        place = bisect_left(orders, order)
+        count += place
+        turn = use.get(request.user, 0) + weights[place]
+        mine = (turn, recent.get(request.user, 0), order)
+        for user in self._lines[request.band]:
+            if user != request.user:
+                orders, weights = self._by_age(request.band, user)
+                # A user's use grows with each turn, so the weights are sorted.
+                before = bisect_left(weights, turn - use.get(user, 0), hi=len(orders))
+                if before < len(orders):
+                    count += (use.get(user, 0) + weights[before], recent.get(user, 0), orders[before]) < mine
+                count += before
+        return count
+
+    def pack(self) -> dict[str, Any]:
+        """Returns the queue as JSON values: the kinds, and for each its line.
+
+        An entry of a line is (microseconds since the entry before, short key, run).
+        """
+        kinds, packed = [], []
+        for users in self._lines.values():
+            for lines in users.values():
+                for kind, line in lines.items():
+                    kinds.append({"request": kind.template.model_dump(mode="json"), "names": kind.names})
+                    deltas = [line[0][0], *(after[0] - before[0] for before, after in pairwise(line))]
+                    short = [shorten_key(key, at) for at, key in line]
+                    packed.append([deltas, [key for key, _ in short], [run for _, run in short]])
+        return {"kinds": kinds, "lines": packed}
+
+    @classmethod
+    def unpack(cls, packed: Mapping[str, Any]) -> "Queue":
+        waiting = cls()
+        for written, (deltas, keys, runs) in zip(packed["kinds"], packed["lines"], strict=True):
+            template = Request.model_validate(written["request"])
+            names = Names(*written["names"])
+            kind = waiting._kinds[(template.shape, template.user, template.band, names)] = _Kind(template, names)
+            line: list[_Order] = []
+            at = 0
+            for delta, short, run in zip(deltas, keys, runs, strict=True):
+                at += delta
+                key = whole_key(short, run, at)
+                line.append((at, key))
+                waiting._found[key] = (kind, at)
+            waiting._lines[template.band].setdefault(template.user, {})[kind] = line
+        return waiting
+
+    def _by_age(self, band: Band, user: str) -> tuple[list[_Order], list[int]]:
+        """Returns a user's requests of a band, the oldest first, and cumulative weights.
+
+        The weight at each place is that of all requests before it; the last weight is that of all.
+        """
+        found = self._ages.get((band, user))
+        if found is None:
+            lines = self._lines[band].get(user, {})
+            entries = sorted((order, kind.weight) for kind, line in lines.items() for order in line)
+            found = ([order for order, _ in entries], [0, *accumulate(weight for _, weight in entries)])
+            self._ages[(band, user)] = found
+        return found
+
+    def _kind(self, request: Request) -> _Kind:
+        names = Names.of(request)
+        alike = (request.shape, request.user, request.band, names)
+        kind = self._kinds.get(alike)
+        if kind is None:
+            template = request.model_copy(update={"key": "", "task": "", "owner": "", "submitted_at": EPOCH})
+            kind = self._kinds[alike] = _Kind(template, names)
+        return kind
+
+
+class Turns:
+    """An iterator over the requests of a band in the order of service. A shape that is skipped stays skipped."""
+
+    def __init__(self, users: Mapping[str, _Lines], use: Mapping[str, int], recent: Mapping[str, int]) -> None:
+        self._use = {user: use.get(user, 0) for user in users}
+        self._recent = recent
+        self._skipped: set[Shape] = set()
+        #: For each user a heap of the heads of the lines, the oldest first, each with its line and its place in the line. The
+        #: number makes equal heads differ, because kinds cannot be ordered.
+        self._heads: dict[str, list[tuple[int, str, int, _Kind, list[_Order], int]]] = {}
+        #: A heap of the users, each with the use, the recent use and the first head at the time it was added.
+        self._heap: list[tuple[int, int, int, str, str]] = []
+        for user, lines in users.items():
+            self._heads[user] = [(*line[0], number, kind, line, 0) for number, (kind, line) in enumerate(lines.items())]
+            heapq.heapify(self._heads[user])
+            self._queue_up(user)
+
+    def __iter__(self) -> "Turns":
+        return self
+
+    def __next__(self) -> Request:
+        """Returns the next request. The caller must call `served` or `skip` before it asks for another."""
+        while self._heap:
+            self._user = heapq.heappop(self._heap)[4]
+            self._head = heapq.heappop(self._heads[self._user])
+            at, key, _, kind, _, _ = self._head
+            if kind.shape not in self._skipped:
+                return kind.request((at, key))
+            self._queue_up(self._user)
+        raise StopIteration
+
+    def served(self) -> None:
+        """Records that the last request got hosts."""
+        _, _, number, kind, line, place = self._head
+        if place + 1 < len(line):
+            heapq.heappush(self._heads[self._user], (*line[place + 1], number, kind, line, place + 1))
+        self._use[self._user] += kind.weight
+        self._queue_up(self._user)
+
+    def skip(self) -> None:
+        """Skips the last request and all others of its shape, because they do not fit."""
+        self._skipped.add(self._head[3].shape)
+        self._queue_up(self._user)
+
+    def oldest(self, shape: Shape) -> datetime:
+        """Returns the time of the oldest request of this shape that has not been served. The shape must not be skipped."""
+        heads = (head for heads in (*self._heads.values(), [self._head]) for head in heads if head[3].shape == shape)
+        return EPOCH + min(at for at, *_ in heads) * MICROSECOND
+
+    def _queue_up(self, user: str) -> None:
+        heads = self._heads[user]
+        while heads and heads[0][3].shape in self._skipped:
+            heapq.heappop(heads)
+        if heads:
+            heapq.heappush(self._heap, (self._use[user], self._recent.get(user, 0), heads[0][0], heads[0][1], user))
+
+
+#: The users who are owed a turn, by band.
+Owed = Mapping[Band, Collection[str]]
+
+
+def owed_a_turn(live: Iterable[Placement], waiting: Queue, since: datetime, given: Collection[str] = ()) -> Owed:
+    """Returns the users who have waited in a band since before that time and were given nothing after it.
+
+    Their use does not count in that band. Otherwise a user whose one job runs for a week could not start another as long as
+    users who hold less keep submitting.
+
+    Args:
+        given: the users who were given something after that time that has already ended.
+    """
+    given = {*given, *(placement.user for placement in live if placement.placed_at is None or placement.placed_at > since)}
+    return {band: {user for user, oldest in waiting.users(band).items() if oldest < since and user not in given} for band in Band}
+
+
+def use_by_band(live: Iterable[Placement], owed: Owed | None = None) -> dict[Band, dict[str, int]]:
+    """Returns the weight that each user holds in each band and the stronger ones; 0 where the user is owed a turn."""
+    use: dict[Band, dict[str, int]] = {band: {} for band in Band}
+    for placement in live:
+        held = use[placement.band]
+        held[placement.user] = held.get(placement.user, 0) + placement.weight
+    stronger: dict[str, int] = {}
+    for band in Band:
+        for user, weight in stronger.items():
+            use[band][user] = use[band].get(user, 0) + weight
+        stronger = dict(use[band])
+    for band, users in (owed or {}).items():
+        use[band].update(dict.fromkeys(users, 0))
+    return use
+
+
+def _order(request: Request) -> _Order:
+    return ((request.submitted_at - EPOCH) // MICROSECOND, request.key)

@@ -1,0 +1,161 @@
+"""Decides which account an unsuccessful attempt counts against, and whether the task is retried.
+
+Each task has three separate accounts. Preemptions must not use up the retries of a correct program. A program that crashes must
+not be retried a hundred times because the limit for preemptions is high.
+
+The tasks of a gang share one outcome, so their accounts are equal. When several of them end badly, **a lost host explains its
+siblings' crashes**: programs that compute together fail within seconds when one of them disappears, long before the loss of its
+host is known. So a gang is judged when all its tasks have ended.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.model.attempts import Account
+from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
+from iris.model.states import TaskState, move_task
+
+
+class RetryDecision(BaseModel):
+    """The decision after an attempt: the account that it counts against, and whether and when there is another."""
+
+    model_config = ConfigDict(frozen=True)
+
+    account: Account
+    retry: bool
+    delay: timedelta = timedelta(0)
+    reason: str = ""
+
+
+class Verdict(BaseModel):
+    """The result of an attempt of a gang."""
+
+    model_config = ConfigDict(frozen=True)
+
+    account: Account
+    #: The index in the gang of the task that decided the result.
+    culprit: int
+    #: The outcome of every task; siblings share that of the culprit.
+    outcomes: tuple[TaskOutcome, ...]
+
+    @property
+    def outcome(self) -> TaskOutcome:
+        """Returns the culprit's outcome."""
+        return self.outcomes[self.culprit]
+
+
+#: The delay before the first retry. It doubles each time, so that a broken host or program does not cause a busy loop.
+FIRST_DELAY = timedelta(seconds=1)
+MAX_DELAY = timedelta(minutes=5)
+
+#: The precedence of accounts when several tasks of a gang end badly.
+_WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.FAILURES)
+
+
+def account_of(outcome: TaskOutcome) -> Account:
+    """Returns the account that an attempt with this outcome counts against."""
+    if outcome.state is TaskState.FAILED:
+        return Account.FAILURES
+    if outcome.state in (TaskState.WORKER_FAILED, TaskState.PREEMPTED):
+        return Account.PREEMPTIONS if outcome.started_at or outcome.fault else Account.UNDELIVERED
+    return Account.NOBODY
+
+
+def judge(outcomes: Sequence[TaskOutcome], evicted: str = "") -> Verdict:
+    """Returns the verdict on an attempt of a gang whose tasks ended with these outcomes.
+
+    Args:
+        evicted: why the scheduler evicted the gang; empty when it did not.
+    """
+    if evicted and not all(outcome.state is TaskState.SUCCEEDED for outcome in outcomes):
+        given = tuple(outcome.model_copy(update={"state": TaskState.PREEMPTED, "reason": evicted}) for outcome in outcomes)
+        return Verdict(account=Account.PREEMPTIONS, culprit=0, outcomes=given)
+    accounts = [account_of(outcome) for outcome in outcomes]
+    account = next((each for each in _WEIGHT if each in accounts), Account.NOBODY)
+    if account is Account.NOBODY:
+        # A task that was stopped decides, not one that had succeeded by then.
+        stopped = (index for index, outcome in enumerate(outcomes) if outcome.state is not TaskState.SUCCEEDED)
+        return Verdict(account=account, culprit=next(stopped, 0), outcomes=tuple(outcomes))
+    # The culprit is the task that ended first. The time at which a host was lost is unknown: the time it was given up counts.
+    guilty = [index for index, each in enumerate(accounts) if each is account]
+    culprit = min(guilty, key=lambda index: (outcomes[index].finished_at is None, outcomes[index].finished_at, index))
+    return Verdict(account=account, culprit=culprit, outcomes=tuple(_shared(outcomes, culprit, account)))
+
+
+def _shared(outcomes: Sequence[TaskOutcome], culprit: int, account: Account) -> list[TaskOutcome]:
+    """Returns the outcomes of all tasks of a gang that the culprit ended: no other task succeeds or fails on its own."""
+    if len(outcomes) == 1:
+        return list(outcomes)
+    cause = outcomes[culprit]
+    shared = []
+    for index, outcome in enumerate(outcomes):
+        if index == culprit or (account is Account.FAILURES and outcome.state is TaskState.FAILED):
+            shared.append(outcome)
+            continue
+        own = f" (it {_in_words(outcome)})" if outcome.state is not TaskState.KILLED else ""
+        reason = f"ended with task {culprit}: {cause.reason}{own}"
+        state = TaskState.KILLED if account is Account.FAILURES else cause.state
+        shared.append(outcome.model_copy(update={"state": state, "reason": reason}))
+    return shared
+
+
+def _in_words(outcome: TaskOutcome) -> str:
+    return "had succeeded" if outcome.state is TaskState.SUCCEEDED else outcome.reason
+
+
+def decide(spec: JobSpec, before: TaskStatus, verdict: Verdict) -> RetryDecision:
+    """Decides whether there is another attempt after this one.
+
+    Args:
+        before: the task's status before this attempt counts in its accounts.
+    """
+    account, outcome = verdict.account, verdict.outcome
+    if account is Account.NOBODY:
+        return RetryDecision(account=account, retry=False)
+    if account is Account.UNDELIVERED:
+        return RetryDecision(account=account, retry=True, delay=_delay(before.undelivered))
+    spent, limit = {
+        Account.FAILURES: (before.failures + 1, spec.max_retries_failure),
+        Account.PREEMPTIONS: (before.preemptions + 1, spec.max_retries_preemption),
+    }[account]
+    if spent <= limit:
+        # A preempted task did nothing wrong and is queued again at once, unless an infrastructure fault ended it.
+        in_a_row = {Account.FAILURES: spent - 1, Account.PREEMPTIONS: before.faults if outcome.fault else None}[account]
+        return RetryDecision(account=account, retry=True, delay=_delay(in_a_row) if in_a_row is not None else timedelta(0))
+    spent_up = f" ({account} {spent}, max_retries_{account.rstrip('s')} {limit})" if limit else ""
+    return RetryDecision(account=account, retry=False, reason=f"{outcome.reason}{spent_up}")
+
+
+def after(tasks: Sequence[TaskStatus], verdict: Verdict, decision: RetryDecision, now: datetime) -> list[TaskStatus]:
+    """Returns the tasks of a gang after an attempt, with their outcomes and updated accounts.
+
+    Raises:
+        IllegalMove: a task was not in a state that an attempt can end from.
+    """
+    before = tasks[0]
+    in_a_row = {"undelivered": 0, "faults": before.faults + 1 if verdict.outcome.fault else 0}
+    paid = {
+        Account.FAILURES: {"failures": before.failures + 1, **in_a_row},
+        Account.PREEMPTIONS: {"preemptions": before.preemptions + 1, **in_a_row},
+        Account.UNDELIVERED: {"undelivered": before.undelivered + 1},
+        Account.NOBODY: {},
+    }[decision.account]
+    ended = []
+    for place, (task, outcome) in enumerate(zip(tasks, verdict.outcomes, strict=True)):
+        # If there is another attempt, siblings take the culprit's state. If there is none, their own outcome is final.
+        state = verdict.outcome.state if decision.retry else outcome.state
+        changes = {
+            "state": move_task(task.state, state),
+            "reason": decision.reason if place == verdict.culprit and decision.reason else outcome.reason,
+            "exit_code": outcome.exit_code,
+            "started_at": outcome.started_at or task.started_at,
+            "finished_at": outcome.finished_at or now,
+        }
+        ended.append(task.model_copy(update=changes | paid))
+    return ended
+
+
+def _delay(times: int) -> timedelta:
+    return min(FIRST_DELAY * float(2 ** min(times, 20)), MAX_DELAY)

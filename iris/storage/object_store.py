@@ -1,0 +1,177 @@
+"""The object store: `file://` on one machine, `gs://` or `s3://` on several. Logs are stored here, never in a history.
+
+Files of a `file://` store get the mode of its directory, regardless of the umask of the process that writes them. A cluster's
+own store is private. The contents of a store that several users share are shared.
+"""
+
+import contextlib
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote, unquote, urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from iris.model.errors import Unreachable, first_line
+from iris.storage.files import make_private
+
+#: Every failure to reach a store is one of these.
+STORE_ERRORS = (OSError, BaseError)
+
+#: The bytes in one block of a file transfer.
+_BLOCK = 1024 * 1024
+#: Larger files are written in parts of this size, the smallest that S3 accepts. Each part costs a request.
+_PART = 5 * 1024 * 1024
+
+
+class Store:
+    """The objects under one URL. Every failure to reach it is one of `STORE_ERRORS`.
+
+    Raises:
+        Unreachable: a store cannot be opened at this URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        #: The directory of a `file://` store; None for other stores.
+        self._directory = _directory(url)
+        self._store: ObjectStore
+        try:
+            if self._directory is None:
+                self._store = from_url(url)
+            else:
+                if not self._directory.is_dir():
+                    make_private(self._directory)
+                self._store = LocalStore(self._directory)
+        except OSError as error:
+            reason = f"{error.strerror}; it has to be a directory that may be written"
+            raise Unreachable(f"the store {url} cannot be used: {reason}") from None
+        except (BaseError, ValueError) as error:
+            raise Unreachable(f"the store {url} cannot be used: {first_line(error)}") from None
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Writes the whole object. Repeating the call writes the same object."""
+        await obstore.put_async(self._store, path, data)
+        self._open_as_the_directory(path)
+
+    async def put_new(self, path: str, data: bytes) -> bool:
+        """Writes the whole object unless it exists. Returns whether it did; of several concurrent callers one gets True."""
+        try:
+            await obstore.put_async(self._store, path, data, mode="create")
+        except obstore.exceptions.AlreadyExistsError:
+            return False
+        self._open_as_the_directory(path)
+        return True
+
+    async def get(self, path: str) -> bytes | None:
+        """Returns the object's bytes, or None if it does not exist."""
+        try:
+            result = await obstore.get_async(self._store, path)
+        except FileNotFoundError:
+            return None
+        return (await result.bytes_async()).to_bytes()
+
+    async def exists(self, path: str) -> bool:
+        """Returns whether the object exists."""
+        try:
+            await obstore.head_async(self._store, path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def put_file(self, path: str, file: Path | BinaryIO, progress: Callable[[int], None] | None = None) -> None:
+        """Writes the file as one object, in parts if it is large. The object exists whole or not at all.
+
+        Args:
+            file: the file's path, or the open file.
+            progress: called with the number of further bytes sent.
+        """
+        size = file.stat().st_size if isinstance(file, Path) else 0
+        if progress is None or not isinstance(file, Path) or size <= _PART:
+            await obstore.put_async(self._store, path, file, chunk_size=_PART, max_concurrency=4)
+            if progress is not None:
+                progress(size)
+        else:
+            await obstore.put_async(self._store, path, _blocks(file, progress), chunk_size=_PART, max_concurrency=4)
+        self._open_as_the_directory(path)
+
+    async def get_file(self, path: str, file: Path) -> bool:
+        """Writes the object's bytes to the file atomically. If it fails, the file stays as it was.
+
+        Returns:
+            False if the object does not exist.
+        """
+        try:
+            result = await obstore.get_async(self._store, path)
+        except FileNotFoundError:
+            return False
+        part = file.with_name(f"{file.name}.part")
+        try:
+            with part.open("wb") as out:
+                async for block in result.stream(min_chunk_size=_BLOCK):
+                    out.write(block)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+        return True
+
+    async def folders(self, prefix: str) -> list[str]:
+        """Returns the names directly below the prefix that have objects below them, sorted."""
+        found = await obstore.list_with_delimiter_async(self._store, prefix)
+        return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
+
+    async def objects(self, prefix: str) -> list[str]:
+        """Returns the paths of the objects directly below the prefix, sorted."""
+        found = await obstore.list_with_delimiter_async(self._store, prefix)
+        return sorted(entry["path"] for entry in found["objects"])
+
+    async def sizes(self, prefix: str) -> list[tuple[str, int]]:
+        """Returns the paths and sizes of all objects below the prefix, at any depth."""
+        return [(entry["path"], entry["size"]) async for batch in obstore.list(self._store, prefix) for entry in batch]
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Deletes these objects. An object that does not exist is ignored."""
+        if paths:
+            # In a `file://` store, also delete directories that become empty.
+            here = self._store if self._directory is None else LocalStore(self._directory, automatic_cleanup=True)
+            with contextlib.suppress(FileNotFoundError):
+                await obstore.delete_async(here, list(paths))
+
+    def _open_as_the_directory(self, path: str) -> None:
+        """Gives the object's file, and the directories between it and the store's directory, that directory's mode."""
+        if self._directory is None:
+            return
+        mode = stat.S_IMODE(self._directory.stat().st_mode)
+        made = self._directory / path
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # deleted since, or owned by another user
+            made.chmod(mode & 0o666)
+            while (made := made.parent) != self._directory and stat.S_IMODE(made.stat().st_mode) != mode:
+                made.chmod(mode)
+
+
+def _directory(url: str) -> Path | None:
+    """Returns the directory that a `file://` URL names, or None for another scheme.
+
+    Raises:
+        Unreachable: the URL names no directory of this machine, or a character would cut off its path.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return None
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise Unreachable(f"the store {url} cannot be used: write the whole path of a directory of this machine: file:///PATH")
+    for character in "#?":
+        if character in url:
+            remedy = f"it has a {character!r}; write {quote(character)} for it"
+            raise Unreachable(f"the store {url} cannot be used: {remedy}")
+    return Path(unquote(parts.path, errors="surrogateescape"))
+
+
+def _blocks(file: Path, progress: Callable[[int], None]) -> Iterator[bytes]:
+    with file.open("rb") as source:
+        while block := source.read(_BLOCK):
+            yield block
+            progress(len(block))

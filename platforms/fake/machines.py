@@ -1,0 +1,95 @@
+"""Defines the data of the simulated cloud: machines whose state follows from the time, and the entries of its audit log."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
+
+
+class Happening(StrEnum):
+    CREATED = "CREATED"  # a call created it
+    PLANTED = "PLANTED"  # the test added it without a call
+    NOT_CREATED = "NOT_CREATED"  # a create call failed
+    DELETING = "DELETING"  # the first delete call
+    DELETED = "DELETED"  # nothing is left
+    PREEMPTED = "PREEMPTED"
+    BROKEN = "BROKEN"
+    VANISHED = "VANISHED"  # nothing is left, without a delete call
+
+
+class Event(BaseModel):
+    """An entry of the audit log."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: datetime
+    what: Happening
+    slice_id: str
+    group: str = ""
+    zone: str = ""
+    #: Why the event happened, or why a create failed.
+    reason: str = ""
+
+
+class Shortage(BaseModel):
+    """A period in which a zone has no capacity."""
+
+    model_config = ConfigDict(frozen=True)
+
+    zone: str
+    since: datetime
+    until: datetime
+    #: The kind of machines that is missing, as `kind_of` returns it; empty: all kinds.
+    kind: str = ""
+
+
+@dataclass
+class FakeMachines:
+    """The machines of one slice."""
+
+    request: SliceRequest
+    created_at: datetime
+    active_at: datetime
+    listed_at: datetime
+    #: How many machines start: those with the lowest worker ids. The others never start.
+    hosts: int
+    #: A person has marked the slice as manual.
+    manual: bool = False
+    #: The cloud is repairing one of the machines.
+    in_repair: bool = False
+    #: PREEMPTED or FAILED, once the machines have ended.
+    end: MachineState | None = None
+    reason: str = ""
+    gone_at: datetime | None = None
+
+    def state(self, now: datetime) -> MachineState:
+        """Returns the state of the machines at that time."""
+        if self.gone_at is not None:
+            return MachineState.DELETING
+        if self.end is not None:
+            return self.end
+        if now < self.active_at:
+            return MachineState.CREATING
+        return MachineState.REPAIRING if self.in_repair else MachineState.ACTIVE
+
+    def observed(self, now: datetime) -> SliceObservation:
+        """Returns the observation that a platform reports at that time."""
+        return SliceObservation(
+            slice_id=self.request.slice_id,
+            group=self.request.group.name,
+            zone=self.request.zone,
+            state=self.state(now),
+            reason=self.reason,
+            created_at=self.created_at,
+            hosts=self.request.group.hosts,
+            token=self.request.token,
+        )
+
+
+def kind_of(request: SliceRequest) -> str:
+    """Returns the key that capacity is counted by: the accelerator's variant, else the machine type, else the group's name."""
+    group = request.group
+    return group.accelerator_variant or group.machine_type or group.name

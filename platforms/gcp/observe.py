@@ -1,0 +1,244 @@
+"""Maps Google's node, queued-resource and instance states to `SliceObservation`. Makes no calls.
+
+Google adds states from time to time. A slice in a state that this version does not know counts as ACTIVE: the agents' heartbeats
+show better than the state whether its hosts are alive.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from google.cloud import compute_v1, tpu_v2
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from iris.model.provisioning import MachineState, SliceFault, SliceObservation
+from iris.platforms.base import Refused
+from iris.platforms.gcp import labels as label_rules
+from iris.platforms.gcp.errors import ApiError, trouble_of_status, verdict
+from iris.platforms.gcp.requests import zone_of
+
+_N = tpu_v2.Node.State
+#: Source: the enumeration's descriptions in cloud.google.com/tpu/docs/reference/rest/v2/projects.locations.nodes
+_NODE_STATES = {
+    _N.CREATING: MachineState.CREATING,
+    _N.STARTING: MachineState.CREATING,
+    _N.RESTARTING: MachineState.CREATING,
+    _N.REIMAGING: MachineState.CREATING,
+    _N.READY: MachineState.ACTIVE,
+    # The node may recover by itself, for example after maintenance.
+    _N.REPAIRING: MachineState.REPAIRING,
+    _N.PREEMPTED: MachineState.PREEMPTED,
+    # Maintenance, or the end of a preemptible node's maximum run time.
+    _N.TERMINATED: MachineState.PREEMPTED,
+    _N.STOPPING: MachineState.FAILED,
+    _N.STOPPED: MachineState.FAILED,
+    _N.HIDING: MachineState.FAILED,
+    _N.HIDDEN: MachineState.FAILED,
+    _N.UNHIDING: MachineState.FAILED,
+    # A repair has failed.
+    _N.UNKNOWN: MachineState.FAILED,
+    _N.DELETING: MachineState.DELETING,
+}
+_Q = tpu_v2.QueuedResourceState.State
+_QUEUED_STATES = {
+    _Q.CREATING: MachineState.CREATING,
+    _Q.ACCEPTED: MachineState.CREATING,
+    _Q.WAITING_FOR_RESOURCES: MachineState.CREATING,
+    _Q.PROVISIONING: MachineState.CREATING,
+    _Q.ACTIVE: MachineState.ACTIVE,
+    # Its node was preempted. The resource is not queued again, and holds its quota until it is deleted.
+    _Q.SUSPENDING: MachineState.PREEMPTED,
+    _Q.SUSPENDED: MachineState.PREEMPTED,
+    _Q.FAILED: MachineState.FAILED,
+    _Q.DELETING: MachineState.DELETING,
+}
+_INSTANCE_STATES = {
+    "PENDING": MachineState.CREATING,
+    "PROVISIONING": MachineState.CREATING,
+    "STAGING": MachineState.CREATING,
+    "RUNNING": MachineState.ACTIVE,
+    "REPAIRING": MachineState.REPAIRING,
+    "PENDING_STOP": MachineState.DELETING,
+    "STOPPING": MachineState.DELETING,
+    "DEPROVISIONING": MachineState.DELETING,
+    "STOPPED": MachineState.FAILED,
+    "SUSPENDING": MachineState.FAILED,
+    "SUSPENDED": MachineState.FAILED,
+    "TERMINATED": MachineState.FAILED,
+}
+#: A spot machine in one of these states was preempted, because only Google stops machines. A machine that Iris deletes goes
+#: through the same states, but then the difference does not matter.
+_TAKEN_BACK = {"PENDING_STOP", "STOPPING", "STOPPED", "TERMINATED"}
+
+
+#: The normal states, which need no reason.
+_USUAL = {"CREATING", "ACCEPTED", "PENDING", "PROVISIONING", "STAGING", "READY", "RUNNING", "ACTIVE"}
+
+
+class ResourceKind(StrEnum):
+    """The kind of Google resource that a slice is."""
+
+    NODE = "node"  # a TPU node
+    QUEUED = "queued"  # a queued resource with the TPU node that it creates
+    INSTANCE = "instance"  # a virtual machine
+
+
+class Sight(NamedTuple):
+    """A Google resource with a slice's name, as observed."""
+
+    kind: ResourceKind
+    observation: SliceObservation
+    labels: Mapping[str, str]
+
+
+class Making(NamedTuple):
+    """A Google operation that creates a slice."""
+
+    #: The operation's name.
+    operation: str
+    done: bool = False
+    #: The error of a failed operation; None: the operation succeeded or is still running.
+    trouble: ApiError | None = None
+
+
+def node_sight(node: tpu_v2.Node) -> Sight:
+    """Converts a TPU node to a `Sight`."""
+    number = tpu_v2.Node.pb(node).state  # as a number, because the enumeration lacks the states of later versions
+    state = _NODE_STATES.get(_N(number)) if number in set(_N) else None
+    observation = _observation(
+        node.name,
+        node.metadata,
+        node.labels,
+        state or MachineState.ACTIVE,
+        _reason("TPU node", _N(number).name if state else str(number), state, node.health_description),
+        _created(tpu_v2.Node.pb(node).create_time),
+        len(node.network_endpoints),
+    )
+    return Sight(ResourceKind.QUEUED if node.queued_resource else ResourceKind.NODE, observation, dict(node.labels))
+
+
+def queued_sight(queued: tpu_v2.QueuedResource, node: Sight | None = None, *, looked: bool = True) -> Sight:
+    """Converts a queued resource and the node that it created to a `Sight`. Both carry the labels and metadata of the request, as
+    far as the API returns them. People can change only the node's labels.
+
+    Args:
+        node: the observed node. The caller must observe it after the queued resource.
+        looked: False if the caller did not look for the node; then it may exist.
+    """
+    number = tpu_v2.QueuedResource.pb(queued).state.state
+    state = _QUEUED_STATES.get(_Q(number)) if number in set(_Q) else None
+    name = _Q(number).name if state else str(number)
+    spec = queued.tpu.node_spec[0] if queued.tpu.node_spec else tpu_v2.QueuedResource.Tpu.NodeSpec()
+    reason = _reason("queued resource", name, state)
+    fault, scope = None, ""
+    if state is MachineState.FAILED:
+        why = trouble_of_status(queued.state.failed_data.error)
+        zone = queued.name.split("/")[3]
+        fault, reason = failure(why, zone, reason)
+        scope = why.quota_scope(zone) if fault is SliceFault.QUOTA else ""
+    observation = _observation(
+        queued.name,
+        spec.node.metadata,
+        spec.node.labels,
+        state or MachineState.ACTIVE,
+        reason,
+        _created(tpu_v2.QueuedResource.pb(queued).create_time),
+        fault=fault,
+        quota_scope=scope,
+    )
+    if observation.state is MachineState.ACTIVE and node is not None:
+        seen = node.observation
+        observation = observation.model_copy(update={"state": seen.state, "reason": seen.reason})
+    elif state is MachineState.ACTIVE and looked:
+        told = {"state": MachineState.FAILED, "reason": "the queued resource is ACTIVE, and its node is gone"}
+        observation = observation.model_copy(update=told)
+    if node is not None and not observation.token:
+        seen = node.observation
+        observation = observation.model_copy(update={"group": seen.group, "token": seen.token, "hosts": seen.hosts})
+    return Sight(ResourceKind.QUEUED, observation, {**spec.node.labels, **(node.labels if node is not None else {})})
+
+
+def instance_sight(instance: compute_v1.Instance) -> Sight:
+    """Converts a virtual machine to a `Sight`."""
+    metadata = {item.key: item.value for item in instance.metadata.items}
+    state = _INSTANCE_STATES.get(instance.status)
+    if instance.scheduling.provisioning_model == "SPOT" and instance.status in _TAKEN_BACK:
+        state = MachineState.PREEMPTED
+    observation = _observation(
+        f"zones/{zone_of(instance.zone)}/instances/{instance.name}",
+        metadata,
+        instance.labels,
+        state or MachineState.ACTIVE,
+        _reason("virtual machine", instance.status, state, instance.status_message),
+        datetime.fromisoformat(instance.creation_timestamp) if instance.creation_timestamp else None,
+        1,
+    )
+    return Sight(ResourceKind.INSTANCE, observation, dict(instance.labels))
+
+
+def failure(trouble: ApiError, zone: str, otherwise: str) -> tuple[SliceFault, str]:
+    """Returns fault and reason of a create that Google accepted and that failed later."""
+    if trouble.code == 0 and not trouble.words:
+        return SliceFault.PLATFORM, otherwise
+    error = verdict(trouble, zone)
+    return (error.fault if isinstance(error, Refused) else SliceFault.PLATFORM), str(error)
+
+
+def failed_create(slice_id: str, zone: str, trouble: ApiError) -> SliceObservation:
+    """Returns the observation of a slice of which only the failed create operation exists."""
+    if trouble.is_taken_back:
+        words = f"taken back before it was whole: {trouble.words}"
+        return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.PREEMPTED, reason=words)
+    fault, reason = failure(trouble, zone, "")
+    scope = trouble.quota_scope(zone) if fault is SliceFault.QUOTA else ""
+    return SliceObservation(
+        slice_id=slice_id, group="", zone=zone, state=MachineState.FAILED, reason=reason, fault=fault, quota_scope=scope
+    )
+
+
+def unseen(slice_id: str, zone: str) -> SliceObservation:
+    """Returns the observation of a slice that was requested and is not visible yet."""
+    words = "it was asked for, and nothing is to be seen of it yet"
+    return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.CREATING, reason=words)
+
+
+def _reason(what: str, name: str, state: MachineState | None, more: str = "") -> str:
+    if state is None:
+        return f"{what} is in state {name or '?'}, which this version of Iris does not know"
+    if name in _USUAL:
+        return more
+    said = f"{what} is {name}"
+    return f"{said}: {more}" if more else said
+
+
+def _observation(
+    name: str,
+    metadata: Mapping[str, str],
+    labels: Mapping[str, str],
+    state: MachineState,
+    reason: str,
+    created_at: datetime | None,
+    hosts: int = 0,
+    fault: SliceFault | None = None,
+    quota_scope: str = "",
+) -> SliceObservation:
+    *_, zone, _kind, slice_id = name.split("/")
+    written = metadata.get(label_rules.HOSTS_KEY, "")
+    return SliceObservation(
+        slice_id=slice_id,
+        group=metadata.get(label_rules.GROUP_KEY) or labels.get(label_rules.GROUP, ""),
+        zone=zone,
+        state=state,
+        reason=reason,
+        created_at=created_at,
+        hosts=int(written) if written.isdecimal() else max(1, hosts),
+        token=metadata.get(label_rules.TOKEN_KEY, ""),
+        fault=fault,
+        quota_scope=quota_scope,
+    )
+
+
+def _created(moment: Timestamp) -> datetime | None:
+    """Converts a timestamp; the epoch means that there is none."""
+    return moment.ToDatetime(UTC) if moment.seconds else None

@@ -1,0 +1,209 @@
+"""Jobs that stop their shim, as `kill -STOP $PPID` does: they end when they are to, and their host is not free before."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from iris.activities.host import heartbeat
+from iris.activities.host.attempt import Attempt
+from iris.activities.host.runtimes import shim
+from iris.activities.host.runtimes.base import Launch
+from iris.activities.host.runtimes.orphans import kill_on
+from iris.activities.host.runtimes.program import Program
+from iris.model.states import TaskState
+from tests.activities.test_attempt import PATIENCE, Bench, bench, left_behind
+from tests.e2e.cluster import alive, eventually
+
+__all__ = ["bench"]
+
+#: Writes the numbers of its shim and of all its processes into a file, and stays. Its children are in sessions of their own and
+#: do not have its environment. The shim is stopped once, again and again, or as by a debugger: then no SIGCONT has it go on.
+FAMILY = """
+import ctypes, os, pathlib, signal, subprocess, sys, time
+shim, file, again = os.getppid(), pathlib.Path(sys.argv[1]), sys.argv[2] == "again"
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+stops = f"trap '' TERM; while kill -STOP {shim}; do :; done; sleep 1000" if again else "trap '' TERM; sleep 1000"
+twice = f"setsid -f sh -c 'echo $$ >> {file}.pids; exec sleep 1000'; echo $$ >> {file}.pids; {stops}"
+subprocess.Popen(["setsid", "-f", "/bin/sh", "-c", twice], env={})
+while not pathlib.Path(f"{file}.pids").exists() or len(pathlib.Path(f"{file}.pids").read_text().split()) < 2:
+    time.sleep(0.01)
+os.kill(shim, signal.SIGSTOP)
+if sys.argv[2] == "as by a debugger":
+    ctypes.CDLL(None).ptrace(16, shim, None, None)  # PTRACE_ATTACH
+members = [shim, os.getpid(), *pathlib.Path(f"{file}.pids").read_text().split()]
+pathlib.Path(f"{file}.new").write_text(" ".join(map(str, members)) + chr(10))
+os.rename(f"{file}.new", file)
+while True:
+    time.sleep(1)
+    if again:
+        os.kill(shim, signal.SIGSTOP)
+"""
+HOW = ["once", "again", "as by a debugger"]
+#: How an attempt is told to end.
+ENDS: dict[str, Callable[[Attempt], None]] = {
+    "cancelled": lambda attempt: attempt.end(TaskState.KILLED, "cancelled"),
+    "terminated": lambda attempt: attempt.give_up("the server has given it up"),
+    "its host is lost": lambda attempt: attempt.lose("its slice has ended"),
+}
+
+
+def family(bench: Bench, how: str) -> tuple[str, ...]:
+    return ("/usr/bin/env", "python3", "-c", FAMILY, str(bench.dir / "family"), how)
+
+
+async def members(bench: Bench) -> list[int]:
+    """The shim and all processes of the program, once the shim has been stopped."""
+    return [int(pid) for pid in (await bench.there_is("family")).split()]
+
+
+def left(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if alive(pid)]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_job_that_stops_its_shim_is_dead_before_anybody_hears_of_its_end(bench: Bench, how: str, end: str) -> None:
+    """What it holds is given to others from that moment on."""
+    attempt = bench.attempt(*family(bench, how), grace=timedelta(0), key=uuid4().hex)
+    living = asyncio.create_task(attempt.live())
+    pids = await members(bench)
+    assert len(pids) == 4
+    living_when_told: list[list[int]] = []
+    bench.server.when_told = lambda: living_when_told.append(left(pids))
+    ENDS[end](attempt)
+    await asyncio.wait_for(living, PATIENCE)
+
+    assert living_when_told == ([] if end == "terminated" else [[]])
+    assert left(pids) == []
+    assert ("deliver" in bench.server.signals) == (end == "terminated")  # its host is given back
+
+
+async def test_a_job_that_stops_its_shim_has_its_grace(bench: Bench) -> None:
+    """Whoever stops the shim by mistake loses nothing: the program hears SIGTERM, and what it comes to is its own."""
+    program = f"trap 'exit 7' TERM; kill -STOP $PPID; echo up > {bench.dir / 'up'}; while :; do sleep 0.05; done"
+    attempt = bench.attempt("sh", "-c", program, grace=timedelta(hours=1), key=uuid4().hex)
+    living = asyncio.create_task(attempt.live())
+    await bench.there_is("up")
+    attempt.end(TaskState.KILLED, "cancelled")
+    await asyncio.wait_for(living, PATIENCE)
+
+    assert [(outcome.state, outcome.exit_code) for outcome in bench.server.told] == [(TaskState.KILLED, 7)]
+
+
+async def test_a_job_that_stops_its_shim_and_runs_too_long_is_ended(bench: Bench) -> None:
+    """A timeout is an order like any other."""
+    outcome = await bench.outcome(
+        *family(bench, "as by a debugger"), timeout=timedelta(seconds=3), grace=timedelta(0), key=uuid4().hex
+    )
+
+    assert (outcome.state, outcome.reason) == (TaskState.FAILED, "ran longer than its timeout of 3s")
+    assert left(await members(bench)) == []
+
+
+async def test_a_job_that_stops_its_shim_and_ends_is_reported(bench: Bench) -> None:
+    """Its end would wait for the shim for ever; the agent has the shim go on with every report."""
+    outcome = await bench.outcome("sh", "-c", "kill -STOP $PPID; exit 3", key=uuid4().hex)
+
+    assert (outcome.state, outcome.exit_code) == (TaskState.FAILED, 3)
+
+
+async def test_a_job_that_stops_its_shim_does_not_outlive_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster may start it elsewhere from then on."""
+    monkeypatch.setattr(heartbeat, "FENCE", timedelta(seconds=4))
+    bench.server.away = True
+    attempt = bench.attempt(*family(bench, "as by a debugger"), key=uuid4().hex)
+    living = asyncio.create_task(attempt.live())
+    pids = await members(bench)
+    await asyncio.wait_for(living, PATIENCE)
+
+    assert (left(pids), bench.server.told) == ([], [])
+
+
+async def left_with_a_stopped_shim(bench: Bench, how: str) -> list[int]:
+    """An attempt whose agent died while its shim was stopped: its processes."""
+    directory = left_behind(bench)
+    launch = Launch(argv=family(bench, how), env={"PATH": os.environ["PATH"]}, cwd=str(directory))
+    Program(directory).start(launch, shim.now() + 3600)
+    return await members(bench)
+
+
+@pytest.mark.parametrize("how", HOW)
+async def test_a_job_with_a_stopped_shim_that_nobody_wants_is_dead_before_the_next_agent_takes_work(
+    bench: Bench, how: str
+) -> None:
+    """Its successor may run here."""
+    pids = await left_with_a_stopped_shim(bench, how)
+    bench.server.wanted = False
+    await asyncio.wait_for(bench.tasks().take_over(), PATIENCE)
+
+    assert left(pids) == []
+
+
+async def test_a_job_with_a_stopped_shim_that_the_next_agent_goes_on_with_can_be_ended(bench: Bench) -> None:
+    """By an agent that has not started it."""
+    pids = await left_with_a_stopped_shim(bench, "as by a debugger")
+    tasks = bench.tasks()
+    await tasks.take_over()
+    living_when_told: list[list[int]] = []
+    bench.server.when_told = lambda: living_when_told.append(left(pids))
+    await asyncio.wait_for(tasks.abandon("its slice has ended"), PATIENCE)
+
+    assert (living_when_told, left(pids)) == ([[]], [])
+
+
+async def test_what_a_job_with_a_stopped_shim_has_running_ends_with_its_machine(bench: Bench) -> None:
+    """A local cluster that is stopped leaves nothing on its user's laptop."""
+    pids = await left_with_a_stopped_shim(bench, "as by a debugger")
+    await asyncio.to_thread(kill_on, {"h1"}, bench.dir)
+
+    await asyncio.to_thread(eventually, lambda: left(pids) == [], PATIENCE, 0.02)
+
+
+async def test_what_a_job_lays_out_as_an_attempt_is_none(bench: Bench) -> None:
+    """Else its files would say what else is killed on the machine."""
+    forged = left_behind(bench) / "work" / "attempts" / "forged"
+    forged.mkdir(parents=True)
+    (forged / "launch.json").write_text("{}")
+    holds = (
+        "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, 2); print('has it', flush=True); sys.stdin.read()"
+    )
+    bystander = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", holds, str(forged / "lock")),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert bystander.stdout is not None
+    assert await bystander.stdout.readline() == b"has it\n"
+    await asyncio.to_thread(kill_on, {"h1"}, bench.dir)
+    await bystander.communicate(b"")
+
+    assert bystander.returncode == 0
+
+
+async def test_a_job_that_writes_its_own_end_has_not_ended(bench: Bench) -> None:
+    """Only what the shim leaves behind counts, once it is gone: a host that is given to others is empty."""
+    end = '{"status": 0, "at": 1.0}'
+    program = f"echo '{end}' > ../exit.json; echo $$ > {bench.dir / 'up'}; exec sleep 1000"
+    attempt = bench.attempt("sh", "-c", program, grace=timedelta(0), key=uuid4().hex)
+    living = asyncio.create_task(attempt.live())
+    pid = int(await bench.there_is("up"))
+    attempt.end(TaskState.KILLED, "cancelled")
+    await asyncio.wait_for(living, PATIENCE)
+
+    assert [outcome.state for outcome in bench.server.told] == [TaskState.KILLED]
+    assert not alive(pid)
+
+
+async def test_a_stopped_fork_server_does_not_stop_its_agent(bench: Bench) -> None:
+    """It is the parent of all shims, so any job can find it; other jobs still start and end, and the agent goes on."""
+    stops = "kill -STOP $(ps -o ppid= -p $PPID)"
+    first = await bench.outcome("sh", "-c", stops, key=uuid4().hex)
+    bench.server.told.clear()
+    second = await bench.outcome("sh", "-c", f"{stops}; exit 4", key=uuid4().hex)
+
+    assert (first.state, second.exit_code) == (TaskState.SUCCEEDED, 4)

@@ -1,0 +1,121 @@
+"""What a job may demand of its hosts, and how large what the scheduler says about it gets."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.messages.scheduler import SnapshotPage
+from iris.model.bounds import BATCH_BYTES, CONSTRAINTS, check_demands, cut, fitting, size_of
+from iris.model.constraints import Constraint, Operator
+from iris.model.errors import InvalidValue
+from iris.model.jobs import Coscheduling
+from iris.model.resources import Device, DeviceKind
+from iris.scheduling.ledger import Ledger
+from iris.workflows.scheduler_views import snapshot_of, wanted_of
+from tests.builders import NOON, a_host, a_request, a_spec, at, some
+from tests.strategies import CHEAP
+
+
+def one_of(count: int, letters: int = 10, key: str = "zone") -> Constraint:
+    """The zone has to be one of so many."""
+    return Constraint(key=key, op=Operator.IN, values=tuple(f"{number:0{letters}}z" for number in range(count)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ({"constraints": (one_of(100),)}, r"^constraint: .* has 1,3\d\d bytes; use at most 1,024"),
+        ({"constraints": (one_of(1, key="k" * 1_100),)}, r"^constraint: .* has 1,1\d\d bytes; use at most 1,024"),
+        ({"constraints": (one_of(1),) * (CONSTRAINTS + 1)}, r"^constraint: '33 constraints' are too many; give at most 32"),
+        ({"constraints": (one_of(60),) * 6}, r"^constraint: '\d,\d{3} bytes' make the demands .*; use at most 4,096"),
+        ({"coscheduling": Coscheduling(group_by="r" * 5_000)}, "^coscheduling: .*; use at most 4,096"),
+        ({"resources": some(device=Device(kind=DeviceKind.GPU, variant="v" * 5_000))}, "^device: .*; use at most 4,096"),
+    ],
+)
+def test_a_job_that_demands_more_than_the_scheduler_keeps_is_refused_with_the_field_and_the_limit(
+    asked: dict[str, Any], problem: str
+) -> None:
+    """All jobs of a cluster share one book; what goes into it is bounded before it is sent."""
+    with pytest.raises(InvalidValue, match=problem):
+        check_demands(a_spec(**asked))
+
+
+def test_a_job_with_as_many_constraints_as_people_write_is_not_refused() -> None:
+    """Fifty zones are more than any provider has in a region."""
+    check_demands(a_spec(constraints=(one_of(50), *(one_of(2, key=f"key-{number}") for number in range(9)))))
+
+
+HUGE = st.sampled_from(["x" * 60_000, "ü\n" * 20_000, "z"])
+
+
+@CHEAP
+@given(texts=st.lists(HUGE, min_size=1, max_size=20), attribute=HUGE, variant=HUGE, pause=st.none() | HUGE)
+def test_no_reason_is_long_whatever_users_hosts_and_operators_say(
+    texts: list[str], attribute: str, variant: str, pause: str | None
+) -> None:
+    """A reason goes to every task of a job in one answer, and each of them repeats it in its history."""
+    constraints = tuple(Constraint(key="zone", op=Operator.NE if text == "z" else Operator.EQ, values=(text,)) for text in texts)
+    wants = some(device=Device(kind=DeviceKind.GPU, variant=variant)) if variant != "z" else some(cpu=1)
+    ledger = Ledger()
+    ledger.hosts_up([a_host("h1", attributes={"zone": attribute}), a_host("h2", attributes={"zone": "z"})])
+    if pause is not None:
+        ledger.pause(pause)
+    request = a_request(wants=wants, constraints=constraints)
+    ledger.ask(request)
+    ledger.settle(NOON)
+
+    assert size_of(ledger.explain(request.key)) < 12_000
+    assert all(len(verdict.why) < 1_000 for verdict in ledger.forecast(request, NOON).verdicts)
+
+
+def test_the_autoscaler_is_told_of_as_many_demands_as_one_answer_holds_those_served_first_first() -> None:
+    """What is left out is told when these are served; a query whose answer is too large fails for ever."""
+    ledger = Ledger()
+    for number in range(100):
+        constraint = one_of(1, letters=20_000 + number)
+        ledger.ask(a_request(f"k{number}", constraints=(constraint,), submitted_at=at(number)))
+    wanted = wanted_of(ledger, NOON)
+
+    assert 0 < len(wanted.demands) < 100
+    assert size_of(wanted) < BATCH_BYTES + 1_000
+    assert [each.example.submitted_at for each in wanted.demands] == [at(number) for number in range(len(wanted.demands))]
+
+
+def test_the_pages_of_a_snapshot_are_bounded_and_together_have_every_host() -> None:
+    """Hosts say of themselves what they like; whoever reads the next page goes on behind the hosts that he has."""
+    ledger = Ledger()
+    ledger.hosts_up(a_host(f"h{number}", attributes={"label": "x" * 50_000}) for number in range(30))
+    seen: list[str] = []
+    while len(seen) < 30:
+        page = snapshot_of(ledger, SnapshotPage(offset=len(seen)))
+        assert size_of(page) < BATCH_BYTES + 1_000
+        seen += [view.host.id for view in page.hosts]
+
+    assert seen == list(ledger.hosts)
+
+
+@CHEAP
+@given(st.lists(st.integers(0, 2 * BATCH_BYTES), max_size=20), st.integers(1, 10))
+def test_what_is_sent_together_is_bounded_and_nothing_is_left_behind(sizes: list[int], most: int) -> None:
+    """Part by part everything goes, in its order; only what is too large alone goes alone."""
+    left, parts = list(enumerate(sizes)), []
+    while left:
+        part = fitting(((entry, entry[1]) for entry in left), most)
+        parts.append(part)
+        left = left[len(part) :]
+
+    assert [entry for part in parts for entry in part] == list(enumerate(sizes))
+    assert all(len(part) == 1 or sum(size for _, size in part) <= BATCH_BYTES for part in parts)
+    assert all(1 <= len(part) <= most for part in parts)
+
+
+@CHEAP
+@given(st.text(max_size=300), st.integers(20, 200))
+def test_a_text_that_is_cut_keeps_its_beginning_and_its_end(text: str, most: int) -> None:
+    """The beginning names the key, the end the last value: enough to find it again in what was typed."""
+    shown = cut(text, most)
+
+    assert len(shown) <= most
+    assert shown == text or (text[: most // 2] == shown[: most // 2] and text[-(most // 4) :] == shown[-(most // 4) :])

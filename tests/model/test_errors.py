@@ -1,0 +1,59 @@
+"""What errors promise to scripts and to people."""
+
+import pytest
+
+from iris.model import errors
+from iris.model.errors import InvalidValue, IrisError
+
+#: The exit codes of the design, section 8. Click's own errors exit with 2, an interrupt with 130.
+PROMISED = {
+    "IrisError": 1,
+    "IllegalMove": 1,
+    "NotFound": 3,
+    "Unreachable": 4,
+    "Rejected": 5,
+    "InvalidValue": 5,
+    "WaitTimeout": 124,
+    "JobFailed": 125,
+    "JobCancelled": 126,
+}
+
+
+@pytest.mark.parametrize(("name", "code"), PROMISED.items())
+def test_every_error_has_the_exit_code_of_the_documentation(name: str, code: int) -> None:
+    """Scripts tell a failed job from an unreachable cluster by nothing else."""
+    assert code == getattr(errors, name).exit_code
+
+
+def test_no_error_is_missing_from_the_documentation() -> None:
+    """The tree in the module's docstring is what users read; the table above is what tests read: both name every error."""
+    raised = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, IrisError)}
+
+    assert raised == set(PROMISED)
+    assert all(name in (errors.__doc__ or "") for name in raised)
+
+
+def test_a_value_that_cannot_be_is_refused_in_one_sentence_with_field_value_and_remedy() -> None:
+    """The person who must act reads this and nothing else; pydantic takes it for a ValueError and adds where it stood."""
+    error = InvalidValue("memory", "8x", "is not a size", 'write "8g"')
+
+    assert str(error) == "memory: '8x' is not a size; write \"8g\""
+    assert isinstance(error, ValueError)
+    assert isinstance(error, errors.Rejected)
+
+
+def test_a_huge_value_is_not_repeated_in_full() -> None:
+    """A megabyte pasted into a flag must not scroll the remedy off the screen or fill a history."""
+    text = str(InvalidValue("env", "x" * 1_000_000, "is too long", "use a file"))
+
+    assert len(text) < 200
+    assert text.endswith("is too long; use a file")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(OSError("no such bucket\n\nDebug source:\n…"), "no such bucket"), (OSError("\n"), "OSError"), (ValueError(), "ValueError")],
+)
+def test_of_what_a_library_says_one_line_is_told(error: Exception, line: str) -> None:
+    """Some add pages about their own insides, and some say nothing at all."""
+    assert errors.first_line(error) == line

@@ -1,0 +1,83 @@
+"""A slice's life."""
+
+from datetime import datetime
+from itertools import product
+
+import pytest
+
+from iris.model.errors import IllegalMove
+from iris.model.scale_groups import Pace
+from iris.model.slices import SliceFacts, SliceState, due, move_slice, with_last_words
+from tests.builders import at
+
+S = SliceState
+
+#: Written down a second time, from the design: the two must agree.
+LEGAL = {
+    *((S.REQUESTED, to) for to in (S.PROVISIONING, S.BOOTSTRAPPING, S.FAILED, S.DELETING)),
+    *((S.PROVISIONING, to) for to in (S.BOOTSTRAPPING, S.FAILED, S.DELETING)),
+    *((S.BOOTSTRAPPING, to) for to in (S.READY, S.FAILED, S.DELETING)),
+    *((S.READY, to) for to in (S.DRAINING, S.FAILED, S.DELETING)),
+    *((S.DRAINING, to) for to in (S.DELETING, S.FAILED)),
+    (S.FAILED, S.DELETING),
+    (S.DELETING, S.DELETED),
+}
+
+
+@pytest.mark.parametrize(("now", "to"), sorted(LEGAL))
+def test_a_slice_makes_the_moves_of_the_design(now: SliceState, to: SliceState) -> None:
+    """A move that is missing is a machine that nobody deletes."""
+    assert to is move_slice(now, to)
+
+
+@pytest.mark.parametrize(("now", "to"), sorted(set(product(S, S)) - LEGAL))
+def test_a_slice_makes_no_other_move_and_is_told_which_it_could(now: SliceState, to: SliceState) -> None:
+    """A slice that is being deleted must not become READY by a late report: jobs would be placed on a vanishing machine."""
+    with pytest.raises(IllegalMove) as error:
+        move_slice(now, to)
+
+    assert f"{now} cannot become {to}" in str(error.value)
+    assert all(str(allowed) in str(error.value) for before, allowed in LEGAL if before is now)
+
+
+@pytest.mark.parametrize("gone_wrong_in", [S.REQUESTED, S.PROVISIONING, S.BOOTSTRAPPING, S.READY, S.DRAINING])
+def test_a_failed_slice_is_still_deleted(gone_wrong_in: SliceState) -> None:
+    """No machine leaks: failure leads to DELETED and nowhere else, for a half-made machine costs as much as a whole one."""
+    state = gone_wrong_in
+    for step in (S.FAILED, S.DELETING, S.DELETED):
+        state = move_slice(state, step)
+
+    assert state is S.DELETED
+    assert {to for now, to in LEGAL if now is S.FAILED} == {S.DELETING}
+
+
+@pytest.mark.parametrize(
+    ("state", "look_at", "repair_until", "when"),
+    [
+        (S.PROVISIONING, 0, None, 300),
+        (S.PROVISIONING, 400, None, 400),
+        (S.BOOTSTRAPPING, 400, None, 600),
+        (S.BOOTSTRAPPING, 0, 500, 500),
+        (S.BOOTSTRAPPING, 0, 900, 600),
+        (S.READY, 7, None, None),
+        (S.READY, 7, 900, 900),
+        (S.DRAINING, 7, 900, 7),
+        (S.DELETING, 7, 900, None),
+    ],
+)
+def test_a_slice_of_which_nothing_is_heard_is_due_when_its_state_or_its_repair_says_so(
+    state: SliceState, look_at: float, repair_until: float | None, when: float | None
+) -> None:
+    """One deadline too early gives back machines that were about to be whole, one that is missing pays for dead ones for ever."""
+    until: datetime | None = None if repair_until is None else at(repair_until)
+    facts = SliceFacts(
+        id="s1", group="g", zone="z", state=state, requested_at=at(0), changed_at=at(0), repair_until=until, ready_at=None
+    )
+
+    assert due(facts, Pace(), at(look_at)) == (None if when is None else at(when))
+
+
+def test_a_reason_has_one_line_whatever_was_said() -> None:
+    """It stands in tables."""
+    assert with_last_words("late", "first\nlast\n") == "late; the last that its machines said: last"
+    assert with_last_words("late", " \n") == "late"

@@ -1,0 +1,137 @@
+"""The lives of tasks and jobs."""
+
+from itertools import product
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.model.errors import IllegalMove
+from iris.model.states import JobState, TaskState, move_task, roll_up
+from tests.strategies import CHEAP
+
+S = TaskState
+ENDS = {S.SUCCEEDED, S.FAILED, S.KILLED, S.WORKER_FAILED, S.PREEMPTED}
+
+#: Written down a second time, from the design: the two must agree.
+LEGAL = {
+    *((S.PENDING, to) for to in (S.ASSIGNED, S.KILLED, S.UNSCHEDULABLE)),
+    *((S.ASSIGNED, to) for to in (S.BUILDING, S.RUNNING, S.PENDING, *ENDS)),
+    *((S.BUILDING, to) for to in (S.RUNNING, *ENDS)),
+    *((S.RUNNING, to) for to in ENDS),
+    (S.FAILED, S.PENDING),
+    (S.WORKER_FAILED, S.PENDING),
+    (S.PREEMPTED, S.PENDING),
+}
+
+
+@pytest.mark.parametrize(("now", "to"), sorted(LEGAL))
+def test_a_task_makes_the_moves_of_the_design(now: TaskState, to: TaskState) -> None:
+    """A move that is missing wedges a task for ever."""
+    assert to is move_task(now, to)
+
+
+@pytest.mark.parametrize(("now", "to"), sorted(set(product(S, S)) - LEGAL))
+def test_a_task_makes_no_other_move_and_is_told_which_it_could(now: TaskState, to: TaskState) -> None:
+    """A late report must not bring a finished task back to life: the result of a finished task is never thrown away."""
+    with pytest.raises(IllegalMove) as error:
+        move_task(now, to)
+
+    assert f"{now} cannot become {to}" in str(error.value)
+    assert all(str(allowed) in str(error.value) for before, allowed in LEGAL if before is now)
+
+
+def test_from_every_state_a_task_can_come_to_an_end() -> None:
+    """A state without a way out would be a task that nobody can wait for."""
+    final = {S.SUCCEEDED, S.KILLED, S.UNSCHEDULABLE, S.FAILED, S.WORKER_FAILED, S.PREEMPTED}
+    reaches = set(final)
+    for _ in S:
+        reaches |= {now for now, to in LEGAL if to in reaches and move_task(now, to)}
+
+    assert reaches == set(S)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "limit", "has_run", "state"),
+    [
+        # All succeeded.
+        ([S.SUCCEEDED, S.SUCCEEDED], 0, True, JobState.SUCCEEDED),
+        # More failures than it puts up with: at once, whatever the others do.
+        ([S.FAILED, S.RUNNING], 0, True, JobState.FAILED),
+        ([S.FAILED, S.KILLED], 0, True, JobState.FAILED),
+        ([S.FAILED, S.UNSCHEDULABLE], 0, True, JobState.FAILED),
+        ([S.FAILED, S.RUNNING], 1, True, JobState.RUNNING),
+        ([S.FAILED, S.SUCCEEDED], 1, True, JobState.SUCCEEDED),
+        ([S.FAILED, S.FAILED, S.SUCCEEDED], 1, True, JobState.FAILED),
+        # One that found no host, then one that was killed, before whoever still runs.
+        ([S.UNSCHEDULABLE, S.KILLED, S.RUNNING], 0, True, JobState.UNSCHEDULABLE),
+        ([S.KILLED, S.RUNNING], 0, True, JobState.KILLED),
+        # Something is on a host.
+        ([S.PENDING, S.ASSIGNED], 0, True, JobState.RUNNING),
+        ([S.PENDING, S.BUILDING], 0, True, JobState.RUNNING),
+        ([S.SUCCEEDED, S.RUNNING], 0, True, JobState.RUNNING),
+        ([S.WORKER_FAILED, S.RUNNING], 0, True, JobState.RUNNING),
+        # All ended, and machines are to blame.
+        ([S.WORKER_FAILED, S.SUCCEEDED], 0, True, JobState.WORKER_FAILED),
+        ([S.PREEMPTED, S.SUCCEEDED], 0, True, JobState.WORKER_FAILED),
+        ([S.WORKER_FAILED, S.FAILED], 1, True, JobState.WORKER_FAILED),
+        # Nothing is on a host, not all ended.
+        ([S.PENDING, S.PENDING], 0, False, JobState.PENDING),
+        ([S.PENDING, S.PENDING], 0, True, JobState.RUNNING),
+        ([S.PENDING, S.SUCCEEDED], 0, True, JobState.RUNNING),
+    ],
+)
+def test_a_job_is_what_its_tasks_are(tasks: list[TaskState], limit: int, has_run: bool, state: JobState) -> None:
+    """The roll-up of the design, rule by rule: the first that holds."""
+    assert state is roll_up(tasks, has_run=has_run, max_task_failures=limit)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "has_run", "state"),
+    [
+        ([S.PENDING], False, JobState.HELD),
+        ([S.PENDING, S.PENDING], True, JobState.HELD),  # between two attempts
+        ([S.PENDING, S.SUCCEEDED], True, JobState.HELD),
+        ([S.PENDING, S.RUNNING], True, JobState.RUNNING),  # what runs runs on
+        ([S.SUCCEEDED], True, JobState.SUCCEEDED),
+        ([S.FAILED], True, JobState.FAILED),
+        ([S.KILLED, S.PENDING], True, JobState.KILLED),
+        ([S.PREEMPTED], True, JobState.WORKER_FAILED),
+        ([S.UNSCHEDULABLE], False, JobState.UNSCHEDULABLE),
+    ],
+)
+def test_a_hold_shows_when_nothing_of_the_job_runs(tasks: list[TaskState], has_run: bool, state: JobState) -> None:
+    """A hold stops what would start. It hides neither what runs nor an end."""
+    assert state is roll_up(tasks, has_run=has_run, held=True)
+
+
+@CHEAP
+@given(st.lists(st.sampled_from(S), min_size=1, max_size=8), st.integers(0, 3), st.booleans())
+def test_a_hold_changes_nothing_of_what_runs_or_has_ended(tasks: list[TaskState], limit: int, has_run: bool) -> None:
+    """It is a wish about the future: only a job that would be shown as waiting shows it."""
+    held = roll_up(tasks, has_run=has_run, max_task_failures=limit, held=True)
+    free = roll_up(tasks, has_run=has_run, max_task_failures=limit)
+
+    assert (held is JobState.HELD) or held is free
+    if held is JobState.HELD:
+        assert S.PENDING in tasks
+        assert not {S.ASSIGNED, S.BUILDING, S.RUNNING} & set(tasks)
+        assert not held.ended
+
+
+@CHEAP
+@given(st.lists(st.sampled_from(S), min_size=1, max_size=8), st.integers(0, 3), st.randoms(use_true_random=False))
+def test_a_roll_up_keeps_its_promises_for_every_mix_of_tasks(tasks: list[TaskState], limit: int, random: Random) -> None:
+    """Whatever the mix: task order does not matter, success is never claimed wrongly, and a started job never looks unstarted."""
+    state = roll_up(tasks, has_run=True, max_task_failures=limit)
+    shuffled = list(tasks)
+    random.shuffle(shuffled)
+
+    assert state is roll_up(shuffled, has_run=True, max_task_failures=limit)
+    assert state is not JobState.PENDING
+    if state is JobState.SUCCEEDED:
+        assert set(tasks) <= {S.SUCCEEDED, S.FAILED}
+        assert tasks.count(S.FAILED) <= limit
+    if all(task in {*ENDS, S.UNSCHEDULABLE} for task in tasks):
+        assert state.ended

@@ -1,0 +1,145 @@
+"""What people are told would happen: host by host, the same as what then happens."""
+
+from collections.abc import Mapping, Sequence
+
+from hypothesis import given
+
+from iris.model.jobs import Band
+from iris.model.requests import Placement, Request, Shape
+from iris.scheduling.forecast import NAMED, Fit, Forecast, forecast
+from iris.scheduling.host_index import HostIndex
+from iris.scheduling.placement import place
+from iris.scheduling.queue import Queue
+from iris.scheduling.refusals import RefusalCode
+from tests.builders import CHIPS, a_fleet, a_gang, a_host, a_placement, a_request, a_slice, demands, some
+from tests.oracle import fits, takes
+from tests.scheduling.test_placement_properties import HASTY, SOON
+from tests.strategies import CHEAP, PATIENT, Situation, situations
+
+
+def told(fleet: HostIndex, request: Request, live: Sequence[Placement] = (), kept: Mapping[int, Shape] | None = None) -> Forecast:
+    return forecast(fleet, live, request, hosts=(), refusal=None, kept=kept or {})
+
+
+def verdicts(
+    fleet: HostIndex, request: Request, live: Sequence[Placement] = (), kept: Mapping[int, Shape] | None = None
+) -> list[str]:
+    return [f"{each.hosts} {each.why}" for each in told(fleet, request, live, kept).verdicts]
+
+
+def test_each_host_has_the_reason_that_comes_first() -> None:
+    """A dry run answers "why not there?" for every machine that the user knows."""
+    hosts = {
+        "gpu": a_host("gpu", some(8, device="gpu:H100:8")),
+        "small": a_host("small", some(1)),
+        "far": a_host("far", some(8), attributes={"zone": "b"}),
+        "shut": a_host("shut", some(8), attributes={"zone": "a"}),
+        "full": a_host("full", some(8), attributes={"zone": "a"}),
+        "free": a_host("free", some(8), attributes={"zone": "a"}),
+    }
+    fleet = a_fleet(*hosts.values(), cordoned=["shut"])
+    request = a_request(wants=some(4), constraints=demands("zone = a"))
+
+    answer = told(fleet, request, [a_placement(hosts["full"], some(6))])
+
+    assert {each.named: (each.fits, each.why) for each in answer.verdicts} == {
+        ("free",): (True, "fits now"),
+        ("far",): (False, "fails zone = a: it is b"),
+        ("full",): (False, "is busy: 2 of 4 cpu"),
+        ("gpu",): (False, "keeps its gpu:H100:8 for tasks that use them"),
+        ("shut",): (False, "cordoned"),
+        ("small",): (False, "is too small: 1 of 4 cpu"),
+    }
+    assert answer.verdicts[0].fits
+    assert answer.never is None
+
+
+def test_of_many_alike_the_first_are_named_and_the_others_counted() -> None:
+    """A thousand hosts of two scale groups are two lines."""
+    hosts = [a_host(f"{group}-{i}", attributes={"scale-group": group}) for group in ("a", "b") for i in range(NAMED + 2)]
+
+    assert told(a_fleet(*hosts), a_request()).verdicts == tuple(
+        Fit(group=group, fits=True, why="fits now", hosts=NAMED + 2, named=tuple(f"{group}-{i}" for i in range(NAMED)))
+        for group in ("a", "b")
+    )
+
+
+def test_a_free_host_in_a_group_that_is_not_free_enough_is_no_fit() -> None:
+    """A gang needs the others as well."""
+    hosts = a_slice("large", 4) + a_slice("small", 2)
+    busy = [a_placement(hosts[0], CHIPS)]
+
+    assert verdicts(a_fleet(*hosts), a_gang(tasks=4), busy) == [
+        "1 is busy: 0 of 4 devices",
+        "2 its group has too few hosts: 4 are needed",
+        "3 of its group only 3 of the 4 needed are free",
+    ]
+    assert verdicts(a_fleet(a_host("alone", hosts[0].resources)), a_gang()) == ["1 has no tpu-name"]
+
+
+def test_a_host_that_is_kept_says_so() -> None:
+    """Else the forecast would contradict the machine's empty list of tasks."""
+    assert verdicts(a_fleet(a_host()), a_request(), kept={0: a_gang().shape}) == ["1 is kept for a gang whose turn came first"]
+    assert verdicts(a_fleet(a_host()), a_request(), kept={0: a_request().shape}) == ["1 fits now"]
+
+
+def test_what_could_never_run_is_told_apart_from_what_has_to_wait() -> None:
+    """The first needs another machine or another job, the second only patience."""
+    host = a_host(offers=some(4))
+
+    impossible = told(a_fleet(host), a_request(wants=some(8))).never
+    assert impossible is not None
+    assert impossible.code is RefusalCode.TOO_BIG
+    assert told(a_fleet(host), a_request(wants=some(4)), [a_placement(host, some(4))]).never is None
+
+
+@CHEAP
+@given(situations())
+def test_every_host_is_counted_once_and_rightly(situation: Situation) -> None:
+    """A host fits exactly when a task of the request could go there, and, of a gang, enough others with it."""
+    fleet, live = situation.fleet, situation.live
+    for request in situation.queue[:4]:
+        answer = told(fleet, request, live)
+
+        assert sum(each.hosts for each in answer.verdicts) == len(fleet.hosts)
+        assert all(each.named and len(set(each.named)) == min(each.hosts, NAMED) for each in answer.verdicts)
+        free = {host.id for host in fleet.hosts if takes(fleet, host, request, live)}
+        each_group = request.tasks // request.groups
+        of_group = {host.id: str(host.attributes.get("tpu-name", "")) for host in fleet.hosts}
+        enough = {
+            host_id
+            for host_id in free
+            if request.group_by is None or sum(of_group[each] == of_group[host_id] for each in free) >= each_group
+        }
+        assert sum(each.hosts for each in answer.verdicts if each.fits) == len(enough)
+        for verdict in answer.verdicts:
+            assert (set(verdict.named) <= enough) if verdict.fits else not set(verdict.named) & enough
+
+
+@CHEAP
+@given(situations())
+def test_what_the_pass_places_goes_where_the_forecast_says_it_fits(situation: Situation) -> None:
+    """Forecast and pass are two readings of one cluster: alone in the queue, a gang is placed exactly when and where it fits."""
+    fleet, live = situation.fleet, situation.live
+    for request in situation.queue[:4]:
+        fitting = {name for each in told(fleet, request, live).verdicts if each.fits for name in each.named}
+
+        placed = place(fleet, live, Queue([request]), SOON, PATIENT).placed
+
+        assert bool(placed) == fits(fleet, request, live)
+        counted = sum(each.hosts for each in told(fleet, request, live).verdicts if each.fits)
+        if counted == len(fitting):
+            assert {seat.host_id for each in placed for seat in each.seats} <= fitting
+
+
+@CHEAP
+@given(situations())
+def test_kept_hosts_fit_only_those_for_whom_they_are_kept(situation: Situation) -> None:
+    """After a pass, the forecast of those who wait names no host that was kept for another shape."""
+    done = place(situation.fleet, situation.live, Queue(situation.queue), SOON, HASTY)
+    live, hosts = [*situation.live, *done.placed], situation.fleet.hosts
+    request = a_request(wants=some(0.5), band=Band.BATCH)
+
+    for verdict in told(situation.fleet, request, live, done.rooms.kept).verdicts:
+        kept = {hosts[number].id for number, shape in done.rooms.kept.items() if shape != request.shape}
+        assert not (verdict.fits and set(verdict.named) & kept)

@@ -1,0 +1,250 @@
+"""Who pays for an attempt of a gang, how each of its tasks ends, and what the job is then."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.model.attempts import Account
+from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
+from iris.model.states import ENDED, JobState, TaskState, move_task, roll_up
+from iris.scheduling.retries import MAX_DELAY, RetryDecision, account_of, after, decide, judge
+from tests.builders import NOON, a_spec, a_task, an_outcome, at
+from tests.strategies import CHEAP
+
+S = TaskState
+
+SUCCEEDED = an_outcome(S.SUCCEEDED, exit_code=0)
+#: Ended because a sibling had; it may have run or not.
+STOPPED = an_outcome(S.KILLED, reason="cancelled", started_at=None)
+CRASHED = an_outcome(S.FAILED, reason="exit code 134", exit_code=134, finished_at=at(5))
+LOST = an_outcome(S.WORKER_FAILED, reason="host h9 was lost", finished_at=at(65))
+PREEMPTED = an_outcome(S.PREEMPTED, reason="the host was preempted", finished_at=at(30))
+FAULTY = an_outcome(S.WORKER_FAILED, reason="infrastructure fault: busy", fault="busy", finished_at=at(2), started_at=None)
+NOT_TAKEN = an_outcome(S.WORKER_FAILED, reason="host h9 did not take the task", started_at=None, finished_at=None)
+ANY = st.sampled_from([SUCCEEDED, STOPPED, CRASHED, LOST, PREEMPTED, FAULTY, NOT_TAKEN])
+
+
+def a_gang(size: int, state: TaskState = S.RUNNING, **paid: int) -> list[TaskStatus]:
+    """The tasks of a gang on their hosts."""
+    return [a_task(index=index, state=state, attempt=1, **paid) for index in range(size)]
+
+
+def ended(
+    outcomes: Sequence[TaskOutcome], spec: JobSpec | None = None, evicted: str = "", **paid: int
+) -> tuple[list[TaskStatus], RetryDecision]:
+    """The tasks after an attempt that ended like this, and what follows."""
+    tasks, verdict = a_gang(len(outcomes), **paid), judge(outcomes, evicted)
+    decision = decide(spec or a_spec(), tasks[0], verdict)
+    return after(tasks, verdict, decision, at(99)), decision
+
+
+@pytest.mark.parametrize("outcomes", list(permutations([LOST, CRASHED, CRASHED, STOPPED])))
+def test_a_lost_host_explains_the_crashes_of_its_siblings_whatever_the_order(outcomes: tuple[TaskOutcome, ...]) -> None:
+    """They crash within seconds of the loss; that the host is gone is known a minute later. The user is charged for neither."""
+    verdict = judge(outcomes)
+
+    assert verdict.account is Account.PREEMPTIONS
+    assert verdict.outcome.reason == "host h9 was lost"
+    assert {outcome.state for outcome in verdict.outcomes} == {S.WORKER_FAILED}
+
+
+@pytest.mark.parametrize("cause", [LOST, PREEMPTED, FAULTY, NOT_TAKEN])
+@pytest.mark.parametrize("crashed_at", [1, 100])
+def test_no_fault_of_a_machine_is_charged_to_the_program(cause: TaskOutcome, crashed_at: int) -> None:
+    """Not even when a sibling's crash is all that its user sees in the logs."""
+    crash = CRASHED.model_copy(update={"finished_at": at(crashed_at)})
+
+    tasks, decision = ended([crash, cause, SUCCEEDED], a_spec(max_retries_failure=0))
+
+    assert decision.retry
+    assert {task.failures for task in tasks} == {0}
+
+
+@CHEAP
+@given(st.lists(ANY, min_size=1, max_size=6), st.sampled_from(["", "evicted: production needs its place"]))
+def test_infrastructure_never_costs_failures_and_success_never_costs_anything(outcomes: list[TaskOutcome], evicted: str) -> None:
+    """Whatever the mix: failures are paid exactly when a program failed and no machine did."""
+    everybody = all(outcome.state is S.SUCCEEDED for outcome in outcomes)
+    accounts = {account_of(outcome) for outcome in outcomes}
+    by_machine = bool(evicted) or bool(accounts & {Account.PREEMPTIONS, Account.UNDELIVERED})
+
+    tasks, decision = ended(outcomes, evicted=evicted)
+
+    assert {task.failures for task in tasks} == {int(not everybody and not by_machine and Account.FAILURES in accounts)}
+    if everybody:
+        assert decision.account is Account.NOBODY
+
+
+@CHEAP
+@given(
+    st.lists(ANY, min_size=1, max_size=6),
+    st.sampled_from(["", "evicted"]),
+    st.fixed_dictionaries({name: st.integers(0, 3) for name in ("failures", "preemptions", "undelivered", "faults")}),
+    st.integers(0, 3),
+)
+def test_the_tasks_of_a_gang_have_the_same_in_their_accounts(
+    outcomes: list[TaskOutcome], evicted: str, paid: dict[str, int], limit: int
+) -> None:
+    """They share their fate: one attempt costs the gang one, not one for each task, and none of them a different one."""
+    tasks, decision = ended(outcomes, a_spec(max_retries_failure=limit, max_retries_preemption=limit), evicted, **paid)
+
+    assert len({(task.failures, task.preemptions, task.undelivered, task.faults) for task in tasks}) == 1
+    (first, *_) = tasks
+    spent = {"failures": first.failures, "preemptions": first.preemptions}
+    assert spent == {name: paid[name] + (decision.account == name) for name in spent}
+
+
+@CHEAP
+@given(st.lists(ANY, min_size=1, max_size=6), st.sampled_from(["", "evicted"]), st.integers(0, 1))
+def test_a_gang_that_is_tried_again_can_be_and_one_that_is_not_has_ended(
+    outcomes: list[TaskOutcome], evicted: str, limit: int
+) -> None:
+    """Every task goes on together, or none: a sibling left behind in a state without a way out would wedge the job."""
+    tasks, decision = ended(outcomes, a_spec(max_retries_failure=limit, max_retries_preemption=limit), evicted)
+
+    for task in tasks:
+        assert task.state in ENDED
+        if decision.retry:
+            assert move_task(task.state, S.PENDING) is S.PENDING
+    assert all(task.reason or task.state is S.SUCCEEDED for task in tasks)
+
+
+@CHEAP
+@given(st.lists(ANY, min_size=1, max_size=6), st.sampled_from(["", "evicted"]))
+def test_the_job_is_what_ended_its_gang(outcomes: list[TaskOutcome], evicted: str) -> None:
+    """Without retries the end of the first attempt is the end of the job, and says by whose fault."""
+    tasks, decision = ended(outcomes, a_spec(max_retries_failure=0, max_retries_preemption=0), evicted)
+    if decision.retry:
+        assert decision.account is Account.UNDELIVERED
+        return
+    stopped = any(outcome.state is S.KILLED for outcome in outcomes)
+    expected = {
+        Account.FAILURES: JobState.FAILED,
+        Account.PREEMPTIONS: JobState.WORKER_FAILED,
+        Account.NOBODY: JobState.KILLED if stopped else JobState.SUCCEEDED,
+    }
+
+    assert roll_up((task.state for task in tasks), has_run=True) is expected[decision.account]
+
+
+def test_one_terminal_failure_ends_the_siblings_and_says_whose_it_was() -> None:
+    """A sibling that is shown as failed itself would send its user to the wrong log."""
+    tasks, decision = ended([STOPPED, CRASHED, SUCCEEDED])
+
+    assert not decision.retry
+    assert [task.state for task in tasks] == [S.KILLED, S.FAILED, S.KILLED]
+    assert [task.reason for task in tasks] == [
+        "ended with task 1: exit code 134",
+        "exit code 134",
+        "ended with task 1: exit code 134 (it had succeeded)",
+    ]
+    assert [task.exit_code for task in tasks] == [None, 134, 0]
+
+
+def test_of_several_failures_the_first_one_counts_and_the_others_keep_their_own_reasons() -> None:
+    """A crash takes others along: the first is the cause. What the others said may still help."""
+    later = CRASHED.model_copy(update={"reason": "exit code 1", "exit_code": 1, "finished_at": at(6)})
+
+    verdict = judge([later, CRASHED])
+
+    assert verdict.culprit == 1
+    assert [outcome.reason for outcome in verdict.outcomes] == ["exit code 1", "exit code 134"]
+    assert {outcome.state for outcome in verdict.outcomes} == {S.FAILED}
+
+
+def test_the_machine_that_went_first_is_the_one_that_is_named() -> None:
+    """A maintenance takes one host of a slice after the other."""
+    first = LOST.model_copy(update={"reason": "host h2 was lost", "finished_at": at(64)})
+
+    unknown = LOST.model_copy(update={"reason": "host h1 was lost", "finished_at": None})
+
+    for outcomes in permutations([LOST, first, unknown, NOT_TAKEN]):
+        assert judge(outcomes).outcome.reason == "host h2 was lost"
+
+
+def test_a_gang_that_somebody_stopped_was_stopped_even_if_a_task_had_succeeded_by_then() -> None:
+    """Otherwise a cancelled job whose first task was done would not count as cancelled."""
+    verdict = judge([SUCCEEDED, STOPPED])
+
+    assert verdict.account is Account.NOBODY
+    assert verdict.outcome.state is S.KILLED
+
+
+@CHEAP
+@given(st.lists(ANY, min_size=1, max_size=4))
+def test_an_evicted_gang_pays_one_preemption_and_is_told_why(outcomes: list[TaskOutcome]) -> None:
+    """Its programs are stopped and exit as they like: that they failed is the eviction's doing. Only a success stands."""
+    tasks, decision = ended(outcomes, evicted="evicted: bob/train of band production needs its place")
+    if all(outcome.state is S.SUCCEEDED for outcome in outcomes):
+        assert {task.state for task in tasks} == {S.SUCCEEDED}
+        return
+
+    assert decision.account is Account.PREEMPTIONS
+    assert decision.retry
+    assert {(task.state, task.reason, task.preemptions) for task in tasks} == {
+        (S.PREEMPTED, "evicted: bob/train of band production needs its place", 1)
+    }
+
+
+def test_an_evicted_gang_goes_back_into_the_queue_at_once() -> None:
+    """It did nothing wrong, and its place in the line is as old as the job."""
+    _, decision = ended([STOPPED, STOPPED], evicted="evicted", preemptions=7)
+
+    assert decision.delay == timedelta(0)
+
+
+@pytest.mark.parametrize(("limit", "retry"), [(0, False), (1, True)])
+def test_one_lost_host_bounces_the_whole_gang_within_the_budget_for_preemptions(limit: int, retry: bool) -> None:
+    """One preemption for all, and with the budget spent all of them end for the same reason."""
+    tasks, decision = ended([SUCCEEDED, LOST, CRASHED], a_spec(max_retries_preemption=limit))
+
+    assert decision.retry is retry
+    assert {task.state for task in tasks} == {S.WORKER_FAILED}
+    assert {task.preemptions for task in tasks} == {1}
+    assert all("host h9 was lost" in task.reason for task in tasks)
+
+
+def test_a_gang_that_one_host_did_not_take_up_pays_nothing_and_waits_ever_longer() -> None:
+    """Its other tasks may even have run and crashed for want of the one; a broken host must not make that spin."""
+    delays = [ended([CRASHED, NOT_TAKEN, STOPPED], undelivered=times)[1].delay for times in range(100)]
+
+    assert delays[:4] == [timedelta(seconds=seconds) for seconds in (1, 2, 4, 8)]
+    assert delays == sorted(delays)
+    assert delays[-1] == MAX_DELAY
+
+
+@CHEAP
+@given(
+    st.lists(ANY, min_size=1, max_size=4),
+    st.fixed_dictionaries({name: st.integers(0, 10**6) for name in ("failures", "preemptions", "undelivered", "faults")}),
+)
+def test_no_delay_is_longer_than_the_longest(outcomes: list[TaskOutcome], paid: dict[str, int]) -> None:
+    """However often it has happened before: a host that is back must not be ignored for hours, nor a number overflow."""
+    spec = a_spec(max_retries_failure=10**7, max_retries_preemption=10**7)
+
+    assert timedelta(0) <= ended(outcomes, spec, **paid)[1].delay <= MAX_DELAY
+
+
+def test_the_reason_of_the_last_attempt_names_the_limit_once() -> None:
+    """On the culprit; its siblings point there."""
+    tasks, _ = ended([STOPPED, CRASHED], a_spec(max_retries_failure=2), failures=2)
+
+    assert tasks[1].reason == "exit code 134 (failures 3, max_retries_failure 2)"
+    assert tasks[0].reason == "ended with task 1: exit code 134"
+
+
+def test_a_gang_that_found_no_hosts_in_time_is_unschedulable_as_a_whole() -> None:
+    """Nobody pays, nothing is tried again, and every task says why."""
+    nowhere = TaskOutcome(state=S.UNSCHEDULABLE, reason="no host within 60 s")
+    tasks, verdict = a_gang(2, state=S.PENDING), judge([nowhere, nowhere])
+    decision = decide(a_spec(max_retries_failure=9), tasks[0], verdict)
+
+    after_it = after(tasks, verdict, decision, NOON)
+
+    assert not decision.retry
+    assert {(task.state, task.reason) for task in after_it} == {(S.UNSCHEDULABLE, "no host within 60 s")}
+    assert roll_up(task.state for task in after_it) is JobState.UNSCHEDULABLE

@@ -1,0 +1,281 @@
+"""The scheduler's book by example: messages that come twice, late, or out of order."""
+
+from datetime import datetime
+
+import pytest
+
+from iris.model.constraints import TPU_NAME
+from iris.model.jobs import Band
+from iris.model.requests import Request
+from iris.scheduling.codec import LedgerState
+from iris.scheduling.ledger import REMEMBERED, Ledger
+from tests.builders import NOON, a_host, a_request, at, some
+
+
+def a_ledger(*hosts: str) -> Ledger:
+    """A book with hosts of one core each."""
+    ledger = Ledger()
+    ledger.hosts_up([a_host(host, some(cpu=1)) for host in hosts])
+    return ledger
+
+
+def a_pod(ledger: Ledger, name: str, hosts: int) -> None:
+    """The hosts of a slice come up: `a0`, `a1` … of the slice `a`."""
+    ledger.hosts_up([a_host(f"{name}{i}", some(cpu=1), slice_id=name, attributes={TPU_NAME: name}) for i in range(hosts)])
+
+
+def a_gang(key: str = "k1", tasks: int = 2) -> Request:
+    """A gang that wants one slice."""
+    return a_request(key, tasks=tasks, group_by=TPU_NAME)
+
+
+def settle(ledger: Ledger, now: datetime = NOON) -> list[str]:
+    """One pass; the keys of what it placed."""
+    return [placement.key for placement in ledger.settle(now).placed]
+
+
+def held(ledger: Ledger) -> dict[str, list[str]]:
+    """Key -> the ids of the hosts of everything that is placed."""
+    return {placement.key: [seat.host_id for seat in placement.seats] for placement in ledger.live.values()}
+
+
+def renewed(ledger: Ledger) -> Ledger:
+    """The book after continue-as-new."""
+    return Ledger(LedgerState.model_validate_json(ledger.state().model_dump_json()))
+
+
+def test_asking_twice_is_asking_once() -> None:
+    """An ask whose answer was lost is repeated: it must neither wait twice nor hold twice."""
+    ledger = a_ledger("h1", "h2")
+
+    ledger.ask(a_request("k1"))
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+    ledger.ask(a_request("k1"))
+
+    assert settle(ledger) == []
+    assert held(ledger).keys() == {"k1"}
+
+
+def test_an_ask_overtaken_by_its_own_withdrawal_stays_withdrawn() -> None:
+    """Otherwise a host would be held for a job that is long gone, and no one would give it back."""
+    ledger = a_ledger("h1")
+
+    ledger.forget("k1")
+    ledger.ask(a_request("k1"))
+
+    assert settle(ledger) == []
+    assert not ledger.demand()
+
+
+def test_a_withdrawal_that_meets_its_placement_leaves_nothing_held() -> None:
+    """The scheduling timeout and the placement race; whichever wins, the next in line gets the host."""
+    ledger = a_ledger("h1")
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+
+    ledger.forget("k1")
+    ledger.forget("k1")
+    ledger.ask(a_request("k2"))
+    settle(ledger)
+
+    assert held(ledger) == {"k2": ["h1"]}
+
+
+def test_a_hosts_new_incarnation_ends_what_was_placed_on_the_old_one() -> None:
+    """Its processes are gone with it, so the host is free as a whole."""
+    ledger = a_ledger("h1")
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+
+    ledger.hosts_up([a_host("h1", some(cpu=1), incarnation="second")])
+    ledger.ask(a_request("k2"))
+
+    (placed,) = ledger.settle(NOON).placed
+    assert (placed.key, placed.seats[0].incarnation) == ("k2", "second")
+    assert held(ledger).keys() == {"k2"}
+
+
+def test_a_late_release_does_not_credit_the_hosts_next_incarnation() -> None:
+    """What was held died with its host; crediting it would put two tasks where one fits."""
+    ledger = a_ledger("h1")
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+    ledger.hosts_up([a_host("h1", some(cpu=1), incarnation="second")])
+    ledger.ask(a_request("k2"))
+    settle(ledger)
+
+    ledger.forget("k1")
+    ledger.ask(a_request("k3"))
+
+    assert settle(ledger) == []
+    assert held(ledger) == {"k2": ["h1"]}
+
+
+def test_a_host_that_reports_again_keeps_its_work() -> None:
+    """The same life, said twice: a repeated message must not end what runs."""
+    ledger = a_ledger("h1")
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+
+    ledger.hosts_up([a_host("h1", some(cpu=1))])
+
+    assert held(ledger) == {"k1": ["h1"]}
+
+
+def test_a_host_that_reports_less_than_runs_there_takes_nothing_more_and_keeps_its_work() -> None:
+    """An agent restarted with smaller limits adopts what runs: that cannot be undone, but must not grow."""
+    ledger = Ledger()
+    ledger.hosts_up([a_host("h1", some(cpu=4))])
+    ledger.ask(a_request("k1", some(cpu=3)))
+    settle(ledger)
+
+    ledger.hosts_up([a_host("h1", some(cpu=2))])
+    ledger.ask(a_request("k2", some(cpu=0.5)))
+
+    assert settle(ledger) == []
+    assert ledger.explain("k2").free == {"cpu": 0}
+    assert held(ledger) == {"k1": ["h1"]}
+
+
+def test_the_loss_of_an_earlier_incarnation_does_not_touch_the_present_one() -> None:
+    """The news of a death may arrive after the resurrection."""
+    ledger = a_ledger("h1")
+    ledger.hosts_up([a_host("h1", some(cpu=1), incarnation="second")])
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+
+    ledger.host_lost("h1", "first")
+
+    assert held(ledger) == {"k1": ["h1"]}
+
+
+@pytest.mark.parametrize("end", ["lost", "slice down", "superseded"])
+@pytest.mark.parametrize("again", [False, True], ids=["same run", "after continue-as-new"])
+def test_a_late_word_of_a_life_that_is_over_brings_no_host_back(end: str, again: bool) -> None:
+    """A repeated "this host is ready" that arrives after its end would attract work to a machine that is gone, or push out its
+    successor with all that runs on it."""
+    ledger = a_ledger("h1")
+    ready = list(ledger.hosts.values())
+    match end:
+        case "lost":
+            ledger.host_lost("h1", "first")
+        case "slice down":
+            ledger.slice_down([("h1", "first")])
+        case "superseded":
+            ledger.hosts_up([a_host("h1", some(cpu=1), incarnation="second")])
+            ledger.ask(a_request("k1"))
+            settle(ledger)
+    before = held(ledger)
+    if again:
+        ledger = renewed(ledger)
+
+    ledger.hosts_up(ready)
+
+    assert "first" not in {host.incarnation for host in ledger.hosts.values()}
+    assert held(ledger) == before
+
+
+def test_a_loss_that_overtakes_the_hosts_own_report_still_counts() -> None:
+    """Out of order is one of the ways in which messages come."""
+    ledger = Ledger()
+
+    ledger.host_lost("h1", "first")
+    ledger.hosts_up([a_host("h1", some(cpu=1))])
+    ledger.ask(a_request("k1"))
+
+    assert settle(ledger) == []
+
+
+def test_a_slice_that_is_down_takes_its_hosts_and_their_work_along_and_no_others() -> None:
+    """A slice is bought and deleted as a whole."""
+    ledger = Ledger()
+    ledger.hosts_up([a_host(host, some(cpu=1), slice_id=slice_id) for host, slice_id in (("a1", "a"), ("a2", "a"), ("b1", "b"))])
+    for key in ("k1", "k2", "k3"):
+        ledger.ask(a_request(key))
+    settle(ledger)
+
+    ledger.slice_down([("a1", "first"), ("a2", "first")])
+
+    assert ledger.hosts.keys() == {"b1"}
+    assert list(held(ledger).values()) == [["b1"]]
+
+
+def test_a_gang_that_loses_one_host_holds_the_others_until_it_gives_them_back() -> None:
+    """Its other members run until they have been ended: to place somebody beside them would put two on one host."""
+    ledger = Ledger()
+    a_pod(ledger, "a", 2)
+    ledger.ask(a_gang("k1"))
+    settle(ledger)
+
+    ledger.host_lost("a1", "first")
+    ledger.ask(a_request("k2"))
+    assert settle(ledger) == []
+
+    ledger.forget("k1")
+    assert settle(ledger) == ["k2"]
+
+
+def test_a_gang_that_lost_a_host_holds_nothing_on_its_next_incarnation() -> None:
+    """The machine is back and empty; only what survived is still taken."""
+    ledger = Ledger()
+    a_pod(ledger, "a", 2)
+    ledger.ask(a_gang("k1"))
+    settle(ledger)
+
+    ledger.hosts_up([a_host("a1", some(cpu=1), slice_id="a", incarnation="second", attributes={TPU_NAME: "a"})])
+    ledger.ask(a_request("k2"))
+    settle(ledger)
+
+    assert held(ledger)["k2"] == ["a1"]
+
+
+def test_an_ask_repeated_after_its_host_was_lost_finds_another() -> None:
+    """The answer may be lost together with the host: if the key counted as used up, the job would wait for ever."""
+    ledger = a_ledger("h1")
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+    ledger.host_lost("h1", "first")
+    ledger.hosts_up([a_host("h2", some(cpu=1))])
+
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+
+    assert held(ledger) == {"k1": ["h2"]}
+
+
+def test_those_who_wait_are_placed_when_a_host_comes_or_is_free_again() -> None:
+    """Nothing is lost by waiting, and nobody has to ask again."""
+    ledger = Ledger()
+    ledger.ask(a_request("k1"))
+    ledger.ask(a_request("k2"))
+    assert settle(ledger) == []
+
+    ledger.hosts_up([a_host("h1", some(cpu=1))])
+    assert settle(ledger) == ["k1"]
+
+    ledger.forget("k1")
+    assert settle(ledger) == ["k2"]
+
+
+def test_the_book_is_bounded_however_much_has_passed_through_it() -> None:
+    """It travels with every continue-as-new and must stay far below what a payload may hold; the newest entries are kept."""
+    ledger = a_ledger("h1")
+
+    def much_passes() -> None:
+        for number in range(REMEMBERED + 50):
+            key = f"k{number:05}"
+            ledger.ask(a_request(key))
+            ledger.amend(key, Band.BATCH, held=True, said_at=at(number))
+            ledger.forget(key, spoilt_by=[f"gone{number:05}"])
+            ledger.host_lost("h2", f"life {number:05}")
+
+    much_passes()
+    full = len(ledger.state().model_dump_json())
+    much_passes()
+
+    assert len(ledger.state().model_dump_json()) == full
+    ledger.ask(a_request(f"k{REMEMBERED + 49:05}"))
+    ledger.hosts_up([a_host("h2", incarnation=f"life {REMEMBERED + 49:05}")])
+    assert settle(ledger) == []
+    assert ledger.hosts.keys() == {"h1"}

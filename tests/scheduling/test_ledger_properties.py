@@ -1,0 +1,388 @@
+"""The scheduler's book under everything that delivery can do to its messages, and operators and users to what is in it.
+
+What is known of delivery: every message of a job or slice comes at least once, any may come again at any time, and those of one
+job may overtake each other. A slice speaks in order (its word of a host's next life follows that of the one before), but any of
+its words may be repeated later. Operators are answered, and say a thing once. At any moment the book may be written down and
+read again, as continue-as-new does.
+
+The story keeps a second, simple book beside the real one, and holds the real one against it after every step.
+"""
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+
+from iris.model.constraints import SCALE_GROUP, TPU_WORKER_ID
+from iris.model.hosts import ClosedBy, Closure, Host
+from iris.model.jobs import Band
+from iris.model.requests import Placement, Request
+from iris.model.rules import Rules
+from iris.scheduling.codec import LedgerState
+from iris.scheduling.ledger import Ledger, Settled
+from iris.scheduling.refusals import INFEASIBLE, RefusalCode
+from iris.scheduling.strikes import STRIKES
+from tests.builders import a_host, a_request, at
+from tests.small_world import GROUPS, HOSTS, SLICES, WANTS, Message, Wants, has_room, seen, taken
+
+BANDS = st.sampled_from(Band)
+RULES = Rules(patience=timedelta(minutes=1))
+HAPPENS = ("new life", "new life", "lost", "down")
+#: None: open it.
+DOES = (ClosedBy.CORDON, ClosedBy.DRAIN, None, None)
+
+
+class Delivery(RuleBasedStateMachine):
+    """Jobs, slices, operators, and a post that repeats and reorders, against one book."""
+
+    messages = Bundle("messages")
+    keys = Bundle("keys")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger(LedgerState(rules=RULES))
+        self.now = at(0)
+        self.clock = 0
+        self.lives = dict.fromkeys(SLICES, 0)
+        # The second book: what has arrived, as plain sets and numbers.
+        self.asked: dict[str, Request] = {}
+        self.asks: dict[str, Message] = {}
+        self.said_at: dict[str, datetime] = {}
+        self.band: dict[str, Band] = {}
+        self.held: set[str] = set()
+        self.seated: dict[str, list[str]] = {}
+        self.released: set[str] = set()
+        self.orphaned: set[str] = set()
+        self.ended: set[tuple[str, str]] = set()
+        self.closed: dict[str, ClosedBy] = {}
+        self.strikes: Counter[str] = Counter()
+        self.paused: set[str | None] = set()
+        self.going: set[str] = set()
+
+    # What jobs do.
+
+    @rule(target=keys, asks=st.lists(st.tuples(st.sampled_from(WANTS), st.sampled_from("ab"), BANDS), min_size=1, max_size=4))
+    def jobs_ask(self, asks: list[tuple[Wants, str, Band]]) -> Any:
+        keys = [self._asks(*ask) for ask in asks]
+        self._settle()
+        return multiple(*keys)
+
+    @rule(target=messages, key=keys)
+    def an_ask_is_posted_again(self, key: str) -> Message:
+        return self.asks[key]
+
+    @rule(target=messages, key=keys, band=BANDS, held=st.booleans(), late=st.booleans())
+    def a_user_wishes_something(self, key: str, band: Band, held: bool, late: bool) -> Message:
+        self.clock += 1
+        said_at = at(self.clock)
+
+        def amend() -> None:
+            if self._known(key) and said_at >= self.said_at.get(key, said_at):
+                self.said_at[key], self.band[key] = said_at, band
+                if key not in self.ledger.live:
+                    (self.held.add if held else self.held.discard)(key)
+            self.ledger.amend(key, band, held=held, said_at=said_at)
+
+        if not late:
+            amend()
+        return amend
+
+    @rule(target=messages, key=consumes(keys), spoilt=st.sampled_from([0, 0, 1, 4]), ran=st.booleans(), late=st.booleans())
+    def an_attempt_ends(self, key: str, spoilt: int, ran: bool, late: bool) -> Any:
+        release = self._releases(key, self.seated.get(key, [])[:spoilt], ran=ran)
+        if not late:
+            release()
+        return multiple(self.asks[key], release)
+
+    @rule(target=messages, host_id=st.sampled_from(HOSTS), times=st.integers(1, STRIKES))
+    def a_host_spoils_one_attempt_after_the_other(self, host_id: str, times: int) -> Any:
+        releases: list[Message] = []
+        for _ in range(times):
+            there = [key for key, each in self.ledger.live.items() if host_id in [seat.host_id for seat in each.seats]]
+            releases += [self._releases(key, [host_id], ran=True) for key in there[:1]]
+            for release in releases[-1:]:
+                release()
+            self._settle()
+        return multiple(*releases)
+
+    # What slices do.
+
+    @initialize(target=messages)
+    def all_slices_come_up(self) -> Any:
+        return multiple(*[self._comes_up(name) for name in SLICES])
+
+    @rule(target=messages, name=st.sampled_from(sorted(SLICES)), worker=st.integers(0, 2), happens=st.sampled_from(HAPPENS))
+    def something_happens_to_a_slice(self, name: str, worker: int, happens: str) -> Message:
+        if happens == "new life":
+            return self._comes_up(name)
+        size = SLICES[name][0]
+        there = range(size) if happens == "down" else [worker % size]
+        lives = [(f"{name}-{each}", f"life {self.lives[name]}") for each in there]
+        return lambda: self._end(lives, lambda: self.ledger.slice_down(lives))
+
+    # What operators do.
+
+    @rule(does=st.sampled_from(DOES), host_id=st.sampled_from(HOSTS))
+    def an_operator_acts_on_a_host(self, does: ClosedBy | None, host_id: str) -> None:
+        if does is None:
+            self.closed.pop(host_id, None)
+            del self.strikes[host_id]
+            self.ledger.open(host_id)
+            return
+        self.closed[host_id] = does
+        self.ledger.close(host_id, Closure(by=does))
+        if does is ClosedBy.DRAIN:
+            there = {key for key, each in self.ledger.live.items() if host_id in [seat.host_id for seat in each.seats]}
+            told = [each.key for each in self.ledger.evict(host_id, "drained")]
+            assert sorted(told) == sorted(there - self.going)
+            self.going |= there
+
+    @rule(group=st.sampled_from([None, *GROUPS]), pauses=st.sampled_from([True, False, False]), preemption=st.booleans())
+    def an_operator_acts_on_the_cluster(self, group: str | None, pauses: bool, preemption: bool) -> None:
+        self.ledger.rules = RULES.model_copy(update={"preemption": preemption})
+        if pauses:
+            self.paused.add(group)
+            self.ledger.pause("maintenance", group)
+        else:
+            for each in list(self.paused):
+                self.ledger.resume(each)
+            self.paused.clear()
+
+    # What the post, the server and the scheduler do.
+
+    @rule(batch=st.lists(messages, max_size=6), passed=st.sampled_from([0, 130, 700]))
+    def messages_arrive_once_more_and_a_pass_follows(self, batch: list[Message], passed: int) -> None:
+        for message in batch:
+            message()
+        self.now += timedelta(seconds=passed)
+        self._settle()
+
+    @rule(message=messages, passed=st.sampled_from([1, 130, 700]))
+    def a_pass_stops_at_its_limit(self, message: Message, passed: int) -> None:
+        message()
+        self.now += timedelta(seconds=passed)
+        assert len(self._settle(most=1).placed) <= 1
+
+    @rule()
+    def the_scheduler_continues_as_new(self) -> None:
+        before = self.ledger
+        self.ledger = Ledger(LedgerState.model_validate_json(before.state().model_dump_json()))
+        assert seen(self.ledger) == seen(before)
+        expected = before.settle(self.now)
+        assert self._settle() == expected, "the next run decides otherwise than this one would have"
+        assert seen(self.ledger) == seen(before)
+        assert [self.ledger.explain(key) for key in self.asks] == [before.explain(key) for key in self.asks]
+
+    @rule(wants=st.sampled_from(WANTS), band=BANDS)
+    def somebody_asks_what_would_happen(self, wants: Wants, band: Band) -> None:
+        before = self.ledger.state()
+        request = a_request("what if", **wants, band=band, submitted_at=at(4))
+        told = self.ledger.forecast(request, self.now)
+        assert self.ledger.state() == before
+        assert bool(told.hosts) is (told.refusal is None)
+        assert (told.never is None) is has_room(request, self.ledger.hosts.values(), ())
+
+    def teardown(self) -> None:
+        """At the end everybody gives up, and every ask arrives once more: nobody may hold or want anything then."""
+        for key in self.asks:
+            self.ledger.forget(key)
+        for ask in self.asks.values():
+            ask()
+        assert not self.ledger.settle(self.now).placed
+        assert not self.ledger.live
+        assert not self.ledger.demand()
+        assert not len(self.ledger.held)
+
+    # What has to hold, always.
+
+    @invariant()
+    def no_host_is_given_away_twice(self) -> None:
+        for host in self.ledger.hosts.values():
+            free = [has - used for has, used in zip(host.resources.vector, taken(host, self.ledger.live.values()), strict=True)]
+            assert min(free) >= 0, f"{host.id} is short: {free}"
+
+    @invariant()
+    def a_key_waits_or_is_held_or_has_hosts(self) -> None:
+        times = Counter([*self.ledger.waiting.keys(), *self.ledger.held.keys(), *self.ledger.live])
+        assert set(times.values()) <= {1}
+        assert not self.released & times.keys(), "what was given back came back"
+        assert self.asked.keys() - self.released - self.orphaned <= times.keys(), "somebody who asked is forgotten"
+        assert set(self.ledger.held.keys()) == self.held & times.keys()
+        assert all(request.band is self.band[request.key] for request in [*self.ledger.waiting, *self.ledger.held])
+
+    @invariant()
+    def only_those_who_wait_are_demand(self) -> None:
+        counted = Counter(request.shape for request in self.ledger.waiting)
+        assert self.ledger.demand() == counted
+
+    @invariant()
+    def those_who_were_told_to_go_are_known_until_they_have_gone(self) -> None:
+        assert set(self.ledger.evicting) == self.going
+
+    @invariant()
+    def hosts_are_closed_by_whom_they_were_closed(self) -> None:
+        assert {host: closure.by for host, closure in self.ledger.closed.items()} == self.closed
+
+    @invariant()
+    def every_placement_has_a_host_in_a_life_that_is_not_over(self) -> None:
+        there = {(host.id, host.incarnation) for host in self.ledger.hosts.values()}
+        assert not there & self.ended
+        for placement in self.ledger.live.values():
+            assert any((seat.host_id, seat.incarnation) in there for seat in placement.seats)
+
+    @invariant()
+    def every_reason_is_the_true_one(self) -> None:
+        for key, refusal in zip(self.asks, self.ledger.inquiry.explain_all(self.asks), strict=True):
+            code = refusal.code
+            request = self.ledger.waiting.get(key)
+            if request is not None:
+                assert code in self._true_reasons(request), key
+            else:
+                assert code is (RefusalCode.HELD if key in self.ledger.held else RefusalCode.UNKNOWN)
+
+    # The story's own book-keeping.
+
+    def _known(self, key: str) -> bool:
+        return key in self.ledger.live or key in self.ledger.waiting or key in self.ledger.held
+
+    def _asks(self, wants: Wants, user: str, band: Band) -> str:
+        key = f"{user}/job:{len(self.asks)}@1/run"
+        request = a_request(key, **wants, user=user, band=band, submitted_at=self.now)
+
+        def ask() -> None:
+            if not self._known(key) and key not in self.released:
+                self.asked[key] = request
+                self.band[key] = band
+                self.held.discard(key)
+                self.orphaned.discard(key)
+            self.ledger.ask(request)
+
+        self.asks[key] = ask
+        ask()
+        return key
+
+    def _releases(self, key: str, spoilt_by: list[str], *, ran: bool) -> Message:
+        def release() -> None:
+            placement = self.ledger.live.get(key)
+            if key not in self.released:
+                for host in {seat.host_id for seat in placement.seats} - set(spoilt_by) if placement and ran else ():
+                    del self.strikes[host]
+                for host in spoilt_by:
+                    self.strikes[host] += 1
+                    if self.strikes[host] >= STRIKES:
+                        self.closed.setdefault(host, ClosedBy.QUARANTINE)
+            self.released.add(key)
+            self.going.discard(key)
+            self.ledger.forget(key, spoilt_by, ran=ran)
+
+        return release
+
+    def _comes_up(self, name: str) -> Message:
+        self.lives[name] += 1
+        size, offers, says = SLICES[name]
+        incarnation = f"life {self.lives[name]}"
+        hosts = [
+            a_host(f"{name}-{n}", offers, slice_id=name, incarnation=incarnation, attributes={**says, TPU_WORKER_ID: n})
+            for n in range(size)
+        ]
+
+        def up() -> None:
+            coming = [host for host in hosts if (host.id, host.incarnation) not in self.ended]
+            before = [self.ledger.hosts[host.id] for host in coming if host.id in self.ledger.hosts]
+            superseded = [(host.id, host.incarnation) for host in before if host.incarnation != incarnation]
+            self._end(superseded, lambda: self.ledger.hosts_up(hosts))
+            assert all(self.ledger.hosts[host.id] == host for host in coming)
+
+        up()
+        return up
+
+    def _end(self, lives: list[tuple[str, str]], entry: Message) -> None:
+        """Lives end by this entry; whoever has no host left afterwards has to ask again."""
+        self.ended.update(lives)
+        before = dict(self.ledger.live)
+        entry()
+        gone = {
+            key
+            for key, placement in before.items()
+            if all((seat.host_id, seat.incarnation) in self.ended for seat in placement.seats)
+        }
+        assert before.keys() - self.ledger.live.keys() == gone
+        self.orphaned |= gone
+        self.going -= gone
+
+    def _open_hosts(self) -> list[Host]:
+        return [
+            host
+            for host in self.ledger.hosts.values()
+            if host.id not in self.closed and str(host.attributes.get(SCALE_GROUP)) not in self.paused
+        ]
+
+    def _true_reasons(self, request: Request) -> set[RefusalCode]:
+        """By trying every host, in the order in which the reasons are asked for."""
+        live = list(self.ledger.live.values())
+        if None in self.paused:
+            return {RefusalCode.PAUSED}
+        if not has_room(request, self.ledger.hosts.values(), ()):
+            return set(INFEASIBLE)
+        if not has_room(request, self._open_hosts(), ()):
+            return {RefusalCode.CLOSED}
+        if has_room(request, self._open_hosts(), live):
+            return {RefusalCode.QUEUED, RefusalCode.KEPT}
+        going = [each for each in live if each.key in self.going]
+        weaker = any(each.band.rank > request.band.rank for each in going)
+        if weaker and has_room(request, self._open_hosts(), [each for each in live if each not in going]):
+            return {RefusalCode.EVICTING}
+        return {RefusalCode.BUSY}
+
+    def _settle(self, most: int | None = None) -> Settled:
+        """One pass, and what has to be true of it."""
+        ledger = self.ledger
+        waited = set(ledger.waiting.keys())
+        settled = ledger.settle(self.now, most)
+        placed = {placement.key for placement in settled.placed}
+        assert placed <= waited
+        assert set(ledger.waiting.keys()) == waited - placed
+        assert None not in self.paused or not (placed or settled.evicted)
+        for placement in settled.placed:
+            assert ledger.live[placement.key] == placement
+            self._is_whole(placement)
+            self.seated[placement.key] = [seat.host_id for seat in placement.seats]
+        for eviction in settled.evicted:
+            victim = ledger.live[eviction.key]
+            assert ledger.rules.preemption
+            assert eviction.key not in self.going, "told twice"
+            assert any(request.band.rank < victim.band.rank for request in ledger.waiting)
+            assert victim.placed_at is not None
+            assert self.now - victim.placed_at >= ledger.rules.min_run_time
+            self.going.add(eviction.key)
+        codes = {refusal.code for refusal in ledger.inquiry.explain_all(ledger.waiting.keys())}
+        assert RefusalCode.QUEUED not in codes or settled.stopped, "there is room, and nobody was given it"
+        assert RefusalCode.EVICTING in codes or not settled.evicted, "somebody was evicted for nobody"
+        assert settled.again_at is None or self.now < settled.again_at <= self.now + ledger.rules.min_run_time
+        return settled
+
+    def _is_whole(self, placement: Placement) -> None:
+        """As many different hosts as tasks, each open and suitable, in equal groups that share the attribute."""
+        request = self.asked[placement.key]
+        hosts = [self.ledger.hosts[seat.host_id] for seat in placement.seats]
+        assert len({host.id for host in hosts}) == request.tasks == len(hosts)
+        assert {host.id for host in hosts} <= {host.id for host in self._open_hosts()}
+        assert [seat.incarnation for seat in placement.seats] == [host.incarnation for host in hosts]
+        assert placement.band is self.band[placement.key]
+        for host in hosts:
+            assert all(each.preferred or each.holds(host.facts) for each in request.constraints)
+        if request.group_by is not None:
+            each = request.tasks // request.groups
+            values = [host.facts[request.group_by] for host in hosts]
+            assert [seat.group for seat in placement.seats] == [place // each for place in range(request.tasks)]
+            assert len({*zip(values, [seat.group for seat in placement.seats], strict=True)}) == request.groups == len({*values})
+
+
+# Each example is a story of up to fifty steps.
+TestDelivery = Delivery.TestCase
+TestDelivery.settings = settings(
+    max_examples=80, stateful_step_count=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)

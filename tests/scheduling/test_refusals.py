@@ -1,0 +1,329 @@
+"""Why a gang waits: one reason, true to the last number, the first that has to go. By example, and checked against an oracle."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.model.hosts import Host
+from iris.model.jobs import Band
+from iris.model.requests import Placement, Request, Shape
+from iris.model.resources import Resources
+from iris.model.rules import Rules
+from iris.model.units import GIB
+from iris.scheduling.explain import Inquiry
+from iris.scheduling.host_index import HostIndex
+from iris.scheduling.placement import place
+from iris.scheduling.preemption import evictions
+from iris.scheduling.queue import Queue
+from iris.scheduling.refusals import INFEASIBLE, Refusal, RefusalCode, infeasible, reason
+from iris.scheduling.refusals import Situation as UpAgainst
+from iris.scheduling.scalable import Scalable
+from tests.builders import CHIPS, a_fleet, a_gang, a_host, a_placement, a_request, a_slice, at, demands, requests, some
+from tests.oracle import Amounts, amounts, could_serve, failed, fits, free_on, groups_of, lacking, left_of, right_kind, takes
+from tests.scheduling.test_placement_properties import HASTY, SOON
+from tests.strategies import CHEAP, PATIENT, Situation, situations
+
+Code = RefusalCode
+
+GPU_HOST = a_host("gpu", some(cpu=8, memory=32, device="gpu:A100:8"))
+CPU_HOST = a_host("cpu", some(cpu=4, memory=16))
+
+
+def told(
+    fleet: HostIndex,
+    request: Request,
+    live: Sequence[Placement] = (),
+    kept: Mapping[int, Shape] | None = None,
+    evicting: Sequence[str] = (),
+    paused: str | None = None,
+) -> Refusal:
+    return reason(UpAgainst.of(fleet, live, kept or {}, evicting, paused), request)
+
+
+def refuse(against: UpAgainst, waiting: Queue, request: Request) -> Refusal:
+    """As the scheduler's book answers who waits in it."""
+    return Inquiry(waiting, Queue(), {}, lambda: against, Scalable()).explain(request.key)
+
+
+def text(fleet: HostIndex, request: Request, live: Sequence[Placement] = ()) -> tuple[RefusalCode, str]:
+    refusal = told(fleet, request, live)
+    return refusal.code, refusal.message
+
+
+@pytest.mark.parametrize(
+    ("hosts", "wanted", "code", "message"),
+    [
+        ([], some(), Code.NO_HOSTS, "no host has joined the cluster"),
+        (
+            [CPU_HOST, GPU_HOST],
+            some(device="gpu:H100:1"),
+            Code.NO_DEVICE,
+            "needs gpu:H100; no host has it (gpu:A100 on 1, no devices on 1)",
+        ),
+        (
+            [GPU_HOST],
+            some(),
+            Code.NO_DEVICE,
+            "needs a host for tasks without devices; all hosts keep theirs for tasks that use them (gpu:A100 on 1)",
+        ),
+        (
+            [CPU_HOST, a_host("small", some(cpu=1))],
+            some(cpu=5, memory=64),
+            Code.TOO_BIG,
+            "needs 5 cpu, 64 GiB memory; even when empty, the largest of 2 hosts of its kind has 4 cpu, 16 GiB memory",
+        ),
+        (
+            [GPU_HOST],
+            some(device="gpu:A100:16"),
+            Code.TOO_BIG,
+            "needs gpu:A100:16; even when empty, the largest of 1 host of its kind has 8 devices",
+        ),
+    ],
+)
+def test_whoever_can_never_fit_these_hosts_is_told_why(
+    hosts: list[Host], wanted: Resources, code: RefusalCode, message: str
+) -> None:
+    """The user must be able to tell a typo in a variant from a cluster that is merely full."""
+    assert text(a_fleet(*hosts), a_request(wants=wanted)) == (code, message)
+
+
+def test_of_several_constraints_the_one_that_excludes_most_is_named() -> None:
+    """It is the one to drop; the numbers of the others are there for those who ask."""
+    hosts = [a_host(f"h{i}", attributes={"zone": zone, "fast": i > 1}) for i, zone in enumerate("aab")]
+
+    refusal = told(a_fleet(*hosts), a_request(constraints=demands("fast = true", "zone = c", "?zone = d")))
+
+    assert refusal.code is Code.CONSTRAINTS
+    assert refusal.message == "zone = c excludes 3 of 3 hosts large enough; zone is a, b there (in all 2 constraints)"
+    assert (refusal.excluded, refusal.hosts) == ({"zone = c": 3, "fast = true": 2}, 3)
+    assert refusal.remedy == "drop or widen the constraint zone = c"
+
+
+def test_a_gang_that_is_too_large_for_every_slice_is_told_how_large_they_are() -> None:
+    """Waiting for a slice of eight to become one of sixteen takes for ever."""
+    fleet = a_fleet(*a_slice("a", 2), *a_slice("b", 4), cordoned=["b-1"])
+
+    assert text(fleet, a_gang(tasks=5)) == (Code.NO_GROUP, "needs 5 hosts in one slice; the largest of 2 slices has 4")
+    two_of_three = a_gang(tasks=6, groups=2)
+    assert text(fleet, two_of_three) == (Code.NO_GROUP, "needs 2 slices of 3 hosts; 1 of 2 slices has so many")
+
+
+def test_a_gang_waits_for_one_group_to_be_free_enough() -> None:
+    """Eight free hosts in four slices are no comfort for a gang of four."""
+    hosts = a_slice("a", 4) + a_slice("b", 4)
+    live = [a_placement(hosts[0], CHIPS, "1"), a_placement(hosts[4], CHIPS, "2"), a_placement(hosts[5], CHIPS, "3")]
+
+    refusal = told(a_fleet(*hosts), a_gang(), live)
+
+    assert (refusal.code, refusal.group_needs, refusal.group_has, refusal.hosts) == (Code.BUSY, 4, 3, 8)
+    assert refusal.message == "needs 4 free hosts in one slice; the best of 2 slices has 3"
+
+
+def test_closed_hosts_are_the_reason_only_when_they_alone_would_do() -> None:
+    """The user must not be sent to an operator while the job merely has to wait, nor wait while nobody will open the host."""
+    hosts = [a_host("large", some(cpu=8)), a_host("small", some(cpu=1))]
+    fleet = a_fleet(*hosts, cordoned=["large"])
+
+    assert text(fleet, a_request(wants=some(8))) == (
+        Code.CLOSED,
+        "of 1 host that could take it, 1 takes nothing new: 1 cordoned",
+    )
+    assert told(fleet, a_request(), [a_placement(hosts[1])]).code is Code.BUSY
+
+
+def test_a_paused_group_and_a_paused_cluster_say_who_paused_them() -> None:
+    """Else everybody asks the operator who has just written down the reason."""
+    host = a_host(attributes={"scale-group": "tpus"})
+
+    assert (
+        "scale group tpus is paused: new image" in told(a_fleet(host, paused_groups={"tpus": "new image"}), a_request()).message
+    )
+    assert told(a_fleet(host), a_request(), paused="upgrade").message == "the cluster is paused: upgrade"
+    assert told(a_fleet(host), a_request(), paused="").message == "the cluster is paused"
+
+
+def test_whoever_waits_for_others_is_told_what_is_missing_and_how_many_are_ahead() -> None:
+    """ "Why does my job wait?" is the question a scheduler is asked most."""
+    host = a_host(offers=some(cpu=4, memory=16))
+    queue = requests(some(cpu=3), some(cpu=2), some(cpu=3))
+
+    refusal = refuse(UpAgainst.of(a_fleet(host), [a_placement(host, some(cpu=3))], {}, (), None), Queue(queue), queue[2])
+
+    assert refusal.code is Code.BUSY
+    assert (
+        refusal.message
+        == "needs 3 cpu; the best of 1 host of its kind has 1 cpu free; 2 ahead of it in band interactive and above"
+    )
+    assert (refusal.needed, refusal.free, refusal.hosts, refusal.ahead) == ({"cpu": 3000}, {"cpu": 1000}, 1, 2)
+
+
+def test_busy_speaks_only_of_hosts_that_could_take_the_task() -> None:
+    """A tiny idle host is no comfort to a large task, and its free room no explanation."""
+    hosts = [a_host("large", some(cpu=8)), a_host("tiny", some(cpu=1))]
+
+    refusal = told(a_fleet(*hosts), a_request(wants=some(cpu=4)), [a_placement(hosts[0], some(cpu=8))])
+
+    assert (refusal.code, refusal.needed, refusal.free, refusal.hosts) == (Code.BUSY, {"cpu": 4000}, {"cpu": 0}, 1)
+
+
+def test_a_shortfall_too_small_for_the_unit_is_still_seen() -> None:
+    """ "Needs 8 GiB; has 8 GiB free" explains nothing: a machine sold with 8 GiB never offers quite as much."""
+    host = a_host(offers=Resources(cpu_millis=4000, memory_bytes=8 * GIB - 1))
+
+    refusal = told(a_fleet(host), a_request(wants=some(cpu=1, memory=8)))
+
+    assert refusal.message == "needs 8 GiB memory; even when empty, the largest of 1 host of its kind has 1 B too little memory"
+
+
+def test_the_best_host_is_not_passed_over_for_lacking_what_is_not_wanted() -> None:
+    """A host whose disk has shrunk under its tasks is still the closest for a task that needs no disk."""
+    shrunk, full = a_host("shrunk", some(cpu=4, disk=10)), a_host("full", some(cpu=4, disk=100))
+    live = [a_placement(shrunk, some(cpu=2, disk=20), "a"), a_placement(full, some(cpu=3), "b")]
+
+    assert told(a_fleet(shrunk, full), a_request(wants=some(cpu=3)), live).free == {"cpu": 2000}
+
+
+def test_room_that_is_kept_is_not_called_busy_however_often_one_asks() -> None:
+    """ "Busy" beside an idle host reads like a bug; and the second who asks must not be told something else than the first."""
+    hosts = [a_host("a"), a_host("b")]
+    situation = UpAgainst.of(a_fleet(*hosts), [a_placement(hosts[1], some(4))], {0: a_gang().shape}, (), None)
+
+    for _ in range(2):
+        refusal = reason(situation, a_request())
+        assert refusal.code is Code.KEPT
+        assert refusal.message == "the room on 1 host is kept for gangs whose turn came first"
+
+
+def test_only_those_stronger_than_the_victims_are_told_that_room_is_being_made() -> None:
+    """Batch work waits for the end of a batch job, not for its eviction: that room is somebody else's."""
+    host = a_host()
+    live = [a_placement(host, some(4), "victim", band=Band.BATCH)]
+
+    def code(band: Band) -> RefusalCode:
+        return told(a_fleet(host), a_request(band=band), live, evicting=["victim"]).code
+
+    assert [code(band) for band in Band] == [Code.EVICTING, Code.EVICTING, Code.BUSY]
+    assert told(a_fleet(host), a_request(), live, evicting=["victim"]).message == "1 weaker gang is being stopped to make room"
+
+
+def check(refusal: Refusal, request: Request, fleet: HostIndex, live: Sequence[Placement], kept: Mapping[int, Shape]) -> None:
+    """Every code, word and number against hosts and placements."""
+    wanted, hosts = request.resources, fleet.hosts
+    suited = [host for host in hosts if right_kind(host, wanted)]
+    large = [host for host in suited if not lacking(wanted, amounts(host.resources))]
+    could = [host for host in large if could_serve(host, request)]
+    open_ = [host for host in could if fleet.closed(host) is None]
+    each = request.tasks // request.groups
+    match refusal.code:
+        case Code.NO_HOSTS:
+            assert not hosts
+        case Code.NO_DEVICE:
+            assert hosts
+            assert not suited
+        case Code.TOO_BIG:
+            assert suited
+            assert not large
+            check_numbers(refusal, wanted, [amounts(host.resources) for host in suited])
+        case Code.CONSTRAINTS:
+            assert large
+            assert not could
+            assert refusal.hosts == len(large)
+            grouped = [f"{request.group_by} exists"] if request.group_by else []
+            named = [str(each) for each in request.constraints if not each.preferred]
+            excluded = {name: sum(name in failed(host, request) for host in large) for name in named}
+            excluded |= {name: sum(request.group_by not in host.attributes for host in large) for name in grouped}
+            assert refusal.excluded == excluded
+            assert refusal.message.startswith(
+                f"{next(iter(refusal.excluded))} excludes {max(excluded.values())} of {len(large)} "
+            )
+        case Code.NO_GROUP:
+            sizes = [len(members) for members in groups_of(could, request).values()]
+            assert sum(size >= each for size in sizes) < request.groups
+            assert (refusal.group_needs, refusal.group_has, refusal.hosts) == (each, max(sizes), len(could))
+        case Code.CLOSED:
+            closed = len(could) - len(open_)
+            hosts_, take = f"{len(could)} host{'s' * (len(could) != 1)}", f"{closed} take{'s' * (closed == 1)}"
+            assert refusal.message.startswith(f"of {hosts_} that could take it, {take} nothing new: ")
+            if request.group_by is None:
+                assert not open_
+            else:
+                assert sum(len(m) >= each for m in groups_of(open_, request).values()) < request.groups
+        case Code.BUSY | Code.EVICTING:
+            assert not fits(fleet, request, live)
+            assert refusal.hosts == len(open_) > 0
+            if request.group_by is None:
+                check_numbers(refusal, wanted, [free_on(host, live) for host in open_])
+            else:
+                free = [
+                    sum(takes(fleet, h, request, live) for h in m) for m in groups_of(open_, request).values() if len(m) >= each
+                ]
+                assert (refusal.group_needs, refusal.group_has) == (each, max(free))
+        case Code.KEPT:
+            barred = {hosts[number].id for number, shape in kept.items() if shape != request.shape}
+            assert fits(fleet, request, live)
+            assert not fits(fleet, request, live, without=barred)
+            count = len(barred & {host.id for host in open_})
+            assert refusal.message.startswith(f"the room on {count} host{'s' * (count != 1)} is kept")
+        case Code.QUEUED:
+            assert fits(fleet, request, live)
+        case other:
+            pytest.fail(f"a pass does not answer {other}")
+    assert (refusal.code in INFEASIBLE) == (infeasible(fleet, request) is not None)
+
+
+def check_numbers(refusal: Refusal, wanted: Resources, available: Sequence[Amounts]) -> None:
+    """The numbers are all that one real host is short of, and no other host is short of nothing."""
+    assert refusal.hosts == len(available)
+    assert refusal.needed
+    assert refusal.needed == {name: amounts(wanted)[name] for name in refusal.needed}
+    assert any(
+        lacking(wanted, free) == set(refusal.needed) and refusal.free == {name: max(0, free[name]) for name in refusal.needed}
+        for free in available
+    )
+
+
+@CHEAP
+@given(situations(), st.sampled_from([PATIENT, HASTY]), st.integers(0, 3), st.booleans())
+def test_whoever_is_left_is_told_the_truth(situation: Situation, rules: Rules, going: int, preempting: bool) -> None:
+    """Each refusal after a pass: the code, and every number in it. Nobody is told that there is room for him."""
+    evicting = {placement.key for placement in situation.live[:going]}
+    done = place(situation.fleet, situation.live, Queue(situation.queue), SOON, rules, evicting=evicting)
+    live, left = [*situation.live, *done.placed], left_of(situation.queue, done.placed)
+    waiting = Queue(left)
+    if preempting:
+        evicting |= {victim.key for victim in evictions(situation.fleet, live, waiting, evicting, SOON, rules).victims}
+    against = UpAgainst.of(situation.fleet, live, done.rooms.kept, evicting, None)
+
+    for request in left:
+        refusal = refuse(against, waiting, request)
+
+        assert refusal.code is not Code.QUEUED
+        check(refusal, request, situation.fleet, live, done.rooms.kept)
+        weaker = [each for each in live if each.key in evicting and each.band.rank > request.band.rank]
+        assert refusal.code is not Code.EVICTING or weaker
+        if refusal.code is Code.EVICTING:
+            assert refusal.message.startswith(f"{len(weaker)} weaker gang")
+            assert fits(situation.fleet, request, [each for each in live if each.key not in evicting])
+
+
+@CHEAP
+@given(situations())
+def test_whoever_asks_before_the_pass_is_told_the_truth(situation: Situation) -> None:
+    """A question may come at any moment: room that there is must not be called busy, nor the other way round."""
+    against = UpAgainst.of(situation.fleet, situation.live, {}, (), None)
+
+    for request in situation.queue:
+        check(reason(against, request), request, situation.fleet, situation.live, {})
+
+
+@CHEAP
+@given(situations())
+def test_what_could_never_run_does_not_run_when_everything_is_empty_and_open(situation: Situation) -> None:
+    """The warning at submission is right in both directions: what it calls impossible is, and all else can run some day."""
+    empty = HostIndex(situation.fleet.hosts)
+
+    for request in situation.queue:
+        assert (infeasible(situation.fleet, request) is None) == fits(empty, request, [])
+        assert bool(place(empty, [], Queue([request]), at(6), PATIENT).placed) == fits(empty, request, [])

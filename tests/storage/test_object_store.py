@@ -1,0 +1,67 @@
+"""The object store in a directory: any directory, whatever its name."""
+
+import asyncio
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from iris.model.errors import Unreachable
+from iris.storage.object_store import Store
+
+#: Every name that a directory of this system can have.
+NAMES = (
+    st.binary(min_size=1, max_size=40)
+    .filter(lambda name: not {0, ord("/")} & set(name) and name not in (b".", b".."))
+    .map(os.fsdecode)
+)
+
+
+@given(name=st.one_of(NAMES, st.text("a %#?'\"ü:\\&+~\n", min_size=1, max_size=12)))
+@example(name="sp ace")
+@example(name="per%20cent")
+@example(name="100%")
+@example(name="a#b?c")
+@example(name='Zoë\'s "own"')
+def test_objects_are_in_the_directory_whose_address_the_store_has_and_nowhere_else(name: str) -> None:
+    """The address of a local cluster's store is made of the user's path: of a name with a space another directory was made."""
+    with tempfile.TemporaryDirectory() as top:
+        directory = Path(top, name)
+
+        async def use() -> None:
+            store = Store(directory.as_uri())
+            await store.put("logs/one", b"said")
+            assert await Store(directory.as_uri()).get("logs/one") == b"said"
+            assert await store.objects("logs") == ["logs/one"]
+            assert (directory / "logs" / "one").read_bytes() == b"said"
+            await store.delete(["logs/one"])
+
+        asyncio.run(use())
+        assert list(Path(top).iterdir()) == [directory]
+        assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [("file:///none/a#b", "%23"), ("file:///none/a?b", "%3F"), ("file://host/none/a", "file:///"), ("file:a/b", "file:///")],
+)
+def test_an_address_that_names_another_directory_than_it_seems_to_is_refused(url: str, remedy: str) -> None:
+    """Objects would be kept in a directory that nobody has named."""
+    with pytest.raises(Unreachable, match=remedy):
+        Store(url)
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o2775])
+async def test_objects_are_open_to_those_to_whom_the_stores_directory_is(tmp_path: Path, mode: int) -> None:
+    """A cluster's own store is private under any umask, and several people can share one."""
+    tmp_path.chmod(mode)
+    store = Store(tmp_path.as_uri())
+
+    await store.put("bundles/deep/one", b"")
+
+    assert stat.S_IMODE((tmp_path / "bundles" / "deep").stat().st_mode) == mode
+    assert stat.S_IMODE((tmp_path / "bundles" / "deep" / "one").stat().st_mode) == mode & 0o666

@@ -1,0 +1,133 @@
+"""Whatever somebody asks for, the scheduler goes on for everybody: no message of its own ever gets too large to be sent."""
+
+import asyncio
+import string
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from iris.messages.job import JobInput
+from iris.messages.scheduler import Answers, Ask, Batch, Envelope
+from iris.model import names
+from iris.model.bounds import BATCH_BYTES, size_of
+from iris.model.constraints import Constraint, Operator
+from iris.model.errors import InvalidValue
+from iris.model.requests import Request
+from iris.model.states import JobState, TaskState
+from iris.scheduling.refusals import RefusalCode
+from iris.workflows.job import JobWorkflow
+from tests.builders import a_request, a_spec, some
+from tests.harness import Cluster, dev_server_cluster
+
+pytestmark = pytest.mark.long
+
+PATIENCE = 60
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    """In real time: the time-skipping server knows no limits."""
+    async with dev_server_cluster() as cluster:
+        yield cluster
+
+
+def huge(size: int = 59_000, seed: int = 0) -> tuple[Constraint, ...]:
+    """One constraint of so many bytes, in which nothing repeats itself."""
+    dice = Random(seed)
+    zones = ("".join(dice.choices(string.ascii_letters + string.digits, k=60)) for _ in range(size // 63))
+    return (Constraint(key="zone", op=Operator.IN, values=tuple(zones)),)
+
+
+def ask(name: str, **changes: object) -> Request:
+    return a_request(f"mallory/{name}:0@1/00000000-0000", **{"task": f"mallory/{name}:0", "user": "mallory"} | changes)
+
+
+async def _serves_others(cluster: Cluster) -> None:
+    """A job of somebody else's runs, and the scheduler can be asked."""
+    status = await cluster.end(await cluster.submit("honest"))
+    assert status.state is JobState.SUCCEEDED
+    assert (await cluster.snapshot()).total_hosts == 1
+
+
+async def test_the_tasks_of_a_job_with_a_huge_constraint_are_answered_and_others_are_served(cluster: Cluster) -> None:
+    """Two hundred asks come to twelve megabytes, and each quotes its constraint in the reason that it gets."""
+    await cluster.join()
+    constraints = huge()
+    asks = [Envelope(message=Ask(request=ask(f"j{i}", constraints=constraints))) for i in range(200)]
+    async with asyncio.timeout(PATIENCE):
+        answers = await asyncio.gather(*map(cluster.outbox.exchange, asks))
+
+    assert all(answer.refusal is not None for answer in answers)
+    await _serves_others(cluster)
+
+
+async def test_many_asks_with_different_huge_constraints_in_one_update_do_not_stop_the_scheduler(cluster: Cluster) -> None:
+    """Whoever speaks to the scheduler without an outbox fills a whole update; each reason is another one."""
+    await cluster.join()
+    asks = tuple(Ask(request=ask(f"j{i}", constraints=huge(seed=i))) for i in range(20))
+    async with asyncio.timeout(PATIENCE):
+        reply: Answers = await cluster.scheduler.execute_update("exchange", Batch(messages=asks), result_type=Answers)
+
+    assert size_of(reply) < BATCH_BYTES
+    codes = {answer.refusal.code for answer in reply.answers if answer.refusal is not None}
+    assert codes == {RefusalCode.CONSTRAINTS}
+    await _serves_others(cluster)
+
+
+async def test_a_job_whose_client_checks_nothing_ends_with_what_is_wrong_and_asks_nobody(cluster: Cluster) -> None:
+    """The limits hold for every client: the job's workflow looks itself."""
+    await cluster.join()
+    for tasks in (1, 2):
+        spec = a_spec(name=f"huge{tasks}", replicas=tasks, constraints=huge())
+        with pytest.raises(InvalidValue, match=r"^constraint: .* has 5\d,\d{3} bytes; use at most 1,024"):
+            await cluster.users.submit(spec)
+        handle = await cluster.client.start_workflow(
+            JobWorkflow.run,
+            JobInput(cluster=cluster.name, spec=spec),
+            id=names.job_workflow(cluster.name, spec.id),
+            task_queue=names.control_queue(cluster.name),
+        )
+        with pytest.raises(WorkflowFailureError) as error:
+            await cluster.result(handle)
+
+        assert isinstance(error.value.cause, ApplicationError)
+        assert error.value.cause.type == JobState.UNSCHEDULABLE
+        status = await cluster.status(spec.id)
+        assert [task.state for task in status.tasks] == [TaskState.UNSCHEDULABLE] * tasks
+        assert status.reason.endswith("give the hosts one attribute that tells them from the others")
+    assert (await cluster.snapshot()).waiting == 0
+
+
+async def test_gangs_whose_placements_are_too_large_for_one_answer_all_hear_where_they_are(cluster: Cluster) -> None:
+    """Whoever cannot be answered with hosts is told of them by a signal, as those who had to wait are."""
+    await cluster.join(offers=some(cpu=64))
+    owner, wants = f"nobody/{'x' * 4_000}", some(cpu=0.1)
+    asks = [Ask(request=ask(f"j{i}", owner=f"{owner}/{i}", task=f"nobody/{i}:0", wants=wants)) for i in range(150)]
+    reply: Answers = await cluster.scheduler.execute_update("exchange", Batch(messages=tuple(asks)), result_type=Answers)
+    answered = {answer.placement.key for answer in reply.answers if answer.placement is not None}
+
+    assert 0 < len(answered) < len(asks)
+    assert size_of(reply) < BATCH_BYTES + 1_000 * (len(asks) - len(answered))
+    await cluster.until(lambda: {each.key for each in cluster.notifier.given} == {each.request.key for each in asks} - answered)
+    await _serves_others(cluster)
+
+
+async def test_a_message_that_the_service_does_not_take_holds_up_nobody(cluster: Cluster) -> None:
+    """Every message of a control plane goes through one outbox: one that is tried again for ever would stop them all."""
+    await cluster.join()
+    poison = Envelope(message=Ask(request=ask("poison", constraints=huge(2_200_000))))
+    others = [Envelope(message=Ask(request=ask(f"j{i}", wants=some(cpu=8)))) for i in range(20)]
+    sent = asyncio.create_task(cluster.outbox.exchange(poison))
+    async with asyncio.timeout(PATIENCE):
+        answers = await asyncio.gather(*map(cluster.outbox.exchange, others))
+        with pytest.raises(ApplicationError, match=r"ask: [23],\d{3},\d{3} bytes are too many for the scheduler"):
+            await sent
+        with pytest.raises(WorkflowUpdateFailedError) as error:  # from whoever has no outbox
+            await cluster.scheduler.execute_update("exchange", Batch(messages=(poison.message,)), result_type=Answers)
+
+    assert "bytes are too many for the scheduler" in str(error.value.cause)
+    assert all(answer.refusal is not None for answer in answers)
+    await _serves_others(cluster)

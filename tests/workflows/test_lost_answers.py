@@ -1,0 +1,76 @@
+"""A gang whose exchange with the scheduler goes wrong: an answer that is lost, a copy that comes late, a key that is used up."""
+
+import asyncio
+
+from iris.messages.scheduler import Answers, Ask, Batch, Envelope, Message, Release, SliceDown
+from iris.model.requests import Request, request_for
+from iris.model.states import JobState
+from tests.builders import a_spec, some
+from tests.harness import Cluster, Held
+
+
+async def _exchange(cluster: Cluster, *messages: Message) -> None:
+    """One batch of somebody else's, for example of a control plane that has died since."""
+    await cluster.scheduler.execute_update("exchange", Batch(messages=messages), result_type=Answers)
+
+
+async def _request_of(cluster: Cluster, job: str) -> Request:
+    """What the job's first attempt asks for."""
+    described = await cluster.job(job).describe()
+    owner, asked = described.id, await cluster.status(job)
+    return request_for(a_spec(), index=0, attempt=1, run_id=described.run_id, owner=owner, submitted_at=asked.submitted_at)
+
+
+async def test_a_job_whose_first_placement_died_before_it_heard_of_it_runs_on_the_next_host(cluster: Cluster) -> None:
+    """The answer is lost with the control plane, and the repeated ask arrives in one batch with the end of the slice."""
+    host = await cluster.join("h1")
+    cluster.outbox.asks.close()
+    job = await cluster.submit()
+    await cluster.until(lambda: cluster.outbox.asks.seen)
+    await _exchange(cluster, Ask(request=await _request_of(cluster, job)))
+    assert (await cluster.snapshot()).running == 1
+    down = SliceDown(lives=((host.host.id, host.host.incarnation),))
+
+    cluster.outbox.asks.open()
+    await asyncio.create_task(cluster.outbox.exchange(Envelope(message=down)))  # behind the ask, in the same batch
+
+    await cluster.waits(job)
+    second = await cluster.join("h2")
+    assert (await cluster.end(job)).state is JobState.SUCCEEDED
+    assert [len(host.taken), len(second.taken)] == [0, 1]
+    assert await cluster.nothing_held()
+
+
+async def test_a_job_that_is_placed_by_a_late_copy_of_its_ask_hears_of_it(cluster: Cluster) -> None:
+    """Nobody listens to the answer to that copy, and the host would be kept for ever for a job that waits for ever."""
+    first = Held()
+    host = await cluster.join(offers=some(cpu=1), program=first)
+    running = await cluster.submit("running")
+    await cluster.until(lambda: host.taken)
+    waiting = await cluster.submit()
+    await cluster.waits(waiting)
+    cluster.outbox.releases.close()
+    first.let_go()
+    await cluster.until(lambda: cluster.outbox.releases.seen)
+
+    await _exchange(cluster, Release(key=host.taken[0].claim), Ask(request=await _request_of(cluster, waiting)))
+
+    cluster.outbox.releases.open()
+    assert (await cluster.end(waiting)).state is JobState.SUCCEEDED
+    assert (await cluster.end(running)).state is JobState.SUCCEEDED
+    assert await cluster.nothing_held()
+
+
+async def test_a_job_whose_key_the_scheduler_has_forgotten_asks_with_the_next_one(cluster: Cluster) -> None:
+    """As after a reset of the job's workflow: the key was given back once, and an ask with it stays withdrawn for ever."""
+    host = await cluster.join()
+    cluster.outbox.asks.close()
+    job = await cluster.submit()
+    await cluster.until(lambda: cluster.outbox.asks.seen)
+    await _exchange(cluster, Release(key=(await _request_of(cluster, job)).key))
+
+    cluster.outbox.asks.open()
+
+    assert (await cluster.end(job)).state is JobState.SUCCEEDED
+    assert [task.attempt for task in host.taken] == [2]
+    assert await cluster.nothing_held()

@@ -1,0 +1,124 @@
+"""Watches a configuration file that may change at any time, and makes the platform that it names."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from iris.client.operate.platforms import create_platform
+from iris.config import ClusterConfig, InvalidConfig, load_written
+from iris.model.errors import InvalidValue
+from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.platforms.base import Platform
+from iris.platforms.gcp.settings import gcp_settings
+
+logger = logging.getLogger(__name__)
+
+
+class ConfigFile:
+    """A configuration file that may change at any time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written = self._path.stat().st_mtime_ns
+        self.config, self.text = load_written(path)
+
+    def changed(self, usable: Callable[[ClusterConfig, str], object]) -> bool:
+        """Returns True if the file has a new configuration. A configuration that cannot be used is logged and ignored.
+
+        Args:
+            usable: raises `InvalidValue` for a configuration and its text that cannot be used.
+        """
+        try:
+            written = self._path.stat().st_mtime_ns
+            if written == self._written:
+                return False
+            self._written = written
+            config, text = load_written(self._path)
+            check_successor(self.config, config)
+            usable(config, text)
+        except (OSError, InvalidConfig, InvalidValue) as error:
+            logger.warning("the configuration stays as it was: %s", error)
+            return False
+        self.config, self.text = config, text
+        return True
+
+
+def check_successor(config: ClusterConfig, successor: ClusterConfig) -> None:
+    """Checks that a cluster that runs with the first configuration can continue with the second.
+
+    Raises:
+        InvalidConfig: it cannot.
+    """
+    if (successor.platform.kind, successor.name) != (config.platform.kind, config.name):
+        raise InvalidConfig([f"it is of another cluster or platform than {config.name} on {config.platform.kind}"])
+
+
+def platform_of(
+    config: ClusterConfig,
+    text: str,
+    *,
+    uid: str = "",
+    address: str = "",
+    namespace: str = "default",
+    machines: Path | None = None,
+) -> Platform:
+    """Returns the platform that the configuration names.
+
+    Args:
+        text: the configuration, exactly as it is written.
+        uid: as in `GcpSettings.uid`.
+        address: `host:port` of the Temporal service, as hosts reach it.
+        machines: the directory in which a local cluster requests its machines.
+
+    Raises:
+        InvalidValue: this version has no such platform.
+    """
+    if config.platform.gcp is None:
+        return create_platform(config, machines)
+    return create_platform(config, settings=gcp_settings(config, uid, text=text, address=address, namespace=namespace))
+
+
+class CurrentPlatform:
+    """The platform of the current configuration. The next configuration may have other zones, networks and images.
+
+    Args:
+        make: returns the platform of a configuration and its text.
+
+    Raises:
+        InvalidValue: this version has no such platform.
+    """
+
+    def __init__(self, file: ConfigFile, make: Callable[[ClusterConfig, str], Platform]) -> None:
+        self._file = file
+        self._make = make
+        self.now = make(file.config, file.text)
+
+    def renew(self) -> ClusterConfig:
+        """Returns the current configuration and takes over its platform. Keeps the old ones if the new configuration cannot be
+        used.
+        """
+        self._file.changed(self._take)
+        return self._file.config
+
+    def _take(self, config: ClusterConfig, text: str) -> None:
+        self.now = self._make(config, text)
+
+    async def create_slice(self, request: SliceRequest) -> SliceObservation:
+        """Implements `Platform.create_slice`."""
+        return await self.now.create_slice(request)
+
+    async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
+        """Implements `Platform.describe_slice`."""
+        return await self.now.describe_slice(slice_id, zone)
+
+    async def last_words(self, slice_id: str, zone: str) -> str:
+        """Implements `Platform.last_words`."""
+        return await self.now.last_words(slice_id, zone)
+
+    async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
+        """Implements `Platform.delete_slice`."""
+        return await self.now.delete_slice(slice_id, zone)
+
+    async def list_slices(self) -> FleetListing:
+        """Implements `Platform.list_slices`."""
+        return await self.now.list_slices()

@@ -1,0 +1,182 @@
+"""Runs the control plane on a machine of its own, with a Temporal server that keeps its state on the machine's disk.
+
+The Temporal server is left out if the configuration names another one. The configuration comes from the machine's metadata, which
+is how a running cluster gets a new one. Without that metadata, it comes from the file that the process was started with.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.client.connect.children import Child, Restarts
+from iris.client.connect.process import locked, stop_event
+from iris.config import ClusterConfig, InvalidConfig, load_config
+from iris.model.errors import InvalidValue
+from iris.platforms.gcp.labels import CONFIG_KEY
+from iris.storage.files import write_whole
+from iris.worker_agents.control_plane.config_watcher import check_successor
+from iris.worker_agents.host.metadata import Metadata, of_this_machine
+from iris.worker_agents.local.temporal_server import DATABASE, keep_history, server_command, started
+
+logger = logging.getLogger(__name__)
+
+#: The database file of a large cluster takes time to load.
+START_TIMEOUT = timedelta(minutes=2)
+#: A container that is told to stop has ten seconds.
+STOP = timedelta(seconds=4)
+RESTARTS = Restarts()
+#: A control plane that dies early this often, from its first start on, does not come up. The container then ends with the control
+#: plane's last output, for the user who waits for the machine.
+FIRST_LIVES = 3
+#: The interval between requests for a new configuration while the metadata server does not answer.
+ASK_AGAIN = timedelta(seconds=10)
+_ATTRIBUTE = f"instance/attributes/{CONFIG_KEY}"
+
+
+class HostedOptions(BaseModel):
+    """The options of a control plane on a machine of its own."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The configuration file; the machine's metadata takes precedence.
+    config: Path
+    #: The directory on the machine's disk for state that outlives this process.
+    state_dir: Path
+    #: The port of the Temporal server. Its Web UI has the next port, on this machine only.
+    port: int
+    #: `host:port` of that server as hosts reach it; None: the address that the metadata server gives.
+    advertise: str | None = None
+
+
+async def run(options: HostedOptions) -> None:
+    """Serves the cluster until SIGTERM or SIGINT.
+
+    Raises:
+        InvalidConfig: the configuration cannot be used.
+        InvalidValue: the address at which hosts reach this machine is not known.
+        Rejected: another process uses the state directory.
+        IrisError: the Temporal server did not start, or the control plane does not come up.
+    """
+    stop = stop_event()
+    metadata = of_this_machine()
+    with locked(options.state_dir, f"another control plane works in {options.state_dir}"):
+        file = options.state_dir / "config.yaml"
+        text = await _configuration(options.config, metadata)
+        write_whole(file, text)
+        config = load_config(text)
+        follower = asyncio.create_task(follow(file, text, metadata)) if metadata is not None else None
+        try:
+            if config.controller.temporal is None:
+                advertise = options.advertise or await own_address(metadata, options.port)
+                await _with_server(options, config, file, advertise, stop)
+            else:
+                await _keep(_control(config, file, config.controller.temporal.address), stop)
+        finally:
+            if follower is not None:
+                follower.cancel()
+
+
+async def _with_server(options: HostedOptions, config: ClusterConfig, file: Path, advertise: str, stop: asyncio.Event) -> None:
+    command = server_command(options.port, options.port + 1, options.state_dir / DATABASE, ip="0.0.0.0", safe=True)
+    server = Child("temporal", command, None, directory=options.state_dir)
+    await server.start()
+    try:
+        address = f"127.0.0.1:{options.port}"
+        await keep_history(await started(server, address, START_TIMEOUT))
+        logger.info("cluster %s: Temporal serves at %s", config.name, advertise)
+        keeper = asyncio.create_task(server.keep(stop, RESTARTS, lambda _: None))
+        try:
+            await _keep(_control(config, file, address, advertise), stop)
+            await keeper
+        finally:
+            keeper.cancel()
+    finally:
+        await server.stop(STOP)
+
+
+async def _keep(control: Child, stop: asyncio.Event) -> None:
+    try:
+        await control.keep(stop, RESTARTS, lambda _: None, tries=FIRST_LIVES)
+    finally:
+        await control.stop(STOP)
+
+
+def _control(config: ClusterConfig, file: Path, address: str, advertise: str = "") -> Child:
+    """Returns the control plane as a child process. If it dies, the server lives on."""
+    temporal = config.controller.temporal
+    command = [sys.executable, "-m", "iris.cli.main", "controller", "serve", "--name", config.name, "--address", address]
+    command += ["--namespace", temporal.namespace if temporal is not None else "default"]
+    command += ["--store", config.controller.bundle_prefix, "--config", str(file)]
+    return Child("controller", [*command, "--advertise", advertise or address], None)
+
+
+# -- its address ---------------------------------------------------------------------------------------------------------------
+
+
+async def own_address(metadata: Metadata | None, port: int) -> str:
+    """Returns `address:port` inside the network. The machine keeps the address until it is deleted, even while it is stopped.
+
+    The machine's name will not do: TPU VMs belong to another project, and may not resolve the names of this one.
+
+    Raises:
+        InvalidValue: this is not a machine of Google's, or its metadata server does not give the address.
+    """
+    address = await metadata.get("instance/network-interfaces/0/ip") if metadata is not None else None
+    if not address:
+        raise InvalidValue(
+            "advertise", "", "is needed: no metadata server knows this machine's address", "say --advertise HOST:PORT"
+        )
+    return f"{address.strip()}:{port}"
+
+
+# -- its configuration ---------------------------------------------------------------------------------------------------------
+
+
+async def _configuration(given: Path, metadata: Metadata | None) -> str:
+    """Returns the metadata's configuration if it can be used, else the contents of the given file."""
+    said = await metadata.get(_ATTRIBUTE) if metadata is not None else None
+    if said is not None:
+        try:
+            load_config(said)
+        except InvalidConfig as error:
+            _passed_over(error)
+        else:
+            return said
+    return given.read_bytes().decode()
+
+
+def _passed_over(error: InvalidConfig) -> None:
+    logger.warning("the configuration of the machine's metadata is passed over: %s", error)
+
+
+async def follow(file: Path, written: str, metadata: Metadata) -> None:
+    """Writes every new configuration in the machine's metadata that this cluster can use, until it is cancelled.
+
+    Ignores any other configuration, with which a restarted control plane could not run.
+
+    Args:
+        written: the contents of the file.
+    """
+    config = load_config(written)
+    etag: str | None = None
+    while True:
+        with contextlib.suppress(OSError):
+            value = await metadata.ask(_ATTRIBUTE, changed_from=etag)
+            if value.text is not None:
+                if value.text != written:
+                    try:
+                        check_successor(config, load_config(value.text))
+                    except InvalidConfig as error:
+                        _passed_over(error)
+                    else:
+                        logger.info("there is another configuration")
+                        write_whole(file, value.text)
+                        written = value.text
+                etag = value.etag
+                continue
+        await asyncio.sleep(ASK_AGAIN.total_seconds())

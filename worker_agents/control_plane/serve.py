@@ -1,0 +1,247 @@
+"""The control plane: one process with two workers and no state. Two of them may run, and either may die.
+
+The workers must not share slots. A job's workflow task holds a slot while it waits for the scheduler's answer. With a shared
+pool, a burst of jobs would starve the very workflow for which they wait.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
+
+from iris.activities.control.notifier import Notifier
+from iris.activities.control.observe import FleetObserver
+from iris.activities.control.outbox import Outbox
+from iris.activities.control.recovery import RollCall
+from iris.activities.control.slices import Slices
+from iris.client.connect.connection import connect
+from iris.client.connect.identity import cluster_uid
+from iris.client.connect.process import rest_memory, stop_event
+from iris.client.operate.configuring import scaling_settings, tell_planners
+from iris.config import ClusterConfig, rules_of
+from iris.messages.autoscaler import AutoscalerStart
+from iris.messages.scheduler import SchedulerStart
+from iris.model import names
+from iris.platforms.base import Platform
+from iris.scheduling.codec import LedgerState
+from iris.storage.object_store import Store
+from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
+from iris.workflows.autoscaler import AutoscalerWorkflow
+from iris.workflows.job import JobWorkflow
+from iris.workflows.scheduler import SchedulerWorkflow
+from iris.workflows.search_attributes import keywords
+from iris.workflows.slice import SliceWorkflow
+from iris.workflows.task import TaskWorkflow
+
+logger = logging.getLogger(__name__)
+
+#: The time for which a workflow's next task waits for the worker that has it cached, if that worker died.
+STICKY_TIMEOUT = timedelta(seconds=5)
+#: The version of the scheduler's ledger and of its decisions: version 1 had no gangs, version 2 did not count recent use.
+BOOK = 3
+#: The interval between checks that the planners run: a user may have terminated one.
+PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
+#: Waiting jobs are kept in memory: a replay costs milliseconds, a cached job some tens of kilobytes.
+CACHED_WORKFLOWS = 5_000
+
+
+class ControlPlaneOptions(BaseModel):
+    """The options of a control plane."""
+
+    model_config = ConfigDict(frozen=True)
+
+    address: str
+    namespace: str
+    cluster: str
+    store: str
+    #: The address of this Temporal service's Web UI, which clients show; empty: there is none.
+    ui: str = ""
+    #: The configuration file; None: the cluster consists of machines that users bring.
+    config: Path | None = None
+    #: The directory in which a local cluster requests its machines.
+    machines: Path | None = None
+    #: `host:port` of the Temporal service as hosts reach it; empty: the same as `address`.
+    advertise: str = ""
+
+
+async def serve(options: ControlPlaneOptions) -> None:
+    """Runs a control plane until SIGTERM or SIGINT.
+
+    Raises:
+        Unreachable: the Temporal service does not answer, or the store does not, which holds the uid that marks this cluster's
+            machines.
+    """
+    stop = stop_event()
+    rest_memory()
+    client = await connect(options.address, options.namespace)
+    await register_search_attributes(client)
+    platform = await _platform(options, ConfigFile(options.config)) if options.config is not None else None
+    control, planner = make_workers(client, options.cluster, platform)
+    # Done before the workers start: their messages to the planners would also wait for the dead worker.
+    await _take_over(client, options.cluster)
+    async with control, planner:
+        planners = Planners(client, options, platform)
+        await planners.look_after()
+        logger.info("control plane of cluster %s serves", options.cluster)
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), PLANNER_CHECK_INTERVAL.total_seconds())
+            try:
+                await planners.look_after()
+            except RPCError as error:
+                logger.warning("could not see whether the planners run: %s", error)
+
+
+async def _platform(options: ControlPlaneOptions, file: ConfigFile) -> CurrentPlatform:
+    uid = await cluster_uid(Store(options.store), options.cluster) if file.config.platform.gcp is not None else ""
+    address = options.advertise or options.address
+    make = functools.partial(platform_of, uid=uid, address=address, namespace=options.namespace, machines=options.machines)
+    return CurrentPlatform(file, make)
+
+
+def make_workers(client: Client, cluster: str, platform: Platform | None = None) -> tuple[Worker, Worker]:
+    """Returns the control worker and the planner worker of a cluster."""
+    outbox, notifier, fleet, roll = Outbox(client, cluster), Notifier(client), FleetObserver(client, platform), RollCall(client)
+    on_machines: list[Callable[..., Any]] = []
+    if platform is not None:
+        slices = Slices(platform)
+        on_machines = [slices.create_slice, slices.describe_slice, slices.last_words, slices.delete_slice]
+    control = Worker(
+        client,
+        task_queue=names.control_queue(cluster),
+        workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
+        activities=[
+            outbox.exchange,
+            notifier.tell_placed,
+            notifier.tell_evicted,
+            notifier.tell_reasons,
+            notifier.check_jobs,
+            fleet.observe_fleet,
+            fleet.ask_wanted,
+            roll.call_roll,
+            roll.list_slices,
+            *on_machines,
+        ],
+        max_cached_workflows=CACHED_WORKFLOWS,
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+    )
+    planner = Worker(
+        client,
+        task_queue=names.planner_queue(cluster),
+        workflows=[SchedulerWorkflow, AutoscalerWorkflow],
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+    )
+    return control, planner
+
+
+class Planners:
+    """The cluster's planners, and the configuration that they have.
+
+    Args:
+        platform: has the configuration; None: there is none.
+    """
+
+    def __init__(self, client: Client, options: ControlPlaneOptions, platform: CurrentPlatform | None) -> None:
+        self._client = client
+        self._options = options
+        self._platform = platform
+        self._told: ClusterConfig | None = None
+
+    async def look_after(self) -> None:
+        """Starts the planners that do not run, and sends both a configuration that is new.
+
+        Raises:
+            RPCError: the Temporal service does not answer. The next call sends the configuration again.
+        """
+        config = self._platform.renew() if self._platform is not None else None
+        await start_planners(self._client, self._options, config)
+        if config is not None and config is not self._told:
+            await tell_planners(self._client, self._options.cluster, config)
+            self._told = config
+
+
+async def start_planners(client: Client, options: ControlPlaneOptions, config: ClusterConfig | None = None) -> None:
+    """Starts the cluster's two long-lived workflows, unless they run already.
+
+    Terminates a scheduler of another version, because its ledger and decisions may differ and this version could not replay its
+    history. The scheduler that replaces it recovers the state from the workflows of slices and gangs.
+    """
+    cluster = options.cluster
+    other = await _keeps_another_book(client, cluster)
+    settings = scaling_settings(config) if config is not None else None
+    ledger = (
+        LedgerState(rules=rules_of(config), groups=list(settings.groups)) if config is not None and settings else LedgerState()
+    )
+    await client.start_workflow(
+        SchedulerWorkflow.run,
+        SchedulerStart(cluster=cluster, ledger=ledger, call_roll=True),
+        id=names.scheduler_workflow(cluster),
+        task_queue=names.planner_queue(cluster),
+        id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING if other else WorkflowIDConflictPolicy.USE_EXISTING,
+        memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui, names.MEMO_BOOK: BOOK},
+        search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}),
+        static_summary=f"who offers what and who waits, in cluster {cluster}",
+    )
+    await client.start_workflow(
+        AutoscalerWorkflow.run,
+        AutoscalerStart(cluster=cluster, settings=settings, gather=True),
+        id=names.autoscaler_workflow(cluster),
+        task_queue=names.planner_queue(cluster),
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_AUTOSCALER}),
+        static_summary=f"how many slices cluster {cluster} has, and whether its hosts live",
+    )
+
+
+async def _keeps_another_book(client: Client, cluster: str) -> bool:
+    try:
+        described = await client.get_workflow_handle(names.scheduler_workflow(cluster)).describe()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return described.status is WorkflowExecutionStatus.RUNNING and (await described.memo()).get(names.MEMO_BOOK) != BOOK
+
+
+async def _take_over(client: Client, cluster: str) -> None:
+    """Lets the planners continue here at once. Their next tasks would otherwise wait for the last worker, which may be dead."""
+    for workflow_id in (names.scheduler_workflow(cluster), names.autoscaler_workflow(cluster)):
+        execution = WorkflowExecution(workflow_id=workflow_id)
+        try:
+            await client.workflow_service.reset_sticky_task_queue(
+                ResetStickyTaskQueueRequest(namespace=client.namespace, execution=execution)
+            )
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:  # a new cluster has none yet
+                raise
+
+
+async def register_search_attributes(client: Client) -> None:
+    """Registers Iris' search attributes that the namespace does not have yet."""
+    service = client.operator_service
+    listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+    missing = [name for name in names.SEARCH_ATTRIBUTES if name not in listed.custom_attributes]
+    if not missing:
+        return
+    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    try:
+        await service.add_search_attributes(
+            AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(missing, keyword))
+        )
+    except RPCError as error:
+        if error.status is not RPCStatusCode.ALREADY_EXISTS:  # another control plane was faster
+            raise

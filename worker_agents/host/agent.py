@@ -1,0 +1,351 @@
+"""The host agent: one Temporal worker on each machine, which serves `run_task` from its own queue. It only makes outgoing
+connections.
+
+An *incarnation* of the host ends when the agent is stopped, when the machine stops, or when the cluster gives the host up. In the
+last case, the agent kills everything that runs here and reports again as a new incarnation. Thus a slice that lost one of its
+hosts becomes whole again: the other hosts notice that it ended, and report again.
+
+If an agent dies, nothing ends: the next agent has the same incarnation and continues with the running programs. SIGHUP asks an
+agent to make way for another in the same manner, for instance for an upgrade. SIGTERM and SIGINT end the incarnation.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import signal
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
+
+from iris.activities.host.exec import Execs
+from iris.activities.host.host_context import Workbench
+from iris.activities.host.ping import Ping
+from iris.activities.host.profile import Profiles
+from iris.activities.host.run_task import Tasks
+from iris.activities.host.runtimes import cgroups
+from iris.activities.host.runtimes.engine import clear_strays
+from iris.activities.host.runtimes.environment import Accelerators
+from iris.activities.host.runtimes.images import Token
+from iris.client.connect.connection import connect
+from iris.client.connect.process import rest_memory, stop_event
+from iris.model import names
+from iris.model.constraints import Attribute
+from iris.model.errors import Rejected, Unreachable
+from iris.model.faults import FAULTS, Fault
+from iris.model.hosts import Host
+from iris.model.resources import Device
+from iris.storage.files import make_private
+from iris.storage.object_store import Store
+from iris.worker_agents.host import incarnation as incarnations
+from iris.worker_agents.host.agent_log import shipping_own_log
+from iris.worker_agents.host.membership import Membership
+from iris.worker_agents.host.metadata import of_this_machine
+from iris.worker_agents.host.preemption_notice import watch_for_preemption
+from iris.worker_agents.host.probe import describe_host, find_accelerators, probe
+
+logger = logging.getLogger(__name__)
+
+#: The interval between checks that the cluster still has this incarnation.
+CHECK_EVERY = timedelta(seconds=20)
+#: The delay before the first check. The slice should have read the host's report by then.
+CHECK_FIRST = timedelta(seconds=5)
+#: The interval between tries while the service is away.
+RETRY_EVERY = timedelta(seconds=2)
+#: The time that the cluster has to learn of the host's end before its programs are ended, so that it sends none of them here
+#: again.
+SIGN_OFF_FIRST = timedelta(seconds=1)
+#: The most attempts that start at once. The scheduler limits the number that run.
+STARTS_AT_ONCE = 100
+
+
+class AgentOptions(BaseModel):
+    """The options of an agent."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The address of the Temporal service.
+    address: str
+    namespace: str
+    cluster: str
+    store: str
+    host_id: str
+    #: None: the host is a slice by itself.
+    slice_id: str | None = None
+    #: The token of the slice's request, on a machine that was created for it; None: a user brought the machine, which starts the
+    #: slice.
+    token: str | None = None
+    #: The number of the slice's hosts.
+    slice_size: int = 1
+    #: The address at which other hosts reach this one; None: the agent finds it.
+    host_address: str | None = None
+    directory: Path
+    #: The cache of bundles and environments; None: in the directory. Hosts on one machine may share it.
+    cache_dir: Path | None = None
+    #: The container image of tasks that name none; None: they run as processes.
+    image: str | None = None
+    #: Directories of the host that every task's container gets.
+    mounts: tuple[Path, ...] = ()
+    #: Defaults for every task's environment; a job may override them.
+    env_vars: dict[str, str] = Field(default_factory=dict)
+    #: The host is simulated: the real machine's hardware does not belong to it.
+    simulated: bool = False
+    #: The umask of users' programs; -1: the agent's.
+    umask: int = -1
+    cpu_millis: int | None = None
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    device: Device | None = None
+    attributes: dict[str, Attribute] = Field(default_factory=dict)
+    accept_cpu_jobs: bool = False
+    #: Faults that are recognised in addition to Iris' own.
+    faults: tuple[Fault, ...] = ()
+
+
+async def serve(options: AgentOptions) -> None:
+    """Runs the agent until SIGTERM or SIGINT, or until SIGHUP, which leaves the running programs to the next agent.
+
+    Raises:
+        Rejected: another agent already runs for this host, or the cluster does not want the host (any more).
+        Unreachable: the cluster does not answer when the agent starts. Later, the agent retries until it answers.
+    """
+    for directory in (options.directory, options.directory / "attempts", _cache_dir(options)):
+        make_private(directory)
+    # The start and end of programs must not wait for slow work in a thread, such as the pull of an image.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(STARTS_AT_ONCE + 32))
+    asked = Asked(stop_event())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.make_way)
+    rest_memory()
+    store = Store(options.store)
+    with _only_agent(options):
+        async with shipping_own_log(store, options.cluster, options.host_id, options.directory):
+            metadata = None if options.simulated else of_this_machine()
+            accelerators = Accelerators() if options.simulated else await find_accelerators(metadata)
+            if why := cgroups.why_not():
+                logger.warning("%s", why)
+            if not options.simulated and incarnations.of(options.directory) is None:
+                # Removes the containers of a host that lost its directory. Known attempts take care of their own containers.
+                await clear_strays(options.cluster, options.host_id, ())
+            async with contextlib.AsyncExitStack() as beside:
+                if metadata is not None:
+                    await beside.enter_async_context(_beside(watch_for_preemption(metadata, asked.end)))
+                registry_token: Token = metadata.access_token if metadata is not None else lambda: None
+                await _live_and_live_again(store, options, accelerators, registry_token, asked)
+
+
+async def _live_and_live_again(
+    store: Store, options: AgentOptions, accelerators: Accelerators, registry_token: Token, asked: "Asked"
+) -> None:
+    lived = False
+    while not asked.to_end.is_set():
+        begun = incarnations.of(options.directory)
+        host = _this_host(options, accelerators, begun or incarnations.begin(options.directory))
+        identity = names.worker_identity(host.id, host.incarnation)
+        try:
+            client = await connect(options.address, options.namespace, identity=identity)
+        except Unreachable as error:
+            if not lived:
+                raise
+            logger.warning("%s; trying again", error)
+            await _pause(asked.to_end, RETRY_EVERY)
+            continue
+        lived = True
+        incarnation = _Incarnation(client, store, options, accelerators, registry_token, host, asked)
+        if begun is not None and await incarnation.is_over():
+            incarnations.end(options.directory)
+            continue
+        await incarnation.live()
+
+
+def _cache_dir(options: AgentOptions) -> Path:
+    return options.cache_dir or options.directory / "cache"
+
+
+def _this_host(options: AgentOptions, accelerators: Accelerators, incarnation: str) -> Host:
+    """Returns this machine as a host."""
+    resources = probe(
+        options.directory,
+        cpu=options.cpu_millis,
+        memory=options.memory_bytes,
+        disk=options.disk_bytes,
+        device=options.device or accelerators.device,
+    )
+    return describe_host(
+        options.host_id,
+        resources,
+        {**accelerators.attributes, **options.attributes},
+        incarnation=incarnation,
+        slice_id=options.slice_id,
+        address=options.host_address,
+        accept_cpu_jobs=options.accept_cpu_jobs,
+    )
+
+
+class Asked:
+    """The requests to end that this agent received."""
+
+    def __init__(self, to_end: asyncio.Event) -> None:
+        self.to_end = to_end
+        #: A successor continues with the running programs.
+        self.to_make_way = False
+        #: The reason for the end of this incarnation; empty: the agent was asked to stop.
+        self.reason = ""
+
+    def end(self, reason: str) -> None:
+        """Ends this incarnation of the host, for this reason."""
+        self.reason = self.reason or reason
+        self.to_end.set()
+
+    def make_way(self) -> None:
+        """Ends the agent but none of the running programs, with which another agent continues."""
+        self.to_make_way = self.to_make_way or not self.to_end.is_set()
+        self.to_end.set()
+
+
+class _Incarnation:
+    """One incarnation of the host, as served by this agent."""
+
+    def __init__(
+        self,
+        client: Client,
+        store: Store,
+        options: AgentOptions,
+        accelerators: Accelerators,
+        registry_token: Token,
+        host: Host,
+        asked: "Asked",
+    ) -> None:
+        self._client = client
+        self._cluster = options.cluster
+        self._token = options.token
+        self._host = host
+        self._asked = asked
+        self._stop = asked.to_end
+        self._dir = options.directory
+        bench = Workbench(
+            client=client,
+            store=store,
+            cluster=options.cluster,
+            host=host,
+            directory=options.directory,
+            cache_dir=_cache_dir(options),
+            umask=options.umask,
+            image=options.image,
+            mounts=options.mounts,
+            env_vars=options.env_vars,
+            faults=(*FAULTS, *options.faults),
+            accelerators=accelerators,
+            registry_token=registry_token,
+        )
+        self._tasks = Tasks(bench)
+        self._execs = Execs(store, self._tasks)
+        self._profiles = Profiles(store, self._tasks)
+        self._ping = Ping(host)
+        self._standing = Membership(client, options.cluster, host, options.token, options.slice_size)
+
+    async def is_over(self) -> bool:
+        """Returns True if the cluster has given up this incarnation, which an earlier agent began."""
+        return await self._standing.is_over()
+
+    async def live(self) -> None:
+        """Serves the host's queue until this incarnation or this agent ends.
+
+        Raises:
+            Rejected: the cluster does not want this host (any more). Nothing runs here then.
+        """
+        try:
+            await self._serve()
+        except Rejected as error:
+            incarnations.end(self._dir)
+            await self._tasks.abandon(str(error))
+            raise
+
+    async def _serve(self) -> None:
+        await self._tasks.take_over()
+        worker = Worker(
+            self._client,
+            task_queue=names.host_queue(self._cluster, self._host.id),
+            activities=[self._tasks.run_task, self._execs.exec_task, self._profiles.profile_task, self._ping.ping],
+            activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
+            max_concurrent_activities=STARTS_AT_ONCE,
+        )
+        async with worker, _beside(self._tasks.measure()):
+            await self._report_until_heard()
+            self._tasks.bury()
+            logger.info("host %s (%s) takes work: %s", self._host.id, self._host.incarnation, self._host.resources)
+            given_up = await self._watch()
+            if given_up:
+                logger.warning("host %s begins a new life: %s", self._host.id, given_up)
+                incarnations.end(self._dir)
+                await self._tasks.abandon(given_up)
+            elif self._asked.to_make_way:
+                logger.info("host %s makes way for another agent", self._host.id)
+                await self._tasks.leave("its agent makes way for another")
+            else:
+                reason = self._asked.reason or f"host {self._host.id} was stopped"
+                incarnations.end(
+                    self._dir
+                )  # first, so that after a kill of this agent the next one does not continue this incarnation
+                signing_off = asyncio.create_task(self._standing.sign_off(reason))
+                # An unreachable service must not use up the programs' grace.
+                await asyncio.wait({signing_off}, timeout=SIGN_OFF_FIRST.total_seconds())
+                await self._tasks.close(reason)
+                await signing_off
+
+    async def _report_until_heard(self) -> None:
+        while not self._stop.is_set():
+            try:
+                await self._standing.report()
+                return
+            except RPCError as error:
+                if self._token is not None and error.status is RPCStatusCode.NOT_FOUND:
+                    raise Rejected(f"nobody wants slice {self._host.slice_id}, for which this machine was made") from None
+                logger.warning("host %s could not report, trying again: %s", self._host.id, error)
+                await _pause(self._stop, RETRY_EVERY)
+
+    async def _watch(self) -> str:
+        """Waits for the stop, or until the cluster gives this incarnation up. Returns the reason for the latter."""
+        while not self._stop.is_set():
+            await _pause(self._stop, CHECK_EVERY if self._standing.expected else CHECK_FIRST)
+            if self._stop.is_set():
+                return ""
+            if reason := await self._standing.given_up():
+                return reason
+        return ""
+
+
+async def _pause(stop: asyncio.Event, time: timedelta) -> None:
+    """Waits for this time or until the stop, whichever is first."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), time.total_seconds())
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs the coroutine for the duration of the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        for fault in await asyncio.gather(task, return_exceptions=True):
+            if isinstance(fault, Exception):
+                logger.error("what went on beside has ended early", exc_info=fault)
+
+
+@contextlib.contextmanager
+def _only_agent(options: AgentOptions) -> Iterator[None]:
+    """Prevents a second agent in the directory. Two agents would take each other's attempts for orphans."""
+    with (options.directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Rejected(f"an agent for host {options.host_id} runs on this machine already") from None
+        yield

@@ -1,0 +1,49 @@
+"""Keeps the host's current incarnation on its disk, so that a restarted agent continues with it."""
+
+import contextlib
+from pathlib import Path
+
+import psutil
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from iris.storage.files import write_whole
+from iris.worker_agents.host.probe import new_incarnation
+
+FILE = "life.json"
+
+
+class _Life(BaseModel):
+    """One incarnation of a host."""
+
+    model_config = ConfigDict(frozen=True)
+
+    incarnation: str
+    #: The boot of the machine to which it belongs. No program of an earlier boot runs now.
+    boot: str
+
+
+def of(directory: Path) -> str | None:
+    """Returns the incarnation that was begun here and not ended; None: there is none, or the machine was restarted."""
+    with contextlib.suppress(OSError, ValidationError):
+        found = _Life.model_validate_json((directory / FILE).read_bytes())
+        if found.boot == _boot():
+            return found.incarnation
+    return None
+
+
+def begin(directory: Path) -> str:
+    """Begins a new incarnation and returns its name."""
+    begun = _Life(incarnation=new_incarnation(), boot=_boot())
+    write_whole(directory / FILE, begun.model_dump_json())
+    return begun.incarnation
+
+
+def end(directory: Path) -> None:
+    """Ends the incarnation. The next agent begins another one."""
+    (directory / FILE).unlink(missing_ok=True)
+
+
+def _boot() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{psutil.boot_time():.0f}"  # other systems than Linux, where the value does not change

@@ -1,0 +1,154 @@
+"""Tracks the host's membership of its slice: the slice counts the host, its incarnation is over, or it is not wanted."""
+
+import contextlib
+import time
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.messages.scheduler import HostLost
+from iris.messages.slice import HostReady, SliceInput
+from iris.model import names
+from iris.model.errors import Rejected
+from iris.model.hosts import Host
+from iris.model.slices import SliceState, SliceStatus
+from iris.workflows.search_attributes import keywords
+from iris.workflows.slice import SliceWorkflow
+
+RPC_TIMEOUT = timedelta(seconds=10)
+#: The time for which a machine waits until the cluster manages its slice again, if the slice's workflow was terminated.
+ADOPTION_PATIENCE = timedelta(minutes=10)
+
+
+class Membership:
+    """One incarnation of a host, from the view of its slice.
+
+    Args:
+        token: the token of the slice's request, on a machine that was created for it; None: a user brought the machine.
+        slice_size: the number of the slice's hosts.
+    """
+
+    def __init__(self, client: Client, cluster: str, host: Host, token: str | None, slice_size: int) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._host = host
+        self._token = token
+        self._slice_size = slice_size
+        #: True once the slice must know this incarnation. Before, the report may still be in the slice's inbox.
+        self.expected = False
+        #: The time on this process's clock at which the slice's workflow was first seen to be terminated.
+        self._orphaned_since: float | None = None
+
+    async def is_over(self) -> bool:
+        """Returns True if the cluster no longer has this incarnation, which another agent began and which is never accepted
+        again.
+
+        On a machine that was created for a slice, the slice decides that when the host reports ready.
+        """
+        if self._token is not None:
+            return False
+        try:
+            if (await self._slice().describe(rpc_timeout=RPC_TIMEOUT)).status is not WorkflowExecutionStatus.RUNNING:
+                return True
+            status = await self._slice().query("status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            return error.status is RPCStatusCode.NOT_FOUND
+        except WorkflowQueryFailedError:
+            return False
+        lives = {(host.id, host.incarnation) for host in status.hosts}
+        taking = status.state in (SliceState.BOOTSTRAPPING, SliceState.READY)
+        return not taking or (self._host.id, self._host.incarnation) not in lives
+
+    async def report(self) -> None:
+        """Reports to the slice that this host is ready. A machine that a user brought starts its slice's workflow if there is
+        none.
+        """
+        if self._token is not None:
+            ready = HostReady(host=self._host, token=self._token)
+            await self._slice().signal("host_ready", ready, rpc_timeout=RPC_TIMEOUT)
+            return
+        alone = self._slice_size == 1
+        await self._client.start_workflow(
+            SliceWorkflow.run,
+            SliceInput(cluster=self._cluster, id=self._host.slice_id, size=self._slice_size),
+            id=names.slice_workflow(self._cluster, self._host.slice_id),
+            task_queue=names.control_queue(self._cluster),
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            search_attributes=keywords(
+                {names.SA_CLUSTER: self._cluster, names.SA_KIND: names.KIND_SLICE, names.SA_STATE: SliceState.REQUESTED}
+            ),
+            static_summary=f"host {self._host.id}, which joined by itself"
+            if alone
+            else f"{self._slice_size} hosts, which joined by themselves",
+            start_signal="host_ready",
+            start_signal_args=[HostReady(host=self._host)],
+        )
+
+    async def sign_off(self, reason: str) -> None:
+        """Reports the host as lost, so that the cluster removes it at once, and not only when its heartbeats are missing."""
+        lost = HostLost(host_id=self._host.id, incarnation=self._host.incarnation, reason=reason, left=True)
+        with contextlib.suppress(RPCError):
+            await self._slice().signal("host_lost", lost, rpc_timeout=RPC_TIMEOUT)
+
+    async def given_up(self) -> str:
+        """Returns the reason why the cluster has given this incarnation up; empty: it has not, or does not answer.
+
+        Raises:
+            Rejected: this agent has to stop.
+        """
+        try:
+            described = await self._slice().describe(rpc_timeout=RPC_TIMEOUT)
+            if described.status is not WorkflowExecutionStatus.RUNNING:
+                return self.ended(described.status)
+            self._orphaned_since = None
+            status = await self._slice().query("status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT)
+            if self._token is not None and all(host.id != self._host.id for host in status.hosts):
+                return await self._report_again(status)
+        except RPCError as error:
+            return self.ended(None) if error.status is RPCStatusCode.NOT_FOUND else ""
+        except WorkflowQueryFailedError:
+            return ""
+        return self.replaced(status)
+
+    def ended(self, how: WorkflowExecutionStatus | None) -> str:
+        """Returns the reason for a new incarnation after the slice ended, on a machine that a user brought.
+
+        Returns an empty reason while a machine created for the slice waits to be adopted.
+
+        Raises:
+            Rejected: the machine was created for the slice and is not wanted any more.
+        """
+        if self._token is None:
+            return "its slice is unknown" if how is None else "its slice has ended"
+        now = time.monotonic()
+        self._orphaned_since = self._orphaned_since or now
+        if how is WorkflowExecutionStatus.TERMINATED and now - self._orphaned_since < ADOPTION_PATIENCE.total_seconds():
+            return ""  # terminated by hand: the autoscaler finds the machines, and their programs run on
+        raise Rejected(f"slice {self._host.slice_id}, for which this machine was made, has ended")
+
+    async def _report_again(self, status: SliceStatus) -> str:
+        """Reports again to a slice that does not know this host: it lost the report, or its workflow is a new one."""
+        if self._host.id in status.refused:
+            raise Rejected(f"slice {self._host.slice_id} does not take this machine for one of its own")
+        await self.report()
+        return ""
+
+    def replaced(self, status: SliceStatus) -> str:
+        """Returns the reason why this incarnation is over, by the slice's status; empty: it is not.
+
+        Raises:
+            Rejected: another agent has taken over this host.
+        """
+        expected, self.expected = self.expected, True
+        known = next((host.incarnation for host in status.hosts if host.id == self._host.id), None)
+        if known == self._host.incarnation or not expected:
+            return ""
+        if known is None:
+            return "its slice has ended, and begun anew without it"
+        raise Rejected(f"another agent has taken over host {self._host.id} (incarnation {known}); this one stops")
+
+    def _slice(self) -> WorkflowHandle[Any, Any]:
+        return self._client.get_workflow_handle(names.slice_workflow(self._cluster, self._host.slice_id))

@@ -1,0 +1,195 @@
+"""Reads from Google's metadata server the machine's TPU slice, its location, and the notice that Google takes the machine away.
+
+The server has a name that only Google's machines resolve, and uses plain HTTP. On other machines no request is sent. Sources:
+cloud.google.com/compute/docs/metadata, and for TPU VMs github.com/jax-ml/jax, cloud_tpu_cluster.py.
+"""
+
+import asyncio
+import contextlib
+import functools
+import json
+import math
+import os
+import re
+import socket
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from iris.activities.host.runtimes.environment import TpuHost
+from iris.model.accelerators import tpu
+from iris.model.constraints import PREEMPTIBLE, REGION, ZONE, Attribute
+from iris.model.errors import InvalidValue
+
+URL = "http://metadata.google.internal"
+#: A variable of Google's own libraries: the `host[:port]` of another metadata server.
+ENV_HOST = "GCE_METADATA_HOST"
+#: The firmware's file with the product name of the machine.
+PRODUCT = Path("/sys/class/dmi/id/product_name")
+#: The server is on the same machine or close to it.
+REQUEST_TIMEOUT = timedelta(seconds=2)
+#: A TPU host that does not learn of its TPU would offer itself as a plain host, so a request is retried.
+TRIES = 3
+#: The time for which the server holds a request for a value that has not changed.
+HOLD = timedelta(seconds=60)
+_ROOT = "/computeMetadata/v1/"
+_FLAVOR = {"Metadata-Flavor": "Google"}
+
+#: The layout of a host's chips by their number, if the metadata does not give it.
+_BOUNDS = {1: "1,1,1", 4: "2,2,1", 8: "2,4,1"}
+
+
+class Value(NamedTuple):
+    """A value, and the etag that the server changes with it. A text of None: the server has no such value."""
+
+    text: str | None
+    etag: str = "0"
+
+
+class Metadata:
+    """A client of a metadata server.
+
+    Args:
+        url: its scheme, host and port.
+        patience: the timeout of one answer.
+    """
+
+    def __init__(self, url: str = URL, patience: timedelta = REQUEST_TIMEOUT) -> None:
+        self._patience = patience
+        self._address = urlsplit(url).netloc
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="metadata")
+
+    async def get(self, path: str) -> str | None:
+        """Returns the value at `instance/…`; None: there is none, or no server answers after several tries."""
+        for _ in range(TRIES):
+            with contextlib.suppress(OSError):
+                return (await self.ask(path)).text
+        return None
+
+    def access_token(self) -> str | None:
+        """Returns an access token of the machine's service account, valid for minutes at least; None: no token, or no answer.
+        Blocks.
+        """
+        for _ in range(TRIES):
+            with contextlib.suppress(OSError):
+                connection = HTTPConnection(self._address, timeout=self._patience.total_seconds())
+                said = _exchange(connection, "instance/service-accounts/default/token", self._patience).text
+                return _access_token(said or "")
+        return None
+
+    async def ask(self, path: str, changed_from: str | None = None) -> Value:
+        """Returns the value. With `changed_from`, an etag, returns only once the value has changed, or after `HOLD`.
+
+        Raises:
+            OSError: no server answers, the answer is not from a metadata server, or it is an error.
+        """
+        patience = self._patience
+        if changed_from is not None:
+            held = {"wait_for_change": "true", "last_etag": changed_from, "timeout_sec": int(HOLD.total_seconds())}
+            path, patience = f"{path}?{urlencode(held)}", HOLD + self._patience
+        connection = HTTPConnection(self._address, timeout=self._patience.total_seconds())
+        exchange = functools.partial(_exchange, connection, path, patience)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, exchange)
+        except asyncio.CancelledError:
+            if connection.sock is not None:  # otherwise the thread would go on waiting
+                with contextlib.suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+            raise
+
+
+def _exchange(connection: HTTPConnection, path: str, patience: timedelta) -> Value:
+    try:
+        connection.connect()
+        connection.sock.settimeout(patience.total_seconds())
+        connection.request("GET", _ROOT + path, headers=_FLAVOR)
+        answer = connection.getresponse()
+        text = answer.read().decode(errors="replace")
+    except (HTTPException, ValueError) as error:
+        raise OSError(f"the metadata server's answer makes no sense: {error!r}") from None
+    finally:
+        connection.close()
+    if answer.headers["Metadata-Flavor"] != "Google":
+        raise OSError("what answers is no metadata server")
+    if answer.status == 404:
+        return Value(None)
+    if answer.status != 200:
+        raise OSError(f"the metadata server answers with {answer.status}")
+    return Value(text, answer.headers["ETag"] or "0")
+
+
+def _access_token(said: str) -> str | None:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return str(json.loads(said)["access_token"])
+    return None
+
+
+def of_this_machine(environment: Mapping[str, str] = os.environ, product: Path = PRODUCT) -> Metadata | None:
+    """Returns the metadata server of a Google machine; None on any other machine, without a request."""
+    if host := environment.get(ENV_HOST):
+        return Metadata(f"http://{host}")
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if product.read_text().strip().startswith("Google"):
+            return Metadata()
+    return None
+
+
+async def probe_tpu(metadata: Metadata) -> TpuHost | None:
+    """Returns the TPU slice of which this machine is a host; None: it is not a host of any."""
+    asked = ("accelerator-type", "tpu-env", "agent-worker-number", "worker-network-endpoints", "instance-id")
+    values = await asyncio.gather(*(metadata.get(f"instance/attributes/{each}") for each in asked))
+    kind, environment, number, endpoints, node = ((value or "").strip() for value in values)
+    settings = parse_tpu_env(environment)
+    variant = kind or settings.get("ACCELERATOR_TYPE", "")
+    if not variant:
+        return None
+    addresses = parse_endpoints(endpoints)
+    known = None
+    with contextlib.suppress(InvalidValue):  # newer than this table
+        known = tpu(variant)
+    bounds = settings.get("CHIPS_PER_HOST_BOUNDS", "")
+    if re.fullmatch(r"[1-9]\d?(,[1-9]\d?)*", bounds) is None:
+        bounds = _BOUNDS[known.chips_per_host if known else 4]
+    number = number or settings.get("WORKER_ID", "")
+    return TpuHost(
+        # The machine's name consists of the slice's name and the host's number.
+        name=node or settings.get("NODE_ID") or re.sub(r"-w-\d+$", "", await metadata.get("instance/name") or ""),
+        variant=known.variant if known else variant,
+        worker_id=int(number) if number.isdecimal() else 0,
+        addresses=addresses,
+        hosts=known.hosts if known else max(1, len(addresses)),
+        chips=known.chips_per_host if known else math.prod(int(side) for side in bounds.split(",")),
+        bounds=bounds,
+        topology=settings.get("TOPOLOGY") or (known.topology if known else ""),
+    )
+
+
+async def probe_place(metadata: Metadata) -> dict[str, Attribute]:
+    """Returns the machine's zone and region, and whether it is preemptible, as attributes."""
+    zone, preemptible = await asyncio.gather(metadata.get("instance/zone"), metadata.get("instance/scheduling/preemptible"))
+    found: dict[str, Attribute] = {}
+    if zone:  # projects/123/zones/us-west4-a
+        found[ZONE] = zone.strip().rpartition("/")[2]
+        found[REGION] = str(found[ZONE]).rpartition("-")[0]
+    if preemptible:
+        found[PREEMPTIBLE] = preemptible.strip().upper() == "TRUE"
+    return found
+
+
+def parse_tpu_env(text: str) -> dict[str, str]:
+    """Parses lines of `KEY: 'value'`; ignores other lines."""
+    found = (re.fullmatch(r"""\s*(\w+):\s*(['"]?)(.*)\2\s*""", line) for line in text.splitlines())
+    return {match[1]: match[3] for match in found if match}
+
+
+def parse_endpoints(text: str) -> tuple[str, ...]:
+    """Parses the addresses of a slice's hosts, in the order of their numbers, from `id:port:address,…`; none if one is
+    missing.
+    """
+    fields = [endpoint.strip().split(":", 2) for endpoint in text.split(",")]
+    addresses = tuple(each[2] for each in fields if len(each) == 3 and each[2])
+    return addresses if len(addresses) == len(fields) else ()

@@ -1,0 +1,190 @@
+"""Runs a cluster on one machine: a Temporal dev server and a control plane as children of one supervisor, and the agents.
+
+The supervisor restarts a child that dies. A lock on the cluster's directory prevents a second supervisor. The supervisor records
+its children's process numbers, so that the next one can remove what a `kill -9` of the supervisor left behind. It does not decide
+which machines exist: the autoscaler requests slices from the local platform, and `MachineSupervisor` runs their agents.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.client.connect.children import Child, Restarts
+from iris.client.connect.clusters import CONFIG, ClusterRecord, ProcessRef, make_cluster_dir, read_record, state_dir, write_record
+from iris.client.connect.process import free_ports, locked, stop_event
+from iris.config import dump_config, load_config, local_config, scale_groups_of
+from iris.model.hosts import Host
+from iris.model.provisioning import SliceRequest
+from iris.platforms.local import agent_command
+from iris.worker_agents.local.local_machines import MachineSupervisor
+from iris.worker_agents.local.temporal_server import DATABASE, keep_history, server_command, started
+
+logger = logging.getLogger(__name__)
+
+#: Mostly for a start after a crash: an activity that a killed control plane ran is retried after ten seconds. Only then does the
+#: cluster learn that its machines are gone, and request others.
+START_TIMEOUT = timedelta(seconds=60)
+#: In addition, for each host: an agent needs 1.5 s of CPU to start, and a laptop has few cores.
+START_PER_HOST = timedelta(seconds=3)
+RESTARTS = Restarts()
+STOP = timedelta(seconds=10)
+
+
+class LocalClusterOptions(BaseModel):
+    """The options of a local cluster."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str = "local"
+    #: The configuration, as YAML.
+    config: str = Field(default_factory=lambda: dump_config(local_config("local")))
+    #: Keeps the state in memory; nothing is left when the cluster stops.
+    ephemeral: bool = False
+
+    @property
+    def hosts(self) -> int:
+        """The number of hosts with which the cluster begins: the minimum of its groups."""
+        return sum(group.min_slices * group.hosts for group in scale_groups_of(load_config(self.config)))
+
+
+async def supervise(options: LocalClusterOptions, umask: int) -> None:
+    """Runs the cluster until SIGTERM or SIGINT, then stops it.
+
+    Args:
+        umask: the umask of the users' programs.
+
+    Raises:
+        Rejected: a cluster of that name runs already.
+        IrisError: it did not start within a minute; the message has the last lines of the part that failed.
+    """
+    directory = make_cluster_dir(options.name)
+    running = f"local cluster {options.name!r} runs already; stop it with: iris cluster stop {options.name}"
+    with locked(directory, running):
+        clear_leftovers(options.name)
+        cluster = _LocalCluster(options, directory, stop_event(), umask)
+        try:
+            await cluster.run()
+        finally:
+            await cluster.stop()
+            if options.ephemeral:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def clear_leftovers(name: str) -> None:
+    """Kills the processes of a cluster whose supervisor is gone."""
+    record = read_record(name)
+    if record is None or record.alive():
+        return
+    for process in record.processes:
+        if process.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+class _LocalCluster:
+    """The children and the record of a running cluster."""
+
+    def __init__(self, options: LocalClusterOptions, directory: Path, stop: asyncio.Event, umask: int) -> None:
+        self._options = options
+        self._dir = directory
+        self._stop = stop
+        port, ui_port = _ports(read_record(options.name))
+        self._record = ClusterRecord(
+            name=options.name,
+            address=f"127.0.0.1:{port}",
+            store=(directory / "store").as_uri(),
+            ui=f"http://127.0.0.1:{ui_port}",
+            supervisor=ProcessRef.of(os.getpid()),
+            ephemeral=options.ephemeral,
+        )
+        logs = directory / "logs"
+        database = None if options.ephemeral else directory / DATABASE
+        self._server = Child("temporal", server_command(port, ui_port, database), logs / "temporal.log", directory=directory)
+        self._control = Child("controller", self._controller_command(), logs / "controller.log")
+        self._machines = MachineSupervisor(machines_dir(directory), self._agent_command, logs, umask=umask)
+        self._machines_stop = asyncio.Event()
+        self._machines_run: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Starts everything in order, then keeps it running until the stop."""
+        (self._dir / CONFIG).write_text(self._options.config)
+        self._machines.clear()  # before the server starts: agents of an earlier supervisor must not report to it
+        await self._server.start()
+        client = await started(self._server, self._record.address, START_TIMEOUT)
+        await keep_history(client)
+        self._machines_run = asyncio.create_task(self._machines.run(self._machines_stop))
+        keepers = [
+            asyncio.create_task(self._control.keep(self._stop, RESTARTS, lambda _: self._write())),
+            asyncio.create_task(self._keep_server()),
+        ]
+        logger.info("cluster %s: %s, Web UI %s", self._options.name, self._record.address, self._record.ui)
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({stopped, self._machines_run}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._stop.is_set():
+            logger.error("the supervision of the machines has ended, and the cluster with it")
+            self._stop.set()
+        await asyncio.gather(*keepers)
+
+    async def stop(self) -> None:
+        """Stops the agents first, so that they can report how their programs ended, and the server last."""
+        self._machines_stop.set()
+        try:
+            if self._machines_run is not None:
+                await self._machines_run
+        finally:
+            await self._control.stop(STOP)
+            await self._server.stop(STOP)
+
+    async def _keep_server(self) -> None:
+        """Waits for the end of the running server, then keeps a new one running."""
+        assert self._server.process is not None
+        ended = asyncio.ensure_future(self._server.process.wait())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if self._stop.is_set():
+            return
+        if self._options.ephemeral:
+            logger.error("the Temporal server of an ephemeral cluster ended (%s), and everything with it", ended.result())
+            self._stop.set()
+            return
+        logger.warning("temporal ended with status %s and is started again", ended.result())
+        await self._server.keep(self._stop, RESTARTS, lambda _: self._write())
+
+    def _controller_command(self) -> list[str]:
+        record = self._record
+        command = [sys.executable, "-m", "iris.cli.main", "controller", "serve", "--name", record.name]
+        command += ["--address", record.address, "--store", record.store, "--ui", record.ui]
+        return [*command, "--config", str(self._dir / CONFIG), "--machines", str(machines_dir(self._dir))]
+
+    def _agent_command(self, request: SliceRequest, host: Host) -> list[str]:
+        """Returns the command line of a host's agent. The agent's directory is below its slice's directory and is removed with
+        it.
+        """
+        command = agent_command(request, host, machines_dir(self._dir) / request.slice_id / "hosts" / host.id)
+        return [*command, "--config", str(self._dir / CONFIG), "--cache", str(state_dir() / "cache")]
+
+    def _write(self) -> None:
+        running = [child.process.pid for child in (self._server, self._control) if child.process is not None]
+        processes = tuple(ref for pid in running if (ref := ProcessRef.of(pid)) is not None)
+        self._record = self._record.model_copy(update={"processes": processes})
+        write_record(self._record)
+
+
+def machines_dir(directory: Path) -> Path:
+    """Returns the directory that a cluster's local platform and its `MachineSupervisor` share."""
+    return directory / "machines"
+
+
+def _ports(before: ClusterRecord | None) -> tuple[int, int]:
+    """Returns the ports of the last run if they are free, so that addresses stay the same; else any two free ports."""
+    if before is None:
+        return free_ports()
+    return free_ports((int(before.address.rpartition(":")[2]), int(before.ui.rpartition(":")[2])))

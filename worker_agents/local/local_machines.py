@@ -1,0 +1,192 @@
+"""Runs the agents of a local cluster's slices, as the requests of the local platform ask.
+
+The requests are files in one directory, and this module knows nothing else, so it works without a control plane. It runs in the
+supervisor, the parent of all agents. When the supervisor stops, its agents stop and the requests stay: the next supervisor starts
+the agents again, like machines after a power cut.
+"""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+from pydantic import ValidationError
+
+from iris.activities.host.runtimes import orphans
+from iris.client.connect.children import Child, Restarts
+from iris.client.connect.clusters import ProcessRef
+from iris.model.hosts import Host
+from iris.model.provisioning import MachineState, SliceRequest
+from iris.platforms.local import DELETE, LOCAL_ADDRESS, MACHINES, MachineReport, Unreadable, homes, read_request, reported
+from iris.storage.files import write_whole
+
+logger = logging.getLogger(__name__)
+
+POLL_INTERVAL = timedelta(seconds=0.1)
+#: An agent gives its programs their grace (30 s by default) before it ends.
+AGENT_STOP = timedelta(seconds=45)
+#: The pause before another try to remove a directory.
+REMOVE_AGAIN = timedelta(seconds=5)
+#: The name prefix of a directory that is being removed.
+GOING = ".gone-"
+
+Command = Callable[[SliceRequest, Host], list[str]]
+
+
+class LocalMachines(MachineReport):
+    """The running agents of a slice, recorded for the platform and for the next supervisor."""
+
+    agents: dict[str, ProcessRef]
+
+
+class MachineSupervisor:
+    """Keeps the agents of all slices that a directory requests."""
+
+    def __init__(
+        self,
+        directory: Path,
+        command: Command,
+        logs: Path,
+        *,
+        restarts: Restarts | None = None,
+        patience: timedelta = AGENT_STOP,
+        umask: int = -1,
+    ) -> None:
+        """Creates the manager of one directory.
+
+        Args:
+            directory: the local platform's directory.
+            command: returns the command line of the agent for this host of the slice.
+            logs: the directory in which each agent has `<host id>.log`.
+            patience: the time that an agent has to stop before it is killed.
+            umask: the umask of the agents' programs; -1: this process's.
+        """
+        self._dir = directory
+        self._command = command
+        self._logs = logs
+        self._restarts = restarts or Restarts()
+        self._patience = patience
+        self._umask = umask
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Runs the requested agents until the stop. Then stops all agents and keeps the requests."""
+        self.clear()
+        slices: dict[Path, _Slice] = {}
+        async with asyncio.TaskGroup() as lives:
+            try:
+                while not stop.is_set():
+                    self._look(slices, lives)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), POLL_INTERVAL.total_seconds())
+            finally:
+                for each in slices.values():
+                    each.end.set()
+
+    def _look(self, slices: "dict[Path, _Slice]", lives: asyncio.TaskGroup) -> None:
+        """Starts new slices, ends slices that are not wanted any more, and forgets slices that have ended."""
+        there = homes(self._dir)
+        for home in there:
+            if home not in slices:
+                slices[home] = _Slice(home, self._command, self._logs, self._restarts, self._patience, self._umask)
+                slices[home].life = lives.create_task(slices[home].live())
+        for home, each in list(slices.items()):
+            if each.life is not None and each.life.done():
+                del slices[home]
+            elif home not in there or (home / DELETE).exists():
+                each.end.set()
+
+    def clear(self) -> None:
+        """Kills the agents that a killed supervisor left behind, and removes the directories that it was creating or removing."""
+        self._dir.mkdir(parents=True, exist_ok=True)
+        for path in self._dir.glob(".*"):
+            shutil.rmtree(path, ignore_errors=True)
+        left = [process for home in homes(self._dir) for process in _left_of(home)]
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, orphans.KILL_WAIT.total_seconds())
+
+
+class _Slice:
+    """The agents of one slice."""
+
+    def __init__(self, home: Path, command: Command, logs: Path, restarts: Restarts, patience: timedelta, umask: int) -> None:
+        #: Set when the slice has to be deleted, or when the supervisor stops.
+        self.end = asyncio.Event()
+        self.life: asyncio.Task[None] | None = None
+        self._home = home
+        self._command = command
+        self._logs = logs
+        self._restarts = restarts
+        self._patience = patience
+        self._umask = umask
+        self._agents: dict[str, ProcessRef] = {}
+        self._size = 0
+
+    async def live(self) -> None:
+        """Keeps the agents running until the end. Then removes the directory, if the slice has to be deleted."""
+        try:
+            request = read_request(self._home)
+        except FileNotFoundError:
+            return
+        except Unreadable as error:
+            logger.warning("%s", error)
+            await self.end.wait()
+        else:
+            if not (self._home / DELETE).exists():
+                await self._keep(request)
+        if (self._home / DELETE).exists():
+            await self._remove()
+
+    async def _keep(self, request: SliceRequest) -> None:
+        self._size = request.group.hosts
+        hosts = request.group.slice_hosts(request.slice_id, request.zone, address=LOCAL_ADDRESS)
+        agents = [
+            Child(host.id, self._command(request, host), self._logs / f"{host.id}.log", umask=self._umask) for host in hosts
+        ]
+        try:
+            async with asyncio.TaskGroup() as keepers:
+                for agent in agents:
+                    keepers.create_task(agent.keep(self.end, self._restarts, self._write))
+        finally:
+            await asyncio.gather(*(agent.stop(self._patience) for agent in agents))
+            # A program that left its process group must not outlive its machine either.
+            await asyncio.to_thread(orphans.kill_on, {host.id for host in hosts}, self._home)
+
+    def _write(self, agent: Child) -> None:
+        """Records the running agents. The slice is ACTIVE once every agent was started, and stays so if an agent dies later."""
+        if agent.process is None or (ref := ProcessRef.of(agent.process.pid)) is None:
+            return
+        self._agents[agent.name] = ref
+        try:
+            complete = len(self._agents) == self._size or reported(self._home) is MachineState.ACTIVE
+            state = MachineState.ACTIVE if complete else MachineState.CREATING
+            write_whole(self._home / MACHINES, LocalMachines(state=state, agents=self._agents).model_dump_json())
+        except (OSError, Unreadable) as error:
+            logger.warning("what runs of %s could not be written down: %s", self._home.name, error)
+
+    async def _remove(self) -> None:
+        """Removes the slice's directory. The rename makes it disappear at once for readers."""
+        try:
+            going = Path(tempfile.mkdtemp(prefix=GOING, dir=self._home.parent))
+            self._home.rename(going / self._home.name)
+            await asyncio.to_thread(shutil.rmtree, going, ignore_errors=True)
+        except OSError as error:
+            logger.warning("%s could not be removed, trying again: %s", self._home, error)
+            await asyncio.sleep(REMOVE_AGAIN.total_seconds())
+
+
+def _left_of(home: Path) -> Iterable[psutil.Process]:
+    try:
+        machines = LocalMachines.model_validate_json((home / MACHINES).read_bytes())
+    except (OSError, ValidationError):
+        return
+    for ref in machines.agents.values():
+        if ref.alive():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                yield psutil.Process(ref.pid)

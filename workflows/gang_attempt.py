@@ -1,0 +1,170 @@
+"""Runs one attempt of a gang on its hosts: one activity per task, until every task has ended."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
+
+from iris.activities.host.run_task import HOST_REFUSED, Tasks
+from iris.messages.task import Rank, RunTask
+from iris.model import names
+from iris.model.attempts import AttemptRecord
+from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
+from iris.model.overrides import Overrides
+from iris.model.requests import Placement
+from iris.model.states import TaskState
+from iris.model.units import MIB, format_duration
+from iris.workflows import policies
+
+#: The most bytes of activity inputs that one workflow task starts. Each input carries the command and its environment, and all of
+#: them go in one request of 4 MiB.
+START_BYTES = 2 * MIB
+#: The pause between two such workflow tasks.
+BREATH = timedelta(milliseconds=1)
+_NOT_STARTED = TaskOutcome(state=TaskState.KILLED, reason="cancelled")
+
+
+@dataclass
+class Gang:
+    """The tasks of a gang, their job's specification, and their state so far."""
+
+    cluster: str
+    spec: JobSpec
+    #: The id of the job's first run; the paths of its logs contain it.
+    run_id: str
+    submitted_at: datetime
+    tasks: list[TaskStatus]
+    wishes: Overrides = field(default_factory=Overrides)
+    held_for: timedelta = timedelta(0)
+    attempts: list[AttemptRecord] = field(default_factory=list)
+
+    def member_key(self, task: TaskStatus, number: int) -> str:
+        """Returns the key by which a task's host identifies an attempt."""
+        return names.attempt_key(names.attempt_id(self.spec.id, task.index, number), workflow.info().first_execution_run_id)
+
+
+class GangAttempt:
+    """One attempt of a gang. The first task that does not succeed ends the others: a gang runs together or not at all.
+
+    Args:
+        taken_away: returns the reason why the scheduler takes the hosts away; empty while it does not.
+    """
+
+    def __init__(self, gang: Gang, placement: Placement, number: int, taken_away: Callable[[], str]) -> None:
+        self._gang = gang
+        self._placement = placement
+        self._number = number
+        self._taken_away = taken_away
+        self._ends: list[asyncio.Task[TaskOutcome]] = []
+        #: The reason of the eviction that ended the attempt; empty if a task had ended it before.
+        self.evicted = ""
+
+    async def outcomes(self) -> list[TaskOutcome]:
+        """Returns every task's outcome once all tasks have ended. A cancellation of the workflow ends all of them."""
+        at_once = max(1, START_BYTES // len(self._gang.spec.model_dump_json()))
+        running: list[workflow.ActivityHandle[TaskOutcome]] = []
+        try:
+            for place in range(len(self._placement.seats)):
+                if place and place % at_once == 0:
+                    await workflow.sleep(BREATH)
+                running.append(self._start(place))
+                self._ends.append(asyncio.create_task(self._end_of(running[place], place)))
+            await workflow.wait_condition(self._decided)
+        except asyncio.CancelledError:
+            # Handle first what arrived together with the cancellation: it counts.
+            await workflow.wait_condition(lambda: True)
+        for handle in running:
+            if not handle.done():
+                handle.cancel()
+        ends = asyncio.gather(*self._ends)
+        with contextlib.suppress(asyncio.CancelledError):  # the tasks are already ending, and their outcomes count
+            await asyncio.shield(ends)
+        ended = await ends
+        return [*ended, *[_NOT_STARTED] * (len(self._placement.seats) - len(ended))]
+
+    def _decided(self) -> bool:
+        ended = [end.result() for end in self._ends if end.done()]
+        badly = any(outcome.state is not TaskState.SUCCEEDED for outcome in ended)
+        if badly or len(ended) == len(self._ends):
+            return True
+        self.evicted = self._taken_away()
+        return bool(self.evicted)
+
+    def _start(self, place: int) -> workflow.ActivityHandle[TaskOutcome]:
+        gang, spec = self._gang, self._gang.spec
+        task, seat = gang.tasks[place], self._placement.seats[place]
+        return workflow.start_activity_method(
+            Tasks.run_task,
+            RunTask(
+                key=gang.member_key(task, self._number),
+                claim=self._placement.key,
+                owner=workflow.info().workflow_id,
+                job=spec.id,
+                index=task.index,
+                attempt=self._number,
+                num_tasks=spec.replicas,
+                incarnation=seat.incarnation,
+                command=spec.command,
+                env=spec.env,
+                workdir=spec.workdir,
+                timeout=spec.timeout,
+                grace=spec.grace,
+                logs=names.attempt_logs(spec.id, gang.run_id, task.index, self._number),
+                rank=self._rank(place),
+                resources=spec.resources,
+                bundle=spec.bundle,
+                environment=spec.environment,
+                image=spec.image,
+                ports=spec.ports,
+                outputs=names.attempt_outputs(spec.id, gang.run_id, task.index, self._number),
+            ),
+            task_queue=names.host_queue(gang.cluster, seat.host_id),
+            schedule_to_start_timeout=policies.SCHEDULE_TO_START,
+            start_to_close_timeout=spec.timeout + spec.grace + policies.TIMEOUT_MARGIN if spec.timeout else policies.NO_TIMEOUT,
+            heartbeat_timeout=policies.HEARTBEAT,
+            retry_policy=policies.ONCE,
+            # The host is free when the process is dead, not when its end was requested.
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=f"attempt {self._number} on {seat.host_id}",
+        )
+
+    def _rank(self, place: int) -> Rank | None:
+        together = self._gang.spec.coscheduling
+        if together is None:
+            return None
+        seats = self._placement.seats
+        return Rank(
+            coordinator=self._placement.coordinator,
+            num_slices=together.groups,
+            slice_index=seats[place].group,
+            tasks_per_slice=len(seats) // together.groups,
+        )
+
+    async def _end_of(self, running: workflow.ActivityHandle[TaskOutcome], place: int) -> TaskOutcome:
+        try:
+            return await running
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                return TaskOutcome(state=TaskState.KILLED, reason="cancelled")
+            return self._outcome_of(error, self._gang.tasks[place])
+
+    def _outcome_of(self, error: ActivityError, task: TaskStatus) -> TaskOutcome:
+        """Returns the outcome of a task whose host did not report one."""
+        host = f"host {task.host}"
+        state, reason, refused = TaskState.WORKER_FAILED, f"{host}: {error.cause or error}", False
+        if isinstance(error.cause, TimeoutError):
+            if error.cause.type is TimeoutType.SCHEDULE_TO_START:
+                waited = format_duration(policies.SCHEDULE_TO_START)
+                return TaskOutcome(state=state, reason=f"{host} did not take the task within {waited}")
+            if error.cause.type is TimeoutType.HEARTBEAT:
+                reason = f"{host} was lost: nothing heard of the task for {format_duration(policies.HEARTBEAT)}"
+            else:
+                limit = format_duration(self._gang.spec.timeout or timedelta())
+                state, reason = TaskState.FAILED, f"ran longer than its timeout of {limit}"
+        elif isinstance(error.cause, ApplicationError):
+            reason, refused = f"{host}: {error.cause.message}", error.cause.type == HOST_REFUSED
+        return TaskOutcome(state=state, reason=reason, started_at=task.started_at, finished_at=workflow.now(), refused=refused)

@@ -1,0 +1,199 @@
+"""Enters messages into the scheduler's ledger and answers them."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from iris.messages.scheduler import (
+    Amend,
+    Answer,
+    Ask,
+    Close,
+    Configure,
+    HostLost,
+    Message,
+    Open,
+    Outlooks,
+    Pause,
+    Release,
+    Resume,
+    Retire,
+    SliceDown,
+    SliceUp,
+    Vacate,
+)
+from iris.model.bounds import BATCH_BYTES, REQUEST_BYTES, cut, size_of
+from iris.model.constraints import SCALE_GROUP
+from iris.model.requests import Placement
+from iris.scheduling.ledger import Ledger, Settled
+from iris.scheduling.preemption import Eviction
+from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.scalable import Scalable
+
+#: The most placements of one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
+MAX_PLACEMENTS = 1_000
+#: The most characters of an answer's `problem`.
+MAX_PROBLEM = 500
+MANY = Refusal(code=RefusalCode.QUEUED, message="too much was asked for at once; iris explain shows why this gang waits")
+FEWER_CONSTRAINTS = "cancel the job and give it fewer constraints"
+GATHERING = Refusal(code=RefusalCode.QUEUED, message="the scheduler was started anew and asks everybody what they have and hold")
+
+
+class Entered(NamedTuple):
+    """The effect of one message."""
+
+    #: Why the message was not carried out; only a `Retire` may have changed something then (it closes hosts and evicts gangs).
+    problem: str = ""
+    #: The gangs that have to leave their hosts because of the message.
+    evicted: Iterable[Eviction] = ()
+    #: Ids of the hosts that the message reports as up, down or retired.
+    hosts: Iterable[str] = ()
+
+
+class Served(NamedTuple):
+    """The effect of one batch of messages, and the answers to it."""
+
+    #: One per message, in order.
+    answers: tuple[Answer, ...]
+    #: The effect of each message, in order.
+    entered: tuple[Entered, ...]
+    #: The pass that followed; None while the ledger is being recovered.
+    settled: Settled | None
+    #: Placements that no answer reports to their owners.
+    notices: tuple[Placement, ...]
+
+
+def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: bool, careful: bool = True) -> Served:
+    """Enters a batch of messages, runs one pass over the ledger, and answers each message.
+
+    Any message may be a duplicate: its answer was lost, or its sender no longer waits for the answer.
+
+    Args:
+        whole: whether the ledger is complete; see `enter`.
+        careful: False for a run of the scheduler that began before duplicates and sizes of messages were taken into account.
+    """
+    # Look up the refusal of a withdrawn request while the request is still in the ledger.
+    leaving = [each.key for each in messages if isinstance(each, Release) and each.key in ledger.waiting]
+    withdrawn = dict(zip(leaving, ledger.inquiry.explain_all(leaving), strict=True))
+    asking = dict.fromkeys(key for each in messages if (key := _asking(each)))
+    waited = {key for key in asking if key in ledger.waiting} if careful else set()
+    entered = tuple(enter(ledger, message, whole=whole, careful=careful) for message in messages)
+    if careful:
+        # An `Ask` changes nothing while its gang is placed. If a later message of the batch has ended that placement, the `Ask`
+        # counts after all, and so does each `Amend` of it.
+        for message, came in zip(messages, entered, strict=True):
+            if _asking(message) and not came.problem:
+                enter(ledger, message, whole=whole, careful=False)  # its size has been checked
+    settled = ledger.settle(now, MAX_PLACEMENTS) if whole else None
+    # The answer alone informs a gang that has just asked. A gang that waited before gets a signal, too: this `Ask` may be an old
+    # duplicate.
+    notices = [each for each in settled.placed if each.key not in asking or each.key in waited] if settled else []
+    waiting = [key for key in asking if key not in ledger.live]
+    refusals = dict(zip(waiting, ledger.inquiry.explain_all(waiting), strict=True))
+    answers, room = [], BATCH_BYTES
+    for message, came in zip(messages, entered, strict=True):
+        key = _asking(message)
+        placement = ledger.live.get(key)
+        refusal = None if placement else refusals.get(key)
+        if isinstance(message, Release):
+            refusal = withdrawn.get(message.key)
+        if isinstance(message, Ask) and came.problem:
+            refusal = Refusal(code=RefusalCode.CONSTRAINTS, message=came.problem, remedy=FEWER_CONSTRAINTS)
+        known = refusal is not None and refusal.code is not RefusalCode.UNKNOWN
+        if not whole and known:
+            refusal = GATHERING
+        answer = Answer(placement=placement, refusal=refusal, problem=cut(came.problem, MAX_PROBLEM))
+        room -= size_of(answer)
+        if room < 0 and (placement or known):
+            # Many large answers do not fit: a signal sends the gang its placement, and `iris explain` shows the reason.
+            notices += [placement] if placement is not None else []
+            answer = Answer(refusal=MANY, problem=answer.problem)
+        answers.append(answer)
+    return Served(tuple(answers), entered, settled, tuple(notices))
+
+
+def _asking(message: Message) -> str:
+    """Returns the key of the request that the message asks about; empty if it asks about none."""
+    match message:
+        case Ask(request=request):
+            return request.key
+        case Amend(key=key):
+            return key
+    return ""
+
+
+def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True) -> Entered:
+    """Enters one message into the ledger.
+
+    Args:
+        whole: whether the ledger is complete; one that is being recovered does not know all hosts.
+        careful: whether the size of a request is limited; see `serve`.
+    """
+    match message:
+        case Ask(request=request):
+            if careful and (size := size_of(request)) > REQUEST_BYTES:
+                return Entered(f"request: {size:,} bytes are more than the scheduler keeps of one; use at most {REQUEST_BYTES:,}")
+            ledger.ask(request)
+        case Release(key=key, spoilt_by=spoilt_by, ran=ran, over=over):
+            ledger.forget(key, spoilt_by, ran=ran)
+            ledger.slice_down(over)
+        case Vacate(key=key, host_id=host_id, incarnation=incarnation):
+            ledger.vacate(key, host_id, incarnation)
+        case Amend(key=key, band=band, held=held, said_at=said_at):
+            ledger.amend(key, band, held=held, said_at=said_at)
+        case SliceUp(hosts=hosts):
+            ledger.hosts_up(hosts)
+            return Entered(hosts=[host.id for host in hosts])
+        case SliceDown(lives=lives):
+            ledger.slice_down(lives)
+            return Entered(hosts=[host_id for host_id, _ in lives])
+        case HostLost(host_id=host_id, incarnation=incarnation):
+            ledger.host_lost(host_id, incarnation)
+            return Entered(hosts=[host_id])
+        case Retire():
+            return _retire(ledger, message) if whole else Entered("the scheduler was started anew and asks who runs where")
+        case Close(host_id=host_id, closure=closure, evict=evict):
+            if host_id not in ledger.hosts and whole:
+                return Entered(f"there is no host {host_id}")
+            ledger.close(host_id, closure)
+            if evict:
+                return Entered(evicted=ledger.evict(host_id, f"evicted: host {host_id} is {closure}"))
+        case Open(host_id=host_id):
+            if host_id not in ledger.hosts and host_id not in ledger.closed:
+                return Entered(f"there is no host {host_id}")
+            ledger.open(host_id)
+        case Pause(reason=reason, group=group):
+            groups = _groups(ledger)
+            if group is not None and group not in groups:
+                return Entered(f"there is no scale group {group}; there are: {', '.join(sorted(groups)) or 'none'}")
+            ledger.pause(reason, group)
+        case Resume(group=group):
+            if group is not None and group not in ledger.paused_groups:
+                return Entered(f"scale group {group} is not paused")
+            ledger.resume(group)
+        case Configure(rules=rules, groups=kinds):
+            ledger.rules = rules or ledger.rules
+            if kinds is not None:
+                ledger.potential = Scalable(kinds, ledger.potential.outlooks)
+        case Outlooks(outlooks=outlooks):
+            ledger.potential = ledger.potential.told(outlooks)
+    return Entered()
+
+
+def _retire(ledger: Ledger, retire: Retire) -> Entered:
+    problem = ledger.retire(retire.lives, retire.idle_since)
+    if not problem:
+        return Entered(hosts=[host_id for host_id, _ in retire.lives])
+    going: list[Eviction] = []
+    for host_id, _ in retire.lives:
+        if retire.closure is not None and host_id in ledger.hosts:
+            ledger.close(host_id, retire.closure)
+            if retire.evict:
+                going += ledger.evict(host_id, f"evicted: host {host_id} is {retire.closure}")
+    return Entered(problem, going)
+
+
+def _groups(ledger: Ledger) -> set[str]:
+    """Returns the scale groups that have a host or could have one."""
+    there = {str(host.attributes[SCALE_GROUP]) for host in ledger.hosts.values() if SCALE_GROUP in host.attributes}
+    return there | {group.name for group in ledger.potential.groups}

@@ -1,0 +1,73 @@
+"""Sends messages from workflows to the scheduler and the autoscaler, and protects releases from cancellation."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
+
+from iris.activities.control.outbox import Outbox
+from iris.messages.scheduler import Answer, Envelope, Message
+from iris.model import names
+from iris.model.slices import SliceFacts
+from iris.workflows import policies
+
+T = TypeVar("T")
+
+
+async def exchange(cluster: str, message: Message) -> Answer:
+    """Sends one message to the scheduler and returns its answer.
+
+    The first try is a local activity, which costs one event. If that fails, a normal activity tries until it succeeds.
+
+    Raises:
+        asyncio.CancelledError: the workflow was cancelled meanwhile; it is unknown whether the scheduler got the message.
+    """
+    envelope = Envelope(message=message)
+    try:
+        return await workflow.execute_local_activity_method(
+            Outbox.exchange,
+            envelope,
+            start_to_close_timeout=policies.EXCHANGE_QUICK,
+            retry_policy=policies.ONCE,
+        )
+    except FailureError as error:
+        # Not only ActivityError: on replay a local activity's timeout comes without it, as the marker in the history has it.
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from error
+    try:
+        return await workflow.execute_activity_method(
+            Outbox.exchange,
+            envelope,
+            task_queue=names.control_queue(cluster),
+            start_to_close_timeout=policies.EXCHANGE_PATIENT,
+            retry_policy=policies.UNTIL_DONE,
+            summary=f"{message.kind} (the scheduler was slow to answer)",
+        )
+    except FailureError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from error
+        raise
+
+
+async def tell_autoscaler(cluster: str, facts: SliceFacts) -> None:
+    """Signals a slice's facts to the autoscaler. An autoscaler that is not running asks for them when it starts."""
+    autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(cluster))
+    try:
+        await autoscaler.signal("slice_changed", facts)
+    except ApplicationError:
+        workflow.logger.info("no autoscaler to tell that slice %s is %s", facts.id, facts.state)
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Finishes the work even if the workflow is cancelled meanwhile, and passes the cancellation on afterwards.
+
+    Temporal delivers a cancellation once, to the call that is awaited then. Without this function, it could interrupt a release.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise

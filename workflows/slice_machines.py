@@ -1,0 +1,66 @@
+"""Requests, describes and deletes the machines of one slice, for its workflow."""
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from iris.activities.control.slices import Slices
+from iris.messages.slice import Machines, SliceRef
+from iris.model.provisioning import CreateOutcome, DeleteResult, SliceRequest
+from iris.workflows import policies
+
+
+def ask(request: SliceRequest) -> workflow.ActivityHandle[CreateOutcome]:
+    """Starts the request for the machines, which Temporal retries until the platform has answered.
+
+    If the workflow cancels the request, a call that is under way ends first: what it creates must not appear after the deletion.
+    """
+    return workflow.start_activity_method(
+        Slices.create_slice,
+        request,
+        start_to_close_timeout=policies.PLATFORM_CALL,
+        retry_policy=policies.UNTIL_DONE,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    )
+
+
+async def look(request: SliceRequest) -> Machines | None:
+    """Returns the platform's description of the machines; None if it does not answer and nothing is known."""
+    try:
+        return await workflow.execute_activity_method(
+            Slices.describe_slice,
+            SliceRef(slice_id=request.slice_id, zone=request.zone),
+            start_to_close_timeout=policies.PLATFORM_CALL,
+            retry_policy=policies.A_FEW_TIMES,
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return None
+
+
+async def last_words(request: SliceRequest) -> str:
+    """Returns the machines' last output; empty if it is not available at once. It is for display, and nothing waits for it."""
+    try:
+        said = await workflow.execute_activity_method(
+            Slices.last_words,
+            SliceRef(slice_id=request.slice_id, zone=request.zone),
+            start_to_close_timeout=policies.OBSERVE,
+            schedule_to_close_timeout=policies.LAST_WORDS,
+            retry_policy=policies.ONCE,
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return ""
+    return said.text
+
+
+async def give_back(request: SliceRequest) -> bool:
+    """Deletes the machines. Returns whether they are gone; if not, the platform is still deleting them."""
+    result = await workflow.execute_activity_method(
+        Slices.delete_slice,
+        SliceRef(slice_id=request.slice_id, zone=request.zone),
+        start_to_close_timeout=policies.PLATFORM_CALL,
+        retry_policy=policies.UNTIL_DONE,
+    )
+    return result is DeleteResult.GONE
