@@ -87,7 +87,7 @@ from tests.builders import a_host, a_spec, some
 WORKFLOWS = (JobWorkflow, TaskWorkflow, SliceWorkflow, SchedulerWorkflow, AutoscalerWorkflow)
 
 #: Generous: a wedged workflow fails its test instead of stopping the suite. The server's own long poll ends after 20 s.
-PATIENCE = timedelta(seconds=30)
+PATIENCE = timedelta(seconds=90)
 LOOK_EVERY = timedelta(milliseconds=20)
 BEAT = timedelta(milliseconds=500)
 #: The scheduler's look for owners that are gone costs a server some milliseconds; a minute apart, ten days would have 14,400.

@@ -30,7 +30,7 @@ from tests.builders import a_host
 from tests.e2e.cluster import alive, eventually
 
 BUSY = "The TPU is already in use by process with pid 4711."
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 class Server:

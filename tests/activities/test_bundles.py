@@ -166,7 +166,7 @@ async def test_a_kept_bundle_that_a_program_has_rewritten_is_fetched_again(
     await bundles.unpack(bundle, tmp_path / "first")
     [copy] = (tmp_path / "cache").rglob("bundle.tar")
     _rewrite(copy, how)
-    await asyncio.wait_for(bundles.unpack(bundle, tmp_path / "second"), 10)
+    await asyncio.wait_for(bundles.unpack(bundle, tmp_path / "second"), 60)
 
     assert (tmp_path / "second" / "train.py").read_bytes() == b"good"
     (tmp_path / "store" / names.bundle(bundle.sha256)).unlink()
@@ -456,10 +456,10 @@ async def test_a_cancelled_unpacking_stands_in_nobodys_way(store: Store, tmp_pat
     bundle = await stored(store, a_file("train.py"))
     silent = Silent(store.url)
     waiting = asyncio.create_task(Bundles(silent, tmp_path / "cache", ROOM).unpack(bundle, tmp_path / "first"))
-    await asyncio.wait_for(silent.asked.wait(), 10)
+    await asyncio.wait_for(silent.asked.wait(), 60)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
 
-    await asyncio.wait_for(Bundles(store, tmp_path / "cache", ROOM).unpack(bundle, tmp_path / "second"), 10)
+    await asyncio.wait_for(Bundles(store, tmp_path / "cache", ROOM).unpack(bundle, tmp_path / "second"), 60)
     assert files(tmp_path / "second") == ["train.py"]

@@ -75,12 +75,12 @@ async def test_a_discarded_entry_is_made_anew_once_nobody_uses_it_any_more(tmp_p
     with await cache.use("a", making(count=count)) as found:
         cache.discard(found)
     next_user = asyncio.create_task(cache.use("a", making(count=count), waiting=waiting.set))
-    await asyncio.wait_for(waiting.wait(), 10)
+    await asyncio.wait_for(waiting.wait(), 60)
     assert (reader.path / "data").exists()
     assert len(count) == 1
 
     reader.release()
-    with await asyncio.wait_for(next_user, 10) as new:
+    with await asyncio.wait_for(next_user, 60) as new:
         assert new.path != reader.path
         assert len(count) == 2
 
@@ -94,9 +94,9 @@ async def test_an_entry_is_made_once_for_all_who_want_it_at_the_same_time(tmp_pa
         return await Cache(tmp_path, SIZE * 10).use("a", making(count=count, until=may_end), waiting=waiting.set)
 
     tasks = [asyncio.create_task(use()) for _ in range(5)]
-    await asyncio.wait_for(waiting.wait(), 10)
+    await asyncio.wait_for(waiting.wait(), 60)
     may_end.set()
-    entries = await asyncio.wait_for(asyncio.gather(*tasks), 10)
+    entries = await asyncio.wait_for(asyncio.gather(*tasks), 60)
 
     assert count == [""]
     assert [entry.made for entry in entries].count(True) == 1
@@ -183,10 +183,10 @@ async def test_what_a_crash_left_half_made_is_made_anew(tmp_path: Path) -> None:
     agent = agent_that_makes(tmp_path)
     waits = asyncio.Event()
     coming = asyncio.create_task(Cache(tmp_path, SIZE * 10).use("a", make_some, waiting=waits.set))
-    await asyncio.wait_for(waits.wait(), 10)
+    await asyncio.wait_for(waits.wait(), 60)
     kill(agent)
 
-    with await asyncio.wait_for(coming, 10) as entry:
+    with await asyncio.wait_for(coming, 60) as entry:
         assert entry.made
         assert [path.name for path in entry.path.iterdir()] == ["data"]
         assert {path.name for path in entry.path.parent.iterdir()} == {entry.path.name, "complete"}
@@ -215,14 +215,14 @@ async def test_a_try_that_fails_leaves_nothing_and_the_next_one_is_free(tmp_path
         raise ValueError("no such package")
 
     coming = asyncio.create_task(cache.use("a", fail))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), 60)
     if cancelled:
         coming.cancel()
     with pytest.raises(asyncio.CancelledError if cancelled else ValueError):
         await coming
     assert there(cache) == set()
 
-    with await asyncio.wait_for(cache.use("a", make_some), 10) as entry:
+    with await asyncio.wait_for(cache.use("a", make_some), 60) as entry:
         assert entry.made
 
 

@@ -222,7 +222,7 @@ async def test_the_most_memory_it_had_is_known(bench: Bench) -> None:
     program = await bench.start(*python("x = bytearray(90 * 2**20); print('full', flush=True); import time; time.sleep(600)"))
     bench.says("full")
     program.stop(timedelta())
-    ended = await asyncio.wait_for(program.wait(), 30)
+    ended = await asyncio.wait_for(program.wait(), 60)
 
     assert ended.peak_memory_bytes > 90 * 2**20
 
@@ -234,7 +234,7 @@ async def test_a_program_without_handlers_ends_when_it_is_asked_to(bench: Bench,
     eventually(lambda: program.started)
     program.stop(timedelta(seconds=600))
 
-    assert (await asyncio.wait_for(program.wait(), 30)).status == -signal.SIGTERM
+    assert (await asyncio.wait_for(program.wait(), 60)).status == -signal.SIGTERM
 
 
 async def test_all_of_a_program_hears_that_it_is_to_stop(bench: Bench) -> None:
@@ -244,7 +244,7 @@ async def test_all_of_a_program_hears_that_it_is_to_stop(bench: Bench) -> None:
     program = await bench.start("sh", "-c", script)
     bench.says("up")
     program.stop(timedelta(seconds=600))
-    ended = await asyncio.wait_for(program.wait(), 30)
+    ended = await asyncio.wait_for(program.wait(), 60)
 
     assert (bench.out, ended.status) == ("up\nsaved\n", 3)
 
@@ -255,13 +255,13 @@ async def test_a_program_that_will_not_stop_is_killed_after_its_grace(bench: Ben
     bench.says("up")
     program.stop(timedelta(seconds=0.5))
 
-    assert (await asyncio.wait_for(program.wait(), 30)).status == -signal.SIGKILL
+    assert (await asyncio.wait_for(program.wait(), 60)).status == -signal.SIGKILL
 
 
 async def test_a_program_whose_lease_runs_out_is_killed(bench: Bench) -> None:
     """The cluster may start it elsewhere from then on."""
     program = await bench.start("sleep", "1000", lease=1.0)
-    ended = await asyncio.wait_for(program.wait(), 30)
+    ended = await asyncio.wait_for(program.wait(), 60)
 
     assert (ended.status, ended.fenced) == (-signal.SIGKILL, True)
 
@@ -271,7 +271,7 @@ async def test_a_container_whose_shim_was_killed_is_cleared_away(bench: Bench) -
     program = await bench.start("sleep", "1000")
     started = eventually(lambda: program.started)
     os.kill(started.shim, signal.SIGKILL)
-    assert (await asyncio.wait_for(program.wait(), 30)).status is None
+    assert (await asyncio.wait_for(program.wait(), 60)).status is None
 
     await bench.runtime.clear()
     await bench.runtime.clear()
@@ -296,7 +296,7 @@ async def test_strays_of_a_host_are_cleared_away_and_nothing_else(bench: Bench, 
     await clear_strays("shared-name", "h0", [])
     assert containers("iris.cluster=shared-name") == []
     for each in others:
-        await asyncio.wait_for(each.program.wait(), 30)
+        await asyncio.wait_for(each.program.wait(), 60)
 
 
 async def test_containers_say_whose_they_are(bench: Bench) -> None:

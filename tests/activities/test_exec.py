@@ -28,7 +28,7 @@ from tests.images import docker_image
 
 #: Tests of several processes must not take one another's commands for their own.
 JOB, KEY = "ada/train", f"ada/train:0@1/{os.getpid()}"
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 class Beside(NamedTuple):

@@ -46,7 +46,7 @@ class Bench:
         return program
 
     async def run(self, *argv: str) -> Exit:
-        return await asyncio.wait_for((await self.start(*argv)).wait(), 20)
+        return await asyncio.wait_for((await self.start(*argv)).wait(), 60)
 
     async def said(self, name: str) -> list[int]:
         """The numbers in the line that a command has printed, once it has."""
@@ -180,7 +180,7 @@ async def test_clearing_kills_a_program_that_another_agent_has_started_and_leave
     assert len(pids) == 2
     assert dead(pids)
     assert groups_left(bench.runtime) == []
-    await asyncio.wait_for(program.wait(), 20)
+    await asyncio.wait_for(program.wait(), 60)
 
 
 async def test_clearing_touches_nobody_elses_processes(bench: Bench, tmp_path: Path) -> None:

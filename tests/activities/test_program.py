@@ -17,7 +17,7 @@ from iris.activities.host.runtimes.program import Exit, Program, Started
 from tests.e2e.cluster import alive, eventually
 from tests.small_disk import small_disk
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 HOUR = 3600.0
 #: Starts a program in the directory it is given, as an agent does, says so, and waits to be killed.
 AGENT = """

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
+from iris.client.connect.process import free_ports
+
 T = TypeVar("T")
 
 #: Whose jobs the tests' jobs are, whoever runs the tests.
@@ -22,10 +23,10 @@ USER = "ada"
 #: In the environment of every cluster's processes, and so of every agent; no program may see it.
 SECRET = "AGENTS_SECRET"
 #: How long a command may take before the test gives up on it.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
-def eventually(look: Callable[[], T], within: float = 20.0, every: float = 0.1) -> T:
+def eventually(look: Callable[[], T], within: float = PATIENCE, every: float = 0.1) -> T:
     """What `look` returns, once that is true; fails when it has not become so within some seconds."""
     deadline = time.monotonic() + within
     while True:
@@ -36,15 +37,11 @@ def eventually(look: Callable[[], T], within: float = 20.0, every: float = 0.1) 
 
 
 def free_port() -> int:
-    """One that has another free one after it, as the server beside the control plane wants."""
+    """Returns a free port that has another free one after it: the control plane's Temporal server takes both."""
     while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            try:
-                other.bind(("127.0.0.1", one.getsockname()[1] + 1))
-            except (OSError, OverflowError):
-                continue
-            return int(one.getsockname()[1])
+        port, _ = free_ports()
+        if free_ports((port, port + 1)) == (port, port + 1):
+            return port
 
 
 def _as_in_a_terminal() -> None:
@@ -150,7 +147,7 @@ class Cluster:
     # -- its life --------------------------------------------------------------------------------------------------------------
 
     def start(self) -> "Cluster":
-        self.iris("cluster", "start", "--local", "-d", "--name", self.name, *self.options, within=2 * PATIENCE)
+        self.iris("cluster", "start", "--local", "-d", "--name", self.name, *self.options, within=PATIENCE)
         return self
 
     def stop(self) -> None:
@@ -308,7 +305,7 @@ class Cluster:
         """The lines of a file, none while it does not exist."""
         return self.file(name).read_text().splitlines() if self.file(name).exists() else []
 
-    def there_is(self, name: str, within: float = 20.0) -> None:
+    def there_is(self, name: str, within: float = PATIENCE) -> None:
         """Wait until a program has made this file."""
         eventually(self.file(name).exists, within, every=0.02)
 

@@ -137,7 +137,7 @@ def a_temporal_service() -> Iterator[str]:
     port, ui_port = free_ports()
     server = subprocess.Popen(server_command(port, ui_port, None), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        eventually(lambda: _listens(port), within=60)
+        eventually(lambda: _listens(port))
         yield f"127.0.0.1:{port}"
         assert server.poll() is None, "somebody has ended it"
     finally:

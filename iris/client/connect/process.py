@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import gc
 import os
+import random
 import signal
 import socket
 from collections.abc import Iterator
@@ -57,25 +58,34 @@ def locked(directory: Path, refusal: str) -> Iterator[None]:
         yield
 
 
+#: Where `free_ports` looks. They are below the ports that Linux (32768 and above) and macOS (49152 and above) give to outgoing
+#: connections: a server that restarts on its port finds it free, and no connection takes the port before the server starts.
+SERVER_PORTS = range(20_000, 32_000)
+
+
 def free_ports(wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """Returns these two ports of this machine if both are free, else any two free ports.
+    """Returns these two ports of this machine if both are free, else two free ports of `SERVER_PORTS`.
 
-    Another process can still take them first.
+    Another server can still take them first.
+
+    Args:
+        wanted: the two ports to prefer; (0, 0): none.
     """
+    draw = random.SystemRandom()
+    ports = wanted
+    while not all(ports) or not _are_free(ports):
+        first, second = draw.sample(SERVER_PORTS, 2)
+        ports = first, second
+    return ports
+
+
+def _are_free(ports: tuple[int, ...]) -> bool:
     with contextlib.ExitStack() as stack:
-        try:
-            first, second = (stack.enter_context(_bound(port)) for port in wanted)
-        except OSError:
-            first, second = (stack.enter_context(_bound(0)) for _ in range(2))
-        return first.getsockname()[1], second.getsockname()[1]
-
-
-def _bound(port: int) -> socket.socket:
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(("127.0.0.1", port))
-    except OSError:
-        listener.close()
-        raise
-    return listener
+        for port in ports:
+            listener = stack.enter_context(socket.socket())
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", port))
+            except (OSError, OverflowError):
+                return False
+    return True
