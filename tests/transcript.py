@@ -1,7 +1,7 @@
-"""Runs transcripts: text files of commands, each with the output that it must print, so that a person can review a whole scenario.
+"""Runs transcripts: text files of commands with the output that each must print. A person can review a whole scenario.
 
-A transcript is a list of blocks. A block is one or more lines of comment or command, the line `----`, and the output up to the next
-blank line:
+A transcript is a list of blocks. A block is one or more lines of comment or command, the line `----`, and the output up to the
+next blank line:
 
     # The host is lost while the program runs.
     lost host-1
