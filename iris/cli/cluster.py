@@ -187,7 +187,7 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
         fields = record.model_dump(mode="json", include={"name", "address", "namespace", "store", "ui", "ephemeral"})
         counts = {"hosts": shown.total_hosts, "live_jobs": jobs, "waiting": shown.waiting, "held": shown.held}
         paused = {"paused": shown.paused, "paused_groups": shown.paused_groups}
-        fleet = {"slices": render_fleet.slice_counts(scaling), "blocked": render_fleet.blocked(scaling)}
+        fleet = {"slices": render_fleet.counts_json(render_fleet.slice_counts(scaling)), "blocked": render_fleet.blocked(scaling)}
         autoscaler = scaling.model_dump(mode="json", include={"paused", "closing", "unreachable"})
         rules = shown.rules.model_dump(mode="json")
         print_json({**fields, "state": "RUNNING", **counts, **fleet, **paused, "autoscaler": autoscaler, "rules": rules})
@@ -196,7 +196,7 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
         f"cluster {record.name} is RUNNING: {shown.total_hosts} host(s), {jobs} live job(s), {shown.waiting} gang(s) waiting"
         + (f", {shown.held} held" if shown.held else "")
     )
-    click.echo(f"  slices    {render_fleet.slice_counts_text(scaling)}")
+    click.echo(f"  slices    {render_fleet.counts_text(render_fleet.slice_counts(scaling))}")
     if shown.paused is not None:
         click.echo(f"  PAUSED    {shown.paused}")
     for group, reason in shown.paused_groups.items():
@@ -204,8 +204,8 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
     for group, reason in render_fleet.blocked(scaling).items():
         if group not in shown.paused_groups:
             click.echo(f"  BLOCKED   scale group {group}: {reason}")
-    for trouble in render_fleet.troubles(scaling):
-        click.echo(f"  {trouble}")
+    for problem in render_fleet.problems(scaling):
+        click.echo(f"  {problem}")
     if not shown.rules.preemption:
         click.echo("  priority preemption is off")
     click.echo(

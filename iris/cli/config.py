@@ -6,14 +6,32 @@ from typing import Any
 
 import click
 
+from iris.cli.columns import Column, Listing
 from iris.cli.common import json_option, print_json
-from iris.cli.render import table
 from iris.config import ClusterConfig, config_values, dump_config, load_config, make_local_config, origins, scale_groups_of
 from iris.config.defaults import IN_FILE
 from iris.model.scale_groups import ScaleGroup
 
 #: The source of a value that was changed for this machine.
 LOCAL = "--local"
+
+_GROUPS: Listing[ScaleGroup] = Listing(
+    Column("GROUP", "name"),
+    Column("TYPE", "type"),
+    Column("SLICES", value=lambda group: f"{group.min_slices} to {group.max_slices}"),
+    Column("HOSTS", "hosts"),
+    Column("EACH HOST OFFERS", value=lambda group: group.resources, wraps=True),
+    Column("ZONES", "zones", wraps=True),
+    Column(key="min_slices"),
+    Column(key="max_slices"),
+    keys="name type zones hosts min_slices max_slices",
+)
+#: Of a path, the value there, and the origin of the value.
+_ORIGINS: Listing[tuple[str, Any, str]] = Listing(
+    Column("KEY", value=lambda row: row[0]),
+    Column("VALUE", value=lambda row: json.dumps(row[1], ensure_ascii=False), wraps=True),
+    Column("ORIGIN", value=lambda row: row[2]),
+)
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -34,19 +52,12 @@ def check(file: Path, as_json: bool) -> None:
     loaded = load_config(file)
     found = scale_groups_of(loaded)
     if as_json:
-        shown = [
-            each.model_dump(mode="json", include={"name", "type", "hosts", "zones", "min_slices", "max_slices"}) for each in found
-        ]
-        print_json({"ok": True, "name": loaded.name, "platform": loaded.platform.kind, "scale_groups": shown})
+        groups = [_GROUPS.json(each) for each in found]
+        print_json({"ok": True, "name": loaded.name, "platform": loaded.platform.kind, "scale_groups": groups})
         return
     click.echo(f"{file} is fine: cluster {loaded.name}, platform {loaded.platform.kind}, {len(found)} scale group(s)")
     if found:
-        click.echo(table(("GROUP", "TYPE", "SLICES", "HOSTS", "EACH HOST OFFERS", "ZONES"), map(_row, found)))
-
-
-def _row(group: ScaleGroup) -> tuple[str, ...]:
-    slices = f"{group.min_slices} to {group.max_slices}"
-    return (group.name, group.type, slices, str(group.hosts), str(group.resources), ", ".join(group.zones))
+        click.echo(_GROUPS.table(found))
 
 
 @config.command()
@@ -88,8 +99,7 @@ def _show_origins(written: ClusterConfig, shown: ClusterConfig, *, as_json: bool
     if as_json:
         print_json({path: {"value": value, "origin": origin} for path, (value, origin) in found.items()})
     else:
-        rows = [(path, json.dumps(value, ensure_ascii=False), origin) for path, (value, origin) in found.items()]
-        click.echo(table(("KEY", "VALUE", "ORIGIN"), rows))
+        click.echo(_ORIGINS.table((path, value, origin) for path, (value, origin) in found.items()))
 
 
 def _by_path(config: ClusterConfig) -> dict[str, Any]:

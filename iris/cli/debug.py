@@ -82,9 +82,9 @@ def health(ctx: click.Context, as_json: bool) -> None:
     checks = asyncio.run(_checks(looked_at.reached()))
     ok = all(each.ok for each in checks)
     if as_json:
-        print_json({"ok": ok, "checks": [debug_render.check_json(each) for each in checks]})
+        print_json({"ok": ok, "checks": [debug_render.CHECKS.json(each) for each in checks]})
     else:
-        click.echo(debug_render.checks_table(checks))
+        click.echo(debug_render.CHECKS.table(checks))
     ctx.exit(0 if ok else 1)
 
 
@@ -118,10 +118,7 @@ def autoscaler_status(ctx: click.Context, as_json: bool) -> None:
 def list_workers(ctx: click.Context, as_json: bool) -> None:
     """List hosts and agents: which take work, which report but take none, and which are silent."""
     rows = _ask(ctx, lambda client: DebugClient.of(client).workers())
-    if as_json:
-        print_json([row.model_dump(mode="json") for row in rows])
-    else:
-        click.echo(debug_render.workers_table(rows, datetime.now(UTC)))
+    debug_render.WORKERS.show(rows, as_json=as_json)
 
 
 @debug.command("list-jobs")
@@ -131,10 +128,7 @@ def list_workers(ctx: click.Context, as_json: bool) -> None:
 def list_jobs(ctx: click.Context, limit: int, as_json: bool) -> None:
     """List jobs, the newest first, including ended ones."""
     rows = _ask(ctx, lambda client: client.jobs(limit=limit))
-    if as_json:
-        print_json([render.row_json(row) for row in rows])
-    else:
-        click.echo(render.jobs_table(rows, datetime.now(UTC)))
+    render.JOBS.show(rows, as_json=as_json)
 
 
 @debug.command()

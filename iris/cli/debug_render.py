@@ -1,13 +1,36 @@
-"""Formats the results of `iris debug` as tables for people and as JSON for programs."""
+"""Formats the results of `iris debug` for people and for programs. The JSON's keys are a public contract."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
-from iris.cli.render import age, table
+from iris.cli.columns import Column, Listing
 from iris.client.operate.cluster_ref import Discovery
 from iris.client.operate.debugging import Check, WorkerRow
-from iris.model.units import format_duration
+
+CHECKS: Listing[Check] = Listing(
+    Column("CHECK", "name"),
+    Column("RESULT", "ok", text=lambda ok: "ok" if ok else "FAILED"),
+    Column("TOOK", "took_seconds", lambda check: check.took, lambda took: timedelta(seconds=took), lambda took: round(took, 3)),
+    Column("DETAILS", "said", absent="", wraps=True),
+)
+WORKERS: Listing[WorkerRow] = Listing(
+    Column("HOST", "host"),
+    Column("STATE", "state"),
+    Column("SLICE", "slice"),
+    Column("REPORTED", "reported_at", absent="never"),
+    Column("UP", "started_at"),
+    Column("RUNNING", "running", text=len, absent="0"),
+    Column("REASON", "reason", absent="", wraps=True),
+    keys="host slice state reason reported_at started_at running",
+    empty="no hosts and no agents",
+)
+_CONTAINERS: Listing[Mapping[str, str]] = Listing(
+    Column("CONTAINER", value=lambda found: found["name"]),
+    Column("IMAGE", value=lambda found: found["image"]),
+    Column("STATUS", value=lambda found: found["status"], wraps=True),
+    empty="no containers",
+)
 
 
 def discovery_text(found: Discovery) -> str:
@@ -25,39 +48,9 @@ def discovery_text(found: Discovery) -> str:
     return "\n".join([*lines, *(f"  {name:<8}  {text}" for name, text in shown.items() if text)])
 
 
-def check_json(check: Check) -> dict[str, Any]:
-    return {"name": check.name, "ok": check.ok, "took_seconds": round(check.took, 3), "said": check.said}
-
-
-def checks_table(checks: Sequence[Check]) -> str:
-    rows = [
-        (each.name, "ok" if each.ok else "WRONG", format_duration(timedelta(seconds=each.took)), each.said) for each in checks
-    ]
-    return table(("CHECK", "RESULT", "TOOK", "WHAT"), rows)
-
-
-def workers_table(rows: Sequence[WorkerRow], now: datetime) -> str:
-    if not rows:
-        return "no hosts, and no agents"
-    cells = [
-        (
-            row.host,
-            row.state,
-            row.slice or "-",
-            age(row.reported_at, now) if row.reported_at else "never",
-            age(row.started_at, now) if row.started_at else "-",
-            str(len(row.running)),
-            row.reason,
-        )
-        for row in rows
-    ]
-    return table(("HOST", "STATE", "SLICE", "REPORTED", "UP", "RUNNING", "REASON"), cells)
-
-
 def machine_text(found: Mapping[str, Any]) -> str:
     """Formats what a login on a machine showed, for people."""
     lines = [f"{found['machine']} in {found['zone']}"]
-    words = ("hostname", "up", "load", "disk", "startup")
-    lines += [f"  {word:<8}  {found[word]}" for word in words if found.get(word)]
-    rows = [(each["name"], each["image"], each["status"]) for each in found["containers"]]
-    return "\n".join([*lines, "", table(("CONTAINER", "IMAGE", "STATUS"), rows) if rows else "no containers"])
+    labels = ("hostname", "up", "load", "disk", "startup")
+    lines += [f"  {label:<8}  {found[label]}" for label in labels if found.get(label)]
+    return "\n".join([*lines, "", _CONTAINERS.table(found["containers"])])

@@ -3,7 +3,7 @@
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import cluster_option, json_option, print_json, with_client
+from iris.cli.common import cluster_option, json_option, with_client
 from iris.client.operate.scaling import FleetClient
 
 
@@ -19,7 +19,4 @@ def group() -> None:
 def list_groups(ctx: click.Context, as_json: bool) -> None:
     """List scale groups: the kind of slice, how many exist and are allowed, and whether more can be created."""
     found = with_client(ctx, lambda client: FleetClient.of(client).autoscaler())
-    if as_json:
-        print_json(render_fleet.groups_json(found))
-    else:
-        click.echo(render_fleet.groups_table(found))
+    render_fleet.groups(found).show(found.settings.groups if found.settings else (), as_json=as_json)

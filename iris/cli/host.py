@@ -6,7 +6,7 @@ from datetime import timedelta
 import click
 
 from iris.cli import render
-from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, with_client
+from iris.cli.common import DURATION, cluster_option, for_each, json_option, with_client
 from iris.client.client import IrisClient
 from iris.client.operate import scheduling
 from iris.client.operate.draining import DrainClient
@@ -24,10 +24,7 @@ def host() -> None:
 def list_hosts(ctx: click.Context, as_json: bool) -> None:
     """List hosts: what they offer, what is free, what they run, and why some take no new tasks."""
     views = with_client(ctx, lambda client: client.hosts())
-    if as_json:
-        print_json([render.host_json(view) for view in views])
-    else:
-        click.echo(render.hosts_table(views))
+    render.HOSTS.show(views, as_json=as_json)
 
 
 _hosts = click.argument("host", nargs=-1, required=True)

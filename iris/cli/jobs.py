@@ -31,10 +31,7 @@ def jobs(ctx: click.Context, all_jobs: bool, limit: int, as_json: bool) -> None:
         return await client.jobs(live_only=not (all_jobs or as_json), limit=limit)
 
     rows = with_client(ctx, work)
-    if as_json:
-        print_json([render.row_json(row) for row in rows])
-    else:
-        click.echo(render.jobs_table(rows, datetime.now(UTC)))
+    render.JOBS.show(rows, as_json=as_json)
 
 
 @click.command()
@@ -56,11 +53,11 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
     found, in_use, asked = with_client(ctx, work)
     if as_json:
         shown = render.status_json(found)
-        print_json(shown if asked is None else {**shown, "resources": render.in_use_json(in_use, asked)})
+        print_json(shown if asked is None else {**shown, "resources": render.uses_json(in_use, asked)})
         return
     click.echo(render.status_text(found, datetime.now(UTC)))
     if asked is not None:
-        click.echo(f"\n{render.in_use_table(in_use, asked)}")
+        click.echo(f"\n{render.uses(asked).table(in_use)}")
 
 
 @click.command()

@@ -1,37 +1,22 @@
-"""Formats values as tables for people and as JSON for programs. The JSON's keys are a public contract (tests/cli)."""
+"""Formats jobs, tasks, attempts and hosts for people and for programs. The JSON's keys are a public contract (tests/cli)."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-import click
-
+from iris.cli.columns import Column, Listing, age, coloured, several
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord
 from iris.model.hosts import ClosedBy
-from iris.model.jobs import JobSpec, JobStatus
+from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.resources import Resources, format_amounts
 from iris.model.units import format_bytes, format_cpu, format_duration
-from iris.scheduling.forecast import Forecast
-from iris.scheduling.refusals import Refusal
+from iris.scheduling.forecast import Fit, Forecast
 
-_COLOURS = {
-    "SUCCEEDED": "green",
-    "READY": "green",
-    "RUNNING": "cyan",
-    "PENDING": "yellow",
-    "HELD": "yellow",
-    "CORDONED": "yellow",
-    "DRAINED": "yellow",
-    "PAUSED": "yellow",
-    "QUARANTINED": "red",
-    "FAILED": "red",
-    "WORKER_FAILED": "red",
-    "UNSCHEDULABLE": "red",
-    "KILLED": "magenta",
-}
+#: The most characters of a job's command in a list.
+MAX_COMMAND = 60
 
 
 def amounts_json(amounts: dict[str, int]) -> dict[str, float | int]:
@@ -46,132 +31,107 @@ def resources_json(resources: Resources) -> dict[str, Any]:
     return {**{name: amount for name, amount in amounts.items() if name != "devices"}, "device": device}
 
 
+# -- jobs and tasks ------------------------------------------------------------------------------------------------------------
+
+JOBS: Listing[JobRow] = Listing(
+    Column("ID", "id"),
+    Column("STATE", "state"),
+    Column("USER", "user"),
+    Column("AGE", "submitted_at"),
+    Column(
+        "COMMAND",
+        value=lambda row: row.command if len(row.command) <= MAX_COMMAND else f"{row.command[: MAX_COMMAND - 1]}…",
+        wraps=True,
+    ),
+    empty="no jobs",
+)
+TASKS: Listing[TaskStatus] = Listing(
+    Column("TASK", "index"),
+    Column("STATE", "state"),
+    Column("HOST", "host"),
+    Column("ATTEMPT", "attempt", text=lambda number: number or None),
+    Column("EXIT", "exit_code"),
+    Column("REASON", "reason", absent="", wraps=True),
+    keys="index state attempt host exit_code reason",
+)
+
+
 def status_json(status: JobStatus) -> dict[str, Any]:
     fields = {"id", "state", "reason", "user", "submitted_at", "started_at", "finished_at"}
-    tasks = [
-        task.model_dump(mode="json", include={"index", "state", "host", "attempt", "exit_code", "reason"})
-        for task in status.tasks
-    ]
-    return {**status.model_dump(mode="json", include=fields), "tasks": tasks}
+    return {**status.model_dump(mode="json", include=fields), "tasks": [TASKS.json(task) for task in status.tasks]}
 
 
-def in_use_json(in_use: Sequence[InUse], asked: Resources) -> dict[str, Any]:
+def status_text(status: JobStatus, now: datetime) -> str:
+    """Formats a job and its tasks, for people."""
+    times = [f"submitted {age(status.submitted_at, now)} ago"]
+    if status.started_at:
+        times.append(f"ran {format_duration((status.finished_at or now) - status.started_at)}")
+    # The reason of the whole job is not repeated for each task.
+    repeated = status.reason if len(status.tasks) > 1 else None
+    tasks = [task.model_copy(update={"reason": ""}) if task.reason == repeated else task for task in status.tasks]
+    return "\n".join([_headline(status.id, status.state, status.reason), ", ".join(times), "", TASKS.table(tasks, now)])
+
+
+def uses(requested: Resources) -> Listing[InUse]:
+    """Returns the listing of what running tasks use, beside what each of them requested where the two can be compared."""
+    cores = format_cpu(requested.cpu_millis)
+    return Listing(
+        Column("TASK", "task"),
+        Column("HOST", "host"),
+        Column(key="at"),
+        Column("PID", "pid"),
+        Column("CORES", "cpu_percent", text=lambda percent: f"{percent / 100:.2f} of {cores}"),
+        Column("MEMORY", "memory_bytes", text=format_bytes),
+        Column("PEAK", "peak_memory_bytes", text=format_bytes),
+        Column("REQUESTED", value=lambda _: requested.memory_bytes or None, text=format_bytes),
+        Column("PROCESSES", "processes"),
+        Column("PORTS", "ports", text=lambda ports: " ".join(f"{name}={port}" for name, port in sorted(ports.items()))),
+        empty="no task is on a host now",
+    )
+
+
+def uses_json(found: Sequence[InUse], requested: Resources) -> dict[str, Any]:
     """Returns what running tasks use, and what each of them requested."""
-    return {"asked": resources_json(asked), "tasks": [each.model_dump(mode="json") for each in in_use]}
+    listing = uses(requested)
+    return {"asked": resources_json(requested), "tasks": [listing.json(each) for each in found]}
 
 
-def row_json(row: JobRow) -> dict[str, Any]:
-    return row.model_dump(mode="json", include={"id", "state", "user", "submitted_at"})
+# -- explanations and forecasts ------------------------------------------------------------------------------------------------
+
+ATTEMPTS: Listing[AttemptRecord] = Listing(
+    Column("ATTEMPT", "number"),
+    Column("PLACED (UTC)", "placed_at", text=lambda time: f"{time:%Y-%m-%d %H:%M:%S}"),
+    Column("RAN", value=lambda each: each.started_at and each.ended_at - each.started_at, absent="never started"),
+    Column(key="started_at"),
+    Column(key="ended_at"),
+    Column("HOSTS", "hosts", text=lambda hosts: several(hosts, 1)),
+    Column("COUNTED AS", "account", text=lambda account: None if account is Account.NOBODY else account),
+    Column("OUTCOME", "reason", absent="succeeded", wraps=True),
+    Column(key="ends"),
+    keys="number hosts placed_at started_at ended_at account reason ends",
+)
+VERDICTS: Listing[Fit] = Listing(
+    Column("GROUP", "group"),
+    Column("HOSTS", "hosts"),
+    Column("FITS", "fits"),
+    Column("REASON", "why", absent="", wraps=True),
+    Column("HOST IDS", value=lambda fit: ", ".join(fit.named) + (" …" if fit.hosts > len(fit.named) else ""), wraps=True),
+    Column(key="named"),
+    keys="group fits why hosts named",
+)
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
     fields = {"id", "state", "code", "message", "hosts", "ahead", "group_needs", "group_has", "excluded", "remedy"}
     fields |= {"scaling", "since"}
-    attempts = [
-        {"task": task, **record.model_dump(mode="json")} for task, records in explanation.attempts.items() for record in records
-    ]
+    attempts = [{"task": task, **ATTEMPTS.json(record)} for task, records in explanation.attempts.items() for record in records]
     shown = explanation.model_dump(mode="json", include=fields)
     return {**shown, "needed": amounts_json(explanation.needed), "free": amounts_json(explanation.free), "attempts": attempts}
 
 
-def forecast_json(found: Forecast) -> dict[str, Any]:
-    def refusal(of: Refusal | None) -> dict[str, Any] | None:
-        return of.model_dump(mode="json", include={"code", "message", "remedy"}) if of else None
-
-    verdicts = [verdict.model_dump(mode="json") for verdict in found.verdicts]
-    return {
-        "starts": bool(found.hosts),
-        "hosts": list(found.hosts),
-        "feasible": found.never is None,
-        "refusal": refusal(found.refusal),
-        "verdicts": verdicts,
-    }
-
-
-def host_json(view: HostView) -> dict[str, Any]:
-    return {
-        "id": view.host.id,
-        "state": _host_state(view),
-        "reason": view.closed,
-        "slice": view.host.slice_id,
-        "resources": resources_json(view.host.resources),
-        "free": amounts_json(view.free),
-        "attributes": view.host.attributes,
-        "running": list(view.running),
-    }
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Formats a table. Columns are as wide as their widest cell, two spaces apart; the last one is not padded."""
-    lines = [list(header), *[list(row) for row in rows]]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    shown = []
-    for number, line in enumerate(lines):
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        if number:
-            cells = [_coloured(cell) for cell in cells]
-        shown.append("  ".join(cells).rstrip())
-    return "\n".join(shown)
-
-
-def jobs_table(rows: Sequence[JobRow], now: datetime) -> str:
-    if not rows:
-        return "no jobs"
-    cells = [(row.id, row.state, row.user, age(row.submitted_at, now), _short(row.command, 60)) for row in rows]
-    return table(("ID", "STATE", "USER", "AGE", "COMMAND"), cells)
-
-
-def status_text(status: JobStatus, now: datetime) -> str:
-    """Formats a job and its tasks, for people."""
-    lines = [f"{status.id}  {_coloured(status.state)}  {status.reason}".rstrip()]
-    times = [f"submitted {age(status.submitted_at, now)} ago"]
-    if status.started_at:
-        times.append(f"ran {format_duration((status.finished_at or now) - status.started_at)}")
-    lines += [", ".join(times), ""]
-    rows = [
-        (
-            str(task.index),
-            task.state,
-            task.host or "-",
-            str(task.attempt) if task.attempt else "-",
-            "-" if task.exit_code is None else str(task.exit_code),
-            # The reason of the whole job is not repeated for each task.
-            "" if len(status.tasks) > 1 and task.reason == status.reason else task.reason,
-        )
-        for task in status.tasks
-    ]
-    return "\n".join([*lines, table(("TASK", "STATE", "HOST", "ATTEMPT", "EXIT", "REASON"), rows)])
-
-
-def in_use_table(in_use: Sequence[InUse], asked: Resources) -> str:
-    """Formats what running tasks use, beside what they requested where the two can be compared."""
-    if not in_use:
-        return "no task is on a host now"
-
-    def size(amount: int | None) -> str:
-        return "-" if amount is None else format_bytes(amount)
-
-    cores, memory = format_cpu(asked.cpu_millis), format_bytes(asked.memory_bytes) if asked.memory_bytes else "-"
-    rows = [
-        (
-            str(each.task),
-            each.host,
-            str(each.pid or "-"),
-            "-" if each.cpu_percent is None else f"{each.cpu_percent / 100:.2f} of {cores}",
-            size(each.memory_bytes),
-            size(each.peak_memory_bytes),
-            memory,
-            str(each.processes or "-"),
-            " ".join(f"{name}={port}" for name, port in sorted(each.ports.items())) or "-",
-        )
-        for each in in_use
-    ]
-    return table(("TASK", "HOST", "PID", "CORES", "MEMORY", "PEAK", "ASKED", "PROCESSES", "PORTS"), rows)
-
-
 def explanation_text(explanation: Explanation, now: datetime) -> str:
-    code = "" if explanation.code == explanation.state else f"  {explanation.code}"
-    lines = [f"{explanation.id}  {_coloured(explanation.state)}{code}", explanation.message]
+    code = "" if explanation.code == explanation.state else explanation.code
+    lines = [_headline(explanation.id, explanation.state, code), explanation.message]
     if explanation.since is not None:
         lines.append(f"asked for: {age(explanation.since, now)} ago")
     if explanation.needed:
@@ -185,18 +145,19 @@ def explanation_text(explanation: Explanation, now: datetime) -> str:
     for task, records in explanation.attempts.items():
         if records:
             whose = f"task {task}, " if len(explanation.attempts) > 1 else ""
-            lines += ["", f"{whose}{len(records)} attempt{'s' if len(records) > 1 else ''} so far:", _attempts_table(records)]
+            lines += ["", f"{whose}{len(records)} attempt{'s' if len(records) > 1 else ''} so far:", ATTEMPTS.table(records, now)]
     return "\n".join(lines)
 
 
-def _attempts_table(records: Sequence[AttemptRecord]) -> str:
-    rows = []
-    for record in records:
-        ran = format_duration(record.ended_at - record.started_at) if record.started_at else "never started"
-        where = record.hosts[0] + (f" and {len(record.hosts) - 1} more" if len(record.hosts) > 1 else "")
-        paid = "-" if record.account is Account.NOBODY else record.account
-        rows.append((str(record.number), f"{record.placed_at:%Y-%m-%d %H:%M:%S}", ran, where, paid, record.reason or "succeeded"))
-    return table(("ATTEMPT", "PLACED (UTC)", "RAN", "WHERE", "PAID BY", "HOW IT ENDED"), rows)
+def forecast_json(found: Forecast) -> dict[str, Any]:
+    refusal = found.refusal and found.refusal.model_dump(mode="json", include={"code", "message", "remedy"})
+    return {
+        "starts": bool(found.hosts),
+        "hosts": list(found.hosts),
+        "feasible": found.never is None,
+        "refusal": refusal,
+        "verdicts": [VERDICTS.json(verdict) for verdict in found.verdicts],
+    }
 
 
 def forecast_text(spec: JobSpec, found: Forecast) -> str:
@@ -212,37 +173,10 @@ def forecast_text(spec: JobSpec, found: Forecast) -> str:
             lines.append("no host there is could ever run it")
     else:
         lines = [f"{what} would wait"]
-    rows = [
-        (
-            verdict.group or "-",
-            str(verdict.hosts),
-            "yes" if verdict.fits else "no",
-            verdict.why,
-            ", ".join(verdict.named) + (" …" if verdict.hosts > len(verdict.named) else ""),
-        )
-        for verdict in found.verdicts
-    ]
-    if rows:
-        lines += ["", table(("GROUP", "HOSTS", "FITS", "WHY", "WHICH"), rows)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(["", VERDICTS.table(found.verdicts)] if found.verdicts else [])])
 
 
-def hosts_table(views: Sequence[HostView]) -> str:
-    if not views:
-        return "no hosts"
-    rows = [
-        (
-            view.host.id,
-            _host_state(view),
-            view.host.slice_id,
-            str(view.host.resources),
-            format_amounts(view.free),
-            ", ".join(view.running[:3]) + (f" and {len(view.running) - 3} more" if len(view.running) > 3 else ""),
-            view.closed,
-        )
-        for view in views
-    ]
-    return table(("ID", "STATE", "SLICE", "OFFERS", "FREE", "RUNNING", "REASON"), rows)
+# -- hosts ---------------------------------------------------------------------------------------------------------------------
 
 
 def _host_state(view: HostView) -> str:
@@ -253,13 +187,19 @@ def _host_state(view: HostView) -> str:
     return by.upper() if by in list(ClosedBy) else "PAUSED"
 
 
-def age(then: datetime, now: datetime) -> str:
-    return format_duration(max(timedelta(0), now - then))
+HOSTS: Listing[HostView] = Listing(
+    Column("ID", "id", lambda view: view.host.id),
+    Column("STATE", "state", _host_state),
+    Column("SLICE", "slice", lambda view: view.host.slice_id),
+    Column("OFFERS", "resources", lambda view: view.host.resources, json=resources_json, wraps=True),
+    Column("FREE", "free", text=format_amounts, json=amounts_json, absent="nothing", wraps=True),
+    Column("RUNNING", "running", text=several, wraps=True),
+    Column("REASON", "reason", lambda view: view.closed, absent="", wraps=True),
+    Column(key="attributes", value=lambda view: view.host.attributes),
+    keys="id state reason slice resources free attributes running",
+    empty="no hosts",
+)
 
 
-def _coloured(text: str) -> str:
-    return click.style(text, fg=_COLOURS[text.strip()]) if text.strip() in _COLOURS else text
-
-
-def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def _headline(name: str, state: str, text: str) -> str:
+    return f"{name}  {coloured(state)}  {text}".rstrip()

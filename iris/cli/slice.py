@@ -42,10 +42,7 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
 
     rows, hosts = with_client(ctx, work)
     wanted = [row for row in rows if group in (None, row.group) and state in (None, row.state)]
-    if as_json:
-        print_json([render_fleet.slice_row_json(row, hosts) for row in wanted])
-    else:
-        click.echo(render_fleet.slices_table(wanted, hosts, datetime.now(UTC)))
+    render_fleet.slices(hosts).show(wanted, as_json=as_json)
 
 
 @slice_.command()

@@ -1,16 +1,15 @@
 """Implements `iris cluster validate`."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from iris.cli.columns import Column, Listing
 from iris.cli.common import DURATION, Parsed, cluster_option, json_option, print_json
 from iris.cli.elsewhere import named
-from iris.cli.render import table
 from iris.client.client import IrisClient
 from iris.model import accelerators
 from iris.model.units import format_duration
@@ -20,6 +19,13 @@ if TYPE_CHECKING:
 
 #: Gives an `accelerators.Tpu`.
 KIND = Parsed("variant", lambda text: accelerators.tpu(text, "tpu-type"))
+CASES: "Listing[CaseResult]" = Listing(
+    Column("CASE", "name"),
+    Column("RESULT", "passed", text=lambda passed: "passed" if passed else "FAILED"),
+    Column("TOOK", "took_seconds", lambda case: case.took, lambda took: rounded(took), lambda took: round(took, 3)),
+    Column("DETAILS", "said", wraps=True),
+    Column(key="jobs"),
+)
 
 
 @click.command()
@@ -69,28 +75,11 @@ def validate(
     results = asyncio.run(work())
     ok = all(result.passed for result in results)
     if as_json:
-        print_json({"ok": ok, "tpu_type": kind.variant, "hosts": kind.hosts, "cases": [case_json(each) for each in results]})
+        print_json({"ok": ok, "tpu_type": kind.variant, "hosts": kind.hosts, "cases": [CASES.json(each) for each in results]})
     else:
-        click.echo(cases_table(results))
+        click.echo(CASES.table(results))
         click.echo(f"{sum(each.passed for each in results)} of {len(results)} passed")
     ctx.exit(0 if ok else 1)
-
-
-def case_json(result: "CaseResult") -> dict[str, Any]:
-    return {
-        "name": result.name,
-        "passed": result.passed,
-        "took_seconds": round(result.took, 3),
-        "said": result.said,
-        "jobs": list(result.jobs),
-    }
-
-
-def cases_table(results: Sequence["CaseResult"]) -> str:
-    rows = [
-        (each.name, "passed" if each.passed else "FAILED", format_duration(rounded(each.took)), each.said) for each in results
-    ]
-    return table(("CASE", "RESULT", "TOOK", "WHY"), rows)
 
 
 def rounded(seconds: float) -> timedelta:

@@ -28,12 +28,25 @@ def test_help_imports_neither_temporal_nor_pydantic() -> None:
 import sys
 from iris.cli.main import run
 code = run(["--help"])
-heavy = {"temporalio", "pydantic", "psutil", "obstore", "asyncio"} & set(sys.modules)
+heavy = {"temporalio", "pydantic", "psutil", "obstore", "asyncio", "rich"} & set(sys.modules)
 sys.exit(f"imported: {heavy}" if heavy else code)
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert all(f"  {command} " in ran.stdout for command in COMMANDS)
+
+
+def test_a_table_that_is_piped_needs_no_rich() -> None:
+    """Scripts read plain text, and rich takes a third of a second to import."""
+    script = """
+import sys
+from iris.cli.main import run
+code = run(["cluster", "config", "check", sys.argv[1]])
+sys.exit("imported rich" if "rich" in sys.modules else code)
+"""
+    ran = subprocess.run([sys.executable, "-c", script, EXAMPLE], capture_output=True, text=True, timeout=30)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "EACH HOST OFFERS" in ran.stdout
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

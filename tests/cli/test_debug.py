@@ -204,12 +204,12 @@ def test_the_health_of_a_cluster_that_is_gone_is_one_check_that_failed(capsys: p
     ("shown", "expected"),
     [
         (
-            debug_render.check_json(Check(name="hosts", ok=True, took=0.12345, said="4 report")),
+            debug_render.CHECKS.json(Check(name="hosts", ok=True, took=0.12345, said="4 report")),
             {"name": "hosts", "ok": True, "took_seconds": 0.123, "said": "4 report"},
         ),
         (
-            WorkerRow(host="h1", slice="s1", state=WorkerState.CLOSED, reported_at=at(0), running=("ada/a:0",)).model_dump(
-                mode="json"
+            debug_render.WORKERS.json(
+                WorkerRow(host="h1", slice="s1", state=WorkerState.CLOSED, reported_at=at(0), running=("ada/a:0",))
             ),
             {
                 "host": "h1",

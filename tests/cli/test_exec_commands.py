@@ -83,7 +83,7 @@ def in_use(**known: Any) -> InUse:
 def test_resources_are_null_until_the_host_has_said_something() -> None:
     """Sizes in bytes, cores in percent of one, times in ISO 8601."""
     known = in_use(at=at(0), pid=7, cpu_percent=150.5, memory_bytes=5, peak_memory_bytes=6, processes=2, ports={"http": 80})
-    assert render.in_use_json([known, in_use()], some(cpu=2, memory=1)) == {
+    assert render.uses_json([known, in_use()], some(cpu=2, memory=1)) == {
         "asked": {"cpu": 2.0, "memory_bytes": 2**30, "disk_bytes": 0, "device": None},
         "tasks": [
             {
@@ -112,10 +112,10 @@ def test_resources_are_null_until_the_host_has_said_something() -> None:
     }
 
 
-def test_the_table_shows_what_is_used_beside_what_was_asked_for() -> None:
+def test_the_table_shows_what_is_used_beside_what_is_requested() -> None:
     """And a dash for what is not known."""
     known = in_use(pid=7, cpu_percent=150.5, memory_bytes=2**29, peak_memory_bytes=2**30, processes=2, ports={"http": 80})
-    lines = render.in_use_table([known, in_use()], some(cpu=2, memory=4)).splitlines()
+    lines = render.uses(some(cpu=2, memory=4)).table([known, in_use()]).splitlines()
     assert lines[1].split() == ["3", "h1", "7", "1.50", "of", "2", "512", "MiB", "1", "GiB", "4", "GiB", "2", "http=80"]
     assert lines[2].split() == ["3", "h1", "-", "-", "-", "-", "4", "GiB", "-", "-"]
-    assert render.in_use_table([], some()) == "no task is on a host now"
+    assert render.uses(some()).table([]) == "no task is on a host now"

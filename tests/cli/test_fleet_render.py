@@ -77,18 +77,18 @@ def a_status(**changes: Any) -> AutoscalerStatus:
     return AutoscalerStatus(**(settings | changes))
 
 
-def test_the_autoscaler_tells_what_it_has_wants_hopes_for_and_did() -> None:
-    """Four questions, four answers, in this order; the last deed first."""
+def test_the_autoscaler_shows_groups_outlooks_and_actions() -> None:
+    """In this order; the last action first."""
     assert plain(render_fleet.autoscaler_text(a_status(), at(70))) == [
-        "evaluated 10s ago, again in 20s at the latest",
+        "evaluated 10s ago; next evaluation within 20s",
         "",
-        "GROUP  AVAILABILITY    SLICES             WANTED  TARGET  WHY",
+        "GROUP  AVAILABILITY    SLICES             DEMAND  TARGET  REASON",
         "tpus   QUOTA_EXCEEDED  1 READY, 1 FAILED  2       3       quota used up (for 20s more)",
         "",
-        "WAITS      FOR     WHAT IT MAY HOPE FOR",
+        "WAITING    AGE     OUTLOOK",
         "ada/train  1m 10s  no quota",
         "",
-        "AGO     GROUP  WHAT            SLICE   WHY",
+        "AGO     GROUP  ACTION          SLICE   REASON",
         "10s     tpus   quota_exceeded  tpus-2  QUOTA: no more",
         "1m 10s  tpus   scale_up        -       for ada/train, in west-a",
     ]
@@ -100,9 +100,9 @@ def test_a_paused_closing_or_blind_autoscaler_says_so_first() -> None:
     troubled = a_status(paused="by ada", closing="stop", unreachable={"west-b": "timeout"}, unowned=(stray,))
     assert plain(render_fleet.autoscaler_text(troubled, at(70)))[1:5] == [
         "PAUSED    the autoscaler: by ada",
-        "CLOSING   all slices are given back: stop",
+        "CLOSING   all slices are being deleted: stop",
         "zone west-b could not be listed: timeout",
-        "nobody looks after slice stray in west-a",
+        "no workflow manages slice stray in west-a",
     ]
 
 
@@ -113,8 +113,8 @@ def test_an_autoscaler_without_groups_or_before_its_first_evaluation_says_that()
     ]
     young = a_status(groups=(), actions=(), outlooks=(), evaluated_at=None)
     assert plain(render_fleet.autoscaler_text(young, at(0))) == ["the autoscaler has not evaluated yet"]
-    assert render_fleet.groups_table(AutoscalerStatus()) == "no scale groups"
-    assert render_fleet.slices_table([], [], at(0)) == "no slices"
+    assert render_fleet.groups(AutoscalerStatus()).table(()) == "no scale groups"
+    assert render_fleet.slices([]).table([]) == "no slices"
 
 
 def test_the_status_of_the_autoscaler_for_programs() -> None:
@@ -159,13 +159,14 @@ def test_groups_that_cannot_grow_are_blocked_and_those_that_need_not_are_not() -
 
 def test_a_group_shows_its_kind_its_limits_and_how_many_slices_it_has() -> None:
     """One that has failed is none any more; a group that was not evaluated yet has no numbers."""
-    listed = plain(render_fleet.groups_table(a_status(settings=ScalingSettings(groups=(a_group(), a_group(name="new"))))))
+    both = (a_group(), a_group(name="new"))
+    listed = plain(render_fleet.groups(a_status()).table(both))
     assert listed == [
         "NAME  TYPE    ACCELERATOR   HOSTS  SLICES  MIN  MAX  PRIORITY  PREEMPTIBLE  AVAILABILITY    ZONES",
         "tpus  tpu_vm  v5litepod-16  4      1       0    3    100       yes          QUOTA_EXCEEDED  west-a, west-b",
         "new   tpu_vm  v5litepod-16  4      -       0    3    100       yes          -               west-a, west-b",
     ]
-    (shown,) = render_fleet.groups_json(a_status())
+    shown = render_fleet.groups(a_status()).json(a_group())
     assert shown == {
         "name": "tpus",
         "type": "tpu_vm",
@@ -201,12 +202,12 @@ def views() -> list[HostView]:
 def test_a_list_of_slices_shows_where_they_are_and_what_runs_there() -> None:
     """One that joined by itself belongs to no group."""
     rows = [SliceRow.of(some_facts()), SliceRow(id="other", state=SliceState.READY, requested_at=at(0))]
-    assert plain(render_fleet.slices_table(rows, views(), at(90))) == [
+    assert plain(render_fleet.slices(views()).table(rows, at(90))) == [
         "ID      STATE  GROUP     ZONE    HOSTS  RUNNING  AGE     REASON",
         "tpus-1  READY  tpus      west-a  2      1        1m 30s  every host takes work",
         "other   READY  (joined)  -       1      1        1m 30s",
     ]
-    made, joined = (render_fleet.slice_row_json(row, views()) for row in rows)
+    made, joined = map(render_fleet.slices(views()).json, rows)
     assert made == {
         "id": "tpus-1",
         "state": "READY",
@@ -237,22 +238,22 @@ def a_slice_status(**changes: Any) -> SliceStatus:
     return SliceStatus(**(settings | changes))
 
 
-def test_a_slice_tells_its_story_its_hosts_and_every_step() -> None:
+def test_a_slice_shows_its_history_its_hosts_and_every_step() -> None:
     """With the time since the first step, which is what people compute in their heads."""
     assert plain(render_fleet.slice_text(a_slice_status(refused=("h9",)), views(), at(90))) == [
         "tpus-1  FAILED  taken back",
-        "scale group tpus, west-a, asked for 1m 30s ago, ready after 1m, 1 of 2 host(s) reported, PREEMPTED",
-        "told to stop, for they showed another slice's token: h9",
+        "scale group tpus, west-a, requested 1m 30s ago, ready after 1m, 1 of 2 host(s) reported, PREEMPTED",
+        "stopped because they showed the token of another slice: h9",
         "",
         "HOST  OFFERS  FREE   RUNNING",
         "h0    4 cpu   3 cpu  ada/train:0",
         "",
-        "WHEN (UTC)           AFTER  STATE         WHY",
+        "TIME (UTC)           AFTER  STATE         REASON",
         "2026-01-01 12:00:00  +0s    PROVISIONING  asked",
         "2026-01-01 12:01:00  +1m    FAILED        taken back",
     ]
-    said = plain(render_fleet.slice_text(a_slice_status(last_words="[iris-init] pulling\n[iris-init] FAILED"), [], at(90)))
-    assert said[-4:] == ["", "its machines said last:", "  [iris-init] pulling", "  [iris-init] FAILED"]
+    failed = plain(render_fleet.slice_text(a_slice_status(last_words="[iris-init] pulling\n[iris-init] FAILED"), [], at(90)))
+    assert failed[-4:] == ["", "last console output:", "  [iris-init] pulling", "  [iris-init] FAILED"]
     joined = plain(render_fleet.slice_text(a_slice_status(facts=None, hosts=(), steps=()), [], at(0)))
     assert joined == ["tpus-1  FAILED  taken back", "joined by itself, 0 of 2 host(s) reported"]
 
@@ -314,14 +315,14 @@ def test_a_reload_says_which_groups_come_go_and_become_other() -> None:
     lines = render_fleet.config_changes(load_config(BEFORE), load_config(AFTER))
     assert lines == [
         "+ new: 0 to 3 slices of 1 host(s)",
-        "- gone: its slices are given back when they are idle",
+        "- gone: its slices are deleted when they are idle",
         "~ less: min_slices 1 → 0, max_slices 4 → 2, scale_down_delay 5m → 10s",
         "~ autoscaler: evaluation_interval 10s → 3s",
     ]
     assert render_fleet.config_changes(load_config(BEFORE), load_config(BEFORE)) == []
 
 
-def test_only_the_last_deeds_are_shown_to_people_and_all_to_programs() -> None:
+def test_only_the_last_actions_are_shown_to_people_and_all_to_programs() -> None:
     """A hundred lines would push the groups off the screen."""
     many = tuple(Action(at=at(number), group="g", what="scale_up") for number in range(50))
     status = a_status(actions=many, groups=(), outlooks=())

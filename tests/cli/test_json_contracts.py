@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from iris.cli import render
+from iris.cli import debug_render, render, render_fleet
+from iris.cli.columns import Listing
 from iris.client.operate.control import StopPlan
 from iris.client.views import Explanation, JobRow, Submitted
 from iris.messages.scheduler import HostView
@@ -59,7 +60,7 @@ def test_status_has_the_job_and_each_task_and_null_for_what_is_not_yet() -> None
 def test_jobs_are_rows_of_id_state_user_and_time() -> None:
     """The command is for people's lists only."""
     row = JobRow(id="ada/train", state=JobState.SUCCEEDED, user="ada", submitted_at=at(0), command="python train.py")
-    assert render.row_json(row) == {"id": "ada/train", "state": "SUCCEEDED", "user": "ada", "submitted_at": NOON}
+    assert render.JOBS.json(row) == {"id": "ada/train", "state": "SUCCEEDED", "user": "ada", "submitted_at": NOON}
 
 
 def test_a_stop_that_is_only_planned_has_all_that_it_would_do() -> None:
@@ -179,7 +180,7 @@ def test_a_host_shows_what_it_offers_what_is_free_and_what_runs() -> None:
     """A device with kind, variant and count; attributes as they were given."""
     host = a_host("h1", some(cpu=8, memory=1, disk=1, device="gpu:H100:8"), attributes={"zone": "a", "rank": 3})
     free = {"cpu": 7500, "memory": 5, "disk": 6, "device": 2}
-    assert render.host_json(HostView(host=host, free=free, running=("ada/train:0",))) == {
+    assert render.HOSTS.json(HostView(host=host, free=free, running=("ada/train:0",))) == {
         "id": "h1",
         "state": "READY",
         "reason": "",
@@ -199,9 +200,31 @@ def test_a_host_shows_what_it_offers_what_is_free_and_what_runs() -> None:
 def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
     """`device` is always there, so that a script need not ask."""
     view = HostView(host=a_host(offers=some(cpu=4)), free=some(cpu=4).amounts(), running=())
-    shown = render.host_json(view)
+    shown = render.HOSTS.json(view)
     assert shown["resources"]["device"] is None
     assert shown["running"] == []
+
+
+@pytest.mark.parametrize(
+    ("listing", "keys"),
+    [
+        (render.JOBS, "id state user submitted_at"),
+        (render.TASKS, "index state attempt host exit_code reason"),
+        (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
+        (render.VERDICTS, "group fits why hosts named"),
+        (render.HOSTS, "id state reason slice resources free attributes running"),
+        (render.uses(some()), "task host at pid cpu_percent memory_bytes peak_memory_bytes processes ports"),
+        (render_fleet.VERDICTS, "group availability why until demand target slices"),
+        (render_fleet.OUTLOOKS, "example message since possible"),
+        (render_fleet.ACTIONS, "slice at group what reason"),
+        (render_fleet.slices(()), "id state group zone made hosts running requested_at reason"),
+        (debug_render.CHECKS, "name ok took_seconds said"),
+        (debug_render.WORKERS, "host slice state reason reported_at started_at running"),
+    ],
+)
+def test_keys_have_an_order_that_differs_from_the_table(listing: Listing[Any], keys: str) -> None:
+    """A script that prints the values of an object in their order keeps working."""
+    assert " ".join(listing.by_key) == keys
 
 
 @pytest.mark.parametrize(
@@ -215,5 +238,5 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
 )
 def test_a_host_that_takes_nothing_new_says_so_and_why(closed: str, state: str) -> None:
     """The state is one word for scripts; the reason is whole."""
-    shown = render.host_json(HostView(host=a_host(), free={}, running=(), closed=closed))
+    shown = render.HOSTS.json(HostView(host=a_host(), free={}, running=(), closed=closed))
     assert (shown["state"], shown["reason"]) == (state, closed)

@@ -1,9 +1,12 @@
-"""What people see: tables and texts, without colours where nobody looks."""
+"""Tables and texts for people: plain in a pipe, with colours and wrapped to the width in a terminal."""
+
+import sys
 
 import click
 import pytest
 
 from iris.cli import render
+from iris.cli.columns import Column, Listing, coloured
 from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord
@@ -13,24 +16,72 @@ from iris.scheduling.forecast import Fit, Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
 from tests.builders import a_host, a_spec, a_task, at, some
 
+SAMPLE: Listing[tuple[str, str, str]] = Listing(
+    Column("ID", value=lambda row: row[0]),
+    Column("STATE", value=lambda row: row[1]),
+    Column("X", value=lambda row: row[2], absent="", wraps=True),
+)
+
 
 def plain(text: str) -> list[str]:
     return [line.rstrip() for line in click.unstyle(text).splitlines()]
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    """Colours change no width."""
-    assert plain(render.table(("ID", "STATE", "X"), [("a-long-id", "RUNNING", "1"), ("b", "FAILED", "")])) == [
+    """A dash keeps the place of an empty cell."""
+    assert plain(SAMPLE.table([("a-long-id", "RUNNING", "1"), ("b", "", "")])) == [
         "ID         STATE    X",
         "a-long-id  RUNNING  1",
-        "b          FAILED",
+        "b          -",
     ]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Standard output is a terminal of 30 columns that shows colours."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for name, value in {"COLUMNS": "30", "TERM": "xterm", "NO_COLOR": None}.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def test_a_cell_is_one_line_without_control_characters() -> None:
+    """A command or a reason may contain anything, and a script reads one row per line."""
+    assert plain(SAMPLE.table([("a", "RUNNING", "one\ntwo\x1b[31m three")]))[1:] == ["a   RUNNING  one two [31m three"]
+
+
+def test_a_narrow_terminal_wraps_the_reason_and_never_an_id(terminal: pytest.MonkeyPatch) -> None:
+    """The table becomes wider than a terminal that has no place for its ids."""
+    row = ("an-id-of-20-letters-", "FAILED", "exited with code 3 after 5 minutes")
+    assert plain(SAMPLE.table([row]))[1:] == [
+        "an-id-of-20-letters-  FAILED  exited with code",
+        "                              3 after 5",
+        "                              minutes",
+    ]
+    terminal.setenv("COLUMNS", "70")
+    assert plain(SAMPLE.table([row]))[1:] == ["an-id-of-20-letters-  FAILED  exited with code 3 after 5 minutes"]
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_state_has_a_colour_in_a_terminal() -> None:
+    """No other text is coloured or read as markup."""
+    assert "\x1b[31mFAILED" in SAMPLE.table([("a", "FAILED", "[red]b")])
+    assert "[red]b" in SAMPLE.table([("a", "FAILED", "[red]b")])
+    assert coloured("RUNNING") == "\x1b[36mRUNNING\x1b[0m"
+    assert coloured("DRAINING") == "DRAINING"
+
+
+def test_no_color_is_honoured(terminal: pytest.MonkeyPatch) -> None:
+    """See no-color.org: it forbids colours, and allows bold headings."""
+    terminal.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in SAMPLE.table([("a", "FAILED", "b")])
+    assert coloured("RUNNING") == "RUNNING"
 
 
 def test_a_list_of_jobs_shows_age_and_the_beginning_of_the_command() -> None:
     """A long command is cut where its row would not fit."""
     row = JobRow(id="ada/train", state=JobState.RUNNING, user="ada", submitted_at=at(0), command="x" * 100)
-    (_, line) = plain(render.jobs_table([row], at(90)))
+    (_, line) = plain(render.JOBS.table([row], at(90)))
     assert line == f"ada/train  RUNNING  ada   1m 30s  {'x' * 59}…"
 
 
@@ -96,8 +147,8 @@ def an_attempt(number: int, account: Account, reason: str, *hosts: str, started:
     )
 
 
-def test_an_explanation_tells_the_story_of_every_attempt() -> None:
-    """Where, how long, how it ended and who paid; one that nobody had to pay for has a dash, one that never ran says so."""
+def test_an_explanation_lists_every_attempt() -> None:
+    """Where, how long, the outcome and the retry account; a dash if no account is charged."""
     attempts = (
         an_attempt(1, Account.UNDELIVERED, "host h1 did not take the task within 1m", "h1", started=False),
         an_attempt(2, Account.PREEMPTIONS, "the agent of host h2 died", "h1", "h2", "h3"),
@@ -107,7 +158,7 @@ def test_an_explanation_tells_the_story_of_every_attempt() -> None:
     assert plain(render.explanation_text(done, at(0)))[2:] == [
         "",
         "3 attempts so far:",
-        "ATTEMPT  PLACED (UTC)         RAN            WHERE          PAID BY      HOW IT ENDED",
+        "ATTEMPT  PLACED (UTC)         RAN            HOSTS          COUNTED AS   OUTCOME",
         "1        2026-01-01 12:00:00  never started  h1             undelivered  host h1 did not take the task within 1m",
         "2        2026-01-01 12:00:00  1m             h1 and 2 more  preemptions  the agent of host h2 died",
         "3        2026-01-01 12:00:00  1m             h1 and 2 more  -            succeeded",
@@ -137,7 +188,7 @@ def test_a_forecast_says_where_the_job_would_start_and_what_holds_of_the_other_h
     assert plain(render.forecast_text(spec, found)) == [
         "the job would start now on a, b, c, d",
         "",
-        "GROUP  HOSTS  FITS  WHY             WHICH",
+        "GROUP  HOSTS  FITS  REASON          HOST IDS",
         "tpu    5      yes   fits now        a, b, c, d …",
         "-      1      no    has no devices  mine",
     ]
@@ -156,7 +207,7 @@ def test_a_forecast_says_why_the_job_would_wait_and_whether_for_ever() -> None:
 def test_a_list_of_hosts_names_three_tasks_and_counts_the_others() -> None:
     """A host with a thousand tasks still has one line."""
     view = HostView(host=a_host(offers=some(cpu=8)), free=some(cpu=3).amounts(), running=tuple(f"ada/x:{i}" for i in range(5)))
-    (_, line) = plain(render.hosts_table([view]))
+    (_, line) = plain(render.HOSTS.table([view]))
     assert line == "h1  READY  slice-of-h1  8 cpu   3 cpu  ada/x:0, ada/x:1, ada/x:2 and 2 more"
 
 
@@ -166,14 +217,14 @@ def test_a_list_of_hosts_shows_who_takes_nothing_new_and_why() -> None:
         HostView(host=a_host("h1", some(cpu=4)), free={}, running=(), closed="cordoned: fan broken (by ada)"),
         HostView(host=a_host("h2", some(cpu=4)), free={}, running=(), closed="scale group tpu is paused: by bob"),
     ]
-    assert plain(render.hosts_table(views)) == [
+    assert plain(render.HOSTS.table(views)) == [
         "ID  STATE     SLICE        OFFERS  FREE     RUNNING  REASON",
-        "h1  CORDONED  slice-of-h1  4 cpu   nothing           cordoned: fan broken (by ada)",
-        "h2  PAUSED    slice-of-h2  4 cpu   nothing           scale group tpu is paused: by bob",
+        "h1  CORDONED  slice-of-h1  4 cpu   nothing  -        cordoned: fan broken (by ada)",
+        "h2  PAUSED    slice-of-h2  4 cpu   nothing  -        scale group tpu is paused: by bob",
     ]
 
 
-@pytest.mark.parametrize(("shown", "words"), [(render.jobs_table([], at(0)), "no jobs"), (render.hosts_table([]), "no hosts")])
+@pytest.mark.parametrize(("shown", "words"), [(render.JOBS.table([]), "no jobs"), (render.HOSTS.table([]), "no hosts")])
 def test_an_empty_list_says_so(shown: str, words: str) -> None:
     """A bare header would look like an error."""
     assert shown == words

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from iris.cli.main import run
-from iris.cli.validate import case_json, cases_table
+from iris.cli.validate import CASES
 from iris.client.operate.validation import Case, CaseResult, Ended, TaskReport, cases, job_spec, problems
 from iris.model.accelerators import Tpu, tpu
 from iris.model.constraints import TPU_NAME
@@ -115,15 +115,15 @@ def test_two_jobs_on_one_slice_must_have_run_one_after_the_other(begins: float, 
 def test_the_results_are_a_table_for_people_and_a_promise_to_programs() -> None:
     """With what was seen, or what was wrong, and how long it took."""
     result = CaseResult(name="simple", passed=False, took=61.23456, said="no answer", jobs=("ada/one",))
-    assert case_json(result) == {
+    assert CASES.json(result) == {
         "name": "simple",
         "passed": False,
         "took_seconds": 61.235,
         "said": "no answer",
         "jobs": ["ada/one"],
     }
-    assert [click.unstyle(line).split() for line in cases_table([result]).splitlines()] == [
-        ["CASE", "RESULT", "TOOK", "WHY"],
+    assert [click.unstyle(line).split() for line in CASES.table([result]).splitlines()] == [
+        ["CASE", "RESULT", "TOOK", "DETAILS"],
         ["simple", "FAILED", "1m", "1s", "no", "answer"],
     ]
 

@@ -180,7 +180,7 @@ def test_a_stop_that_was_interrupted_is_finished_by_the_next_even_when_the_contr
         cluster.there_is("told")
         first.interrupt()
         assert first.ends(code=130).out == ""
-        assert "CLOSING   all slices are given back" in cluster.iris("cluster", "status").out
+        assert "CLOSING   all slices are being deleted" in cluster.iris("cluster", "status").out
 
         control = cluster.pid("controller", "serve")
         assert control is not None

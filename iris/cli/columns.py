@@ -1,0 +1,169 @@
+"""Formats lists for people and for programs. One `Listing` of `Column`s per noun gives both its table and its JSON."""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import click
+from pydantic_core import to_jsonable_python
+
+from iris.cli.common import print_json
+from iris.model.units import format_duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+Row = TypeVar("Row")
+
+#: The width to which a column that wraps may shrink on a narrow terminal, in characters.
+NARROWEST = 16
+#: Blanks between two columns.
+GAP = 2
+#: Colours of cells that hold nothing but a state.
+_COLOURS = {
+    **dict.fromkeys(("SUCCEEDED", "READY", "TAKES_WORK", "ok", "passed"), "green"),
+    **dict.fromkeys(("PENDING", "HELD", "CORDONED", "DRAINED", "PAUSED", "CLOSED"), "yellow"),
+    **dict.fromkeys(("QUARANTINED", "FAILED", "WORKER_FAILED", "UNSCHEDULABLE", "SILENT"), "red"),
+    "RUNNING": "cyan",
+    "KILLED": "magenta",
+}
+_ABSENT: tuple[Any, ...] = (None, "", (), [], {})
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column of a table, one key of the JSON, or both.
+
+    Args:
+        header: the heading; empty: only the JSON has the column.
+        key: the key; empty: only the table has the column.
+        value: returns the value of a row; by default its attribute `key`.
+        text: converts the value for the table. The result may be a text, a number, a bool, a time (shown as its age), a duration,
+            or a sequence of texts. Not called if there is no value.
+        json: converts the value for the JSON; by default as pydantic does.
+        absent: the cell if the value is None, an empty text or an empty collection.
+        wraps: whether a cell may take several lines on a terminal that is too narrow. Cells without it, such as ids, are never
+            broken or shortened.
+    """
+
+    header: str = ""
+    key: str = ""
+    value: Callable[[Row], Any] | None = None
+    text: Callable[[Any], Any] | None = None
+    json: Callable[[Any], Any] = to_jsonable_python
+    absent: str = "-"
+    wraps: bool = False
+
+    def of(self, row: Row) -> Any:
+        return getattr(row, self.key) if self.value is None else self.value(row)
+
+    def cell(self, row: Row, now: datetime) -> str:
+        """Returns the text of a row's cell, without line breaks and other control characters."""
+        value = self.of(row)
+        if self.text is not None and value not in _ABSENT:
+            value = self.text(value)
+        return self.absent if value in _ABSENT else _CONTROL.sub(" ", _text(value, now))
+
+
+class Listing(Generic[Row]):
+    """The columns of a noun, in the order of its table.
+
+    Args:
+        empty: what people see if there are no rows.
+        keys: the order of the JSON's keys if it differs, separated by blanks.
+    """
+
+    def __init__(self, *columns: Column[Row], empty: str = "", keys: str = "") -> None:
+        found = {column.key: column for column in columns if column.key}
+        #: The columns of the JSON, in its order.
+        self.by_key = {key: found[key] for key in keys.split()} if keys else found
+        self._shown = [column for column in columns if column.header]
+        self._empty = empty
+
+    def json(self, row: Row) -> dict[str, Any]:
+        """Returns a row as a JSON object."""
+        return {key: column.json(column.of(row)) for key, column in self.by_key.items()}
+
+    def table(self, rows: Iterable[Row], now: datetime | None = None) -> str:
+        """Returns the rows as a table: for a terminal with its width and colours, else as plain text with one line per row.
+
+        Args:
+            now: the time to which ages refer; None: the current time.
+        """
+        now = now or datetime.now(UTC)
+        lines = [[column.cell(row, now) for column in self._shown] for row in rows]
+        if not lines:
+            return self._empty
+        if sys.stdout.isatty():
+            return self._for_terminal(lines)
+        lines.insert(0, [column.header for column in self._shown])
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        rows_of_text = ((" " * GAP).join(map(str.ljust, line, widths)) for line in lines)
+        return "\n".join(text.rstrip() for text in rows_of_text)
+
+    def show(self, rows: Sequence[Row], *, as_json: bool) -> None:
+        """Prints the rows as a JSON array or as a table."""
+        if as_json:
+            print_json([self.json(row) for row in rows])
+        else:
+            click.echo(self.table(rows))
+
+    def _for_terminal(self, lines: Sequence[Sequence[str]]) -> str:
+        """Fits the table to the terminal, but never breaks a cell of a column that does not wrap."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table, width = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0)), -GAP
+        for column, cells in zip(self._shown, zip(*lines, strict=True), strict=True):
+            widest = max(Text(cell).cell_len for cell in (column.header, *cells))
+            least = min(widest, NARROWEST) if column.wraps else widest
+            width += least + GAP
+            table.add_column(column.header, no_wrap=not column.wraps, min_width=least, overflow="fold")
+        for line in lines:
+            table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in line))
+        return _drawn(table, width)
+
+
+def coloured(state: str) -> str:
+    """Returns a state in its colour if standard output is a terminal that shows colours."""
+    if not sys.stdout.isatty():
+        return state
+    from rich.text import Text
+
+    return _drawn(Text(state, _COLOURS.get(state, "")))
+
+
+def age(then: datetime, now: datetime) -> str:
+    return format_duration(max(timedelta(0), now - then))
+
+
+def several(texts: Sequence[str], most: int = 3) -> str:
+    """Returns the first texts, and how many more there are."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
+def _drawn(shown: "Table | Text", width: int = 0) -> str:
+    """Returns what rich writes to this terminal, or to one of this width if the terminal is narrower."""
+    # Imported where a terminal shows a table: rich takes a third of a second, which scripts, help and errors do not need.
+    from rich.console import Console
+
+    console = Console()
+    console.width = max(console.width, width)
+    with console.capture() as captured:
+        console.print(shown)
+    return captured.get().removesuffix("\n")
+
+
+def _text(value: Any, now: datetime) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return age(value, now)
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    return ", ".join(value) if isinstance(value, tuple | list) else str(value)
