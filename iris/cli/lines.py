@@ -158,14 +158,14 @@ class JsonPrinter:
         text = decoder.decode(entry.line.data, not entry.line.goes_on)
         if entry.line.goes_on:
             self._decoders[key] = decoder
-        whose = (
+        source = (
             {"task": entry.task, "attempt": entry.attempt}
             if self._agent is None
             else {"host": self._agent, "life": entry.attempt}
         )
         return {
             "time": _time(entry.line.at_ms),
-            **whose,
+            **source,
             "stream": entry.line.stream.name.lower(),
             "text": text,
             "goes_on": entry.line.goes_on,

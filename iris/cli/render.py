@@ -41,6 +41,7 @@ JOBS: Listing[JobRow] = Listing(
     Column(
         "COMMAND",
         value=lambda row: row.command if len(row.command) <= MAX_COMMAND else f"{row.command[: MAX_COMMAND - 1]}…",
+        absent="",
         wraps=True,
     ),
     empty="no jobs",
@@ -115,7 +116,9 @@ VERDICTS: Listing[Fit] = Listing(
     Column("HOSTS", "hosts"),
     Column("FITS", "fits"),
     Column("REASON", "why", absent="", wraps=True),
-    Column("HOST IDS", value=lambda fit: ", ".join(fit.named) + (" …" if fit.hosts > len(fit.named) else ""), wraps=True),
+    Column(
+        "HOST IDS", value=lambda fit: ", ".join(fit.named) + (" …" if fit.hosts > len(fit.named) else ""), absent="", wraps=True
+    ),
     Column(key="named"),
     keys="group fits why hosts named",
 )
@@ -144,8 +147,8 @@ def explanation_text(explanation: Explanation, now: datetime) -> str:
         lines.append(f"what ends it: {explanation.remedy}")
     for task, records in explanation.attempts.items():
         if records:
-            whose = f"task {task}, " if len(explanation.attempts) > 1 else ""
-            lines += ["", f"{whose}{len(records)} attempt{'s' if len(records) > 1 else ''} so far:", ATTEMPTS.table(records, now)]
+            label = f"task {task}, " if len(explanation.attempts) > 1 else ""
+            lines += ["", f"{label}{len(records)} attempt{'s' if len(records) > 1 else ''} so far:", ATTEMPTS.table(records, now)]
     return "\n".join(lines)
 
 

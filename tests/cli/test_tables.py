@@ -6,7 +6,7 @@ import click
 import pytest
 
 from iris.cli import render
-from iris.cli.columns import Column, Listing, coloured
+from iris.cli.columns import MAX_FITTED, Column, Listing, coloured
 from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord
@@ -51,24 +51,25 @@ def test_a_cell_is_one_line_without_control_characters() -> None:
 
 
 def test_a_narrow_terminal_wraps_the_reason_and_never_an_id(terminal: pytest.MonkeyPatch) -> None:
-    """The table becomes wider than a terminal that has no place for its ids."""
-    row = ("an-id-of-20-letters-", "FAILED", "exited with code 3 after 5 minutes")
+    """A terminal without space for the ids gets long lines, and wraps them itself."""
+    row = ("an-id-of-20-letters-", "FAILED", "exited with code 3 on some-host-1c9e07a3")
+    assert plain(SAMPLE.table([row]))[1:] == ["an-id-of-20-letters-  FAILED  exited with code 3 on some-host-1c9e07a3"]
+    terminal.setenv("COLUMNS", "50")
     assert plain(SAMPLE.table([row]))[1:] == [
-        "an-id-of-20-letters-  FAILED  exited with code",
-        "                              3 after 5",
-        "                              minutes",
+        "an-id-of-20-letters-  FAILED  exited with code 3",
+        "                              on",
+        "                              some-host-1c9e07a3",
     ]
-    terminal.setenv("COLUMNS", "70")
-    assert plain(SAMPLE.table([row]))[1:] == ["an-id-of-20-letters-  FAILED  exited with code 3 after 5 minutes"]
 
 
 @pytest.mark.usefixtures("terminal")
 def test_a_state_has_a_colour_in_a_terminal() -> None:
-    """No other text is coloured or read as markup."""
+    """No other text is coloured or read as markup, and a very long table stays plain."""
     assert "\x1b[31mFAILED" in SAMPLE.table([("a", "FAILED", "[red]b")])
     assert "[red]b" in SAMPLE.table([("a", "FAILED", "[red]b")])
     assert coloured("RUNNING") == "\x1b[36mRUNNING\x1b[0m"
     assert coloured("DRAINING") == "DRAINING"
+    assert "\x1b" not in SAMPLE.table([("a", "FAILED", "b")] * (MAX_FITTED + 1))
 
 
 def test_no_color_is_honoured(terminal: pytest.MonkeyPatch) -> None:
