@@ -119,7 +119,7 @@ class FleetCluster(Cluster):
         return [
             self.slices.create_slice,
             self.slices.describe_slice,
-            self.slices.last_words,
+            self.slices.console_output,
             self.slices.delete_slice,
             self.fleet.observe_fleet,
             self.fleet.ask_wanted,

@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
+from iris.model import slice_lifecycle
 from iris.model.provisioning import SliceFault
 from iris.model.scale_groups import Pace
 from iris.model.slices import SliceState, SliceStatus
 from iris.platforms.base import BadConfig, StockOut
 from iris.platforms.fake.cloud import Verb
-from iris.workflows import policies
 from tests.builders import some
 from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster
 from tests.scaling_world import a_cpu_group, a_group
@@ -54,7 +54,7 @@ async def test_a_slice_that_boots_slowly_shows_what_it_waits_for(fleet: FleetClu
     shown = await fleet.becomes("s1", READY)
 
     assert before.state is PROVISIONING
-    assert before.reason == "the platform makes its machines in europe-west4-a"
+    assert before.reason == "the platform creates its machines in europe-west4-a"
     assert shown.facts is not None
     assert shown.facts.ready_at is not None
     assert timedelta() <= shown.facts.ready_at - shown.facts.requested_at - 3 * MINUTE < MINUTE
@@ -108,7 +108,7 @@ async def test_machines_that_are_not_there_in_time_are_given_back(fleet: FleetCl
     assert (await fleet.shown()).state is PROVISIONING
     shown = await ended(fleet, SliceFault.BOOT_TIMEOUT)
 
-    assert shown.reason == "the platform has not made its machines within 5m"
+    assert shown.reason == "the platform has not created its machines within 5m"
 
 
 async def test_machines_that_exist_at_the_deadline_are_waited_for(fleet: FleetCluster) -> None:
@@ -140,7 +140,7 @@ async def test_what_machines_said_last_is_in_the_reason_when_their_agents_do_not
     await fleet.make(a_group())
     shown = await ended(fleet, SliceFault.INIT_TIMEOUT)
 
-    assert shown.reason == "0 of 4 agents have reported within 10m; the last that its machines said: FAILED: no such image"
+    assert shown.reason == "0 of 4 agents have reported within 10m; last output of its machines: FAILED: no such image"
     assert shown.last_words == "pulling image\nFAILED: no such image\n"
 
 
@@ -230,12 +230,12 @@ async def test_machines_that_are_in_repair_for_too_long_are_given_back(fleet: Fl
         await fleet.becomes("s1", state)
     fleet.platform.repair("s1")
     await fleet.look()
-    await fleet.later(policies.REPAIR_GRACE - MINUTE)
+    await fleet.later(slice_lifecycle.REPAIR_GRACE - MINUTE)
     assert (await fleet.shown()).state is state
     shown = await ended(fleet, SliceFault.PREEMPTED, within=2 * MINUTE)
 
     assert shown.reason == "in repair for 15m"
-    assert "is given back unless it is whole in 15m: UNHEALTHY_MAINTENANCE" in [step.reason for step in shown.steps]
+    assert "in repair; deleted if that takes longer than 15m: UNHEALTHY_MAINTENANCE" in [step.reason for step in shown.steps]
 
 
 @pytest.mark.parametrize("heard", [True, False])
@@ -257,7 +257,7 @@ async def test_machines_that_are_whole_again_in_time_are_kept(fleet: FleetCluste
 
     assert shown.state is READY
     assert shown.facts is not None
-    assert (shown.facts.repair_until, shown.steps[-1].reason) == (None, "its machines are whole again")
+    assert (shown.facts.repair_until, shown.steps[-1].reason) == (None, "the platform has repaired its machines")
     fleet.platform.repair("s1")
     await fleet.look()
     await fleet.later(14 * MINUTE)
