@@ -49,14 +49,14 @@ MAX_DELETE_CHECK = timedelta(seconds=30)
 #: How long an ending slice waits for the scheduler to remove its hosts, before it deletes its machines anyway.
 SCHEDULER_PATIENCE = timedelta(minutes=1)
 #: Asking the scheduler for the demand.
-ASK = timedelta(seconds=10)
+QUERY_DEMAND = timedelta(seconds=10)
 #: The shortest time between two evaluations; changes in between are evaluated together.
 EVALUATE_EVERY = timedelta(seconds=1)
 #: Observations from one census of the slices that have a workflow to the next.
 CENSUS_EVERY = 40
 #: Machines without a workflow are left alone for this many observations: a workflow that has just started is not in the lists
 #: yet.
-ORPHAN_LOOKS = 2
+ORPHAN_OBSERVATIONS = 2
 #: Signalling the owners of placements: one signal each, a few milliseconds apiece.
 TELL = timedelta(seconds=60)
 #: Querying a thousand workflows during recovery; those that are in no worker's cache have to be replayed first.

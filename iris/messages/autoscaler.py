@@ -60,7 +60,7 @@ class AutoscalerStart(Wire):
     gather: bool = False
 
 
-class Look(Wire):
+class ObserveFleet(Wire):
     """The options of one observation of the fleet."""
 
     cluster: str

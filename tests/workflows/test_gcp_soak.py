@@ -89,7 +89,7 @@ SHORTER: dict[Any, dict[str, float]] = {
         "PLATFORM_CALL": 8,
         "EXCHANGE_PATIENT": 6,
         "OBSERVE": 3,
-        "ASK": 4,
+        "QUERY_DEMAND": 4,
         "TELL": 6,
     },
     slice_lifecycle: {

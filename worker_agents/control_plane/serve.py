@@ -131,7 +131,7 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
             notifier.tell_reasons,
             notifier.check_jobs,
             fleet.observe_fleet,
-            fleet.ask_wanted,
+            fleet.query_wanted,
             roll.call_roll,
             roll.list_slices,
             *on_machines,
