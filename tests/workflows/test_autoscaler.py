@@ -116,4 +116,4 @@ async def test_the_page_of_the_autoscaler_names_its_suspects(cluster: Cluster) -
 
     assert "host h1 has not reported for 50 s and does not answer; checked again soon" in page
     await cluster.later(SECOND_OBSERVATION_DELAY + timedelta(seconds=1))
-    assert "All of them report." in await cluster.page(autoscaler)
+    assert "All hosts report." in await cluster.page(autoscaler)
