@@ -81,7 +81,7 @@ def _decision() -> Row:
             requested_at=paper.NOON,
             ready_at=paper.NOON,
             changed_at=now,
-            reason="the platform has taken its machines back",
+            reason="the platform has preempted its machines",
             fault=SliceFault.PREEMPTED,
         )
         for index in range(STORM)

@@ -27,7 +27,7 @@ from iris.activities.control.recovery import RollCall
 from iris.activities.control.slices import Slices
 from iris.autoscaling.liveness import Silent
 from iris.client.connect.connection import IrisPlugin
-from iris.messages.autoscaler import AutoscalerStart, AutoscalerStatus, FleetReport, Look, ScalingSettings
+from iris.messages.autoscaler import AutoscalerStart, AutoscalerStatus, FleetReport, ObserveFleet, ScalingSettings
 from iris.messages.scheduler import Ask, Configure, Envelope, Message, Release
 from iris.messages.slice import CloudState, HostReady, SliceInput
 from iris.model import names
@@ -64,7 +64,7 @@ class PlayedFleet(FleetObserver):
         self.looks: list[FleetReport] = []
 
     @activity.defn
-    async def observe_fleet(self, look: Look) -> FleetReport:
+    async def observe_fleet(self, look: ObserveFleet) -> FleetReport:
         await self._of.wake()
         report = await super().observe_fleet(look)
         self.looks.append(report)
@@ -74,7 +74,7 @@ class PlayedFleet(FleetObserver):
         self._of.lister.heard_of_slices(self._of.platform.machines)
         return await super()._owned(cluster)
 
-    async def _silent(self, cluster: str) -> tuple[Silent, ...]:
+    async def _silent_hosts(self, cluster: str) -> tuple[Silent, ...]:
         return self.silent.pop(0) if self.silent else ()
 
 
@@ -119,10 +119,10 @@ class FleetCluster(Cluster):
         return [
             self.slices.create_slice,
             self.slices.describe_slice,
-            self.slices.last_words,
+            self.slices.console_output,
             self.slices.delete_slice,
             self.fleet.observe_fleet,
-            self.fleet.ask_wanted,
+            self.fleet.query_wanted,
             roll.call_roll,
             roll.list_slices,
         ]

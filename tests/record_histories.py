@@ -18,6 +18,7 @@ from temporalio.client import WorkflowHandle
 from iris.activities.control import notifier as notifier_activities
 from iris.autoscaling import liveness
 from iris.client.operate.scheduling import drain, pause, resume, uncordon
+from iris.model import slice_lifecycle
 from iris.model.jobs import Band
 from iris.model.slices import SliceState
 from iris.platforms.base import StockOut
@@ -369,8 +370,8 @@ async def _adopted(fleet: FleetCluster, slice_id: str) -> bool:
 async def main() -> None:
     """Each group of scenes has a cluster of its own; what is not wanted is played and not written."""
     policies.HEARTBEAT = policies.CHECK_JOBS_EVERY = notifier_activities.LEFT_TO_HOSTS = SECOND
-    policies.DRAIN_LOOK = policies.DELETE_LOOK = SECOND / 5
-    autoscaler.LOOK_EVERY = liveness.SECOND_LOOK_DELAY = SECOND
+    slice_lifecycle.DRAIN_CHECK = policies.DELETE_CHECK = SECOND / 5
+    autoscaler.LOOK_EVERY = liveness.SECOND_OBSERVATION_DELAY = SECOND
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
     for scenes, settings in ((_first_version, [short]), (_gangs, [short]), (_holds, []), (_evictions, [])):

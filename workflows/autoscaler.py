@@ -19,13 +19,13 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from iris.activities.control.observe import FleetObserver
 from iris.activities.control.recovery import RollCall
 from iris.autoscaling import availability, plan
-from iris.autoscaling.liveness import OBSERVE_INTERVAL, Silent, lost_hosts, next_look
+from iris.autoscaling.liveness import OBSERVE_INTERVAL, Silent, lost_hosts, next_observation
 from iris.messages.autoscaler import (
     AutoscalerStart,
     AutoscalerStatus,
     CloseDown,
     FleetReport,
-    Look,
+    ObserveFleet,
     PauseScaling,
     ScalingSettings,
     Unowned,
@@ -54,23 +54,23 @@ class AutoscalerWorkflow:
         self._unowned: dict[str, Unowned] = {each.observation.slice_id: each for each in start.unowned}
         self._outlooks: tuple[Outlook, ...] = start.outlooks
         self._paused, self._closing = start.paused, start.closing
-        #: Facts that slices have signalled and that `_learn` has not processed yet.
-        self._news: deque[SliceFacts] = deque()
-        #: `_changed`: a slice reported a change. `_urgent`: the demand changed or an order arrived, so the evaluation is not
-        #: delayed.
+        #: Facts that slices have signalled and that `_apply_facts` has not processed yet.
+        self._reported_facts: deque[SliceFacts] = deque()
+        #: `_changed`: a slice reported a change. `_urgent`: the demand changed or an operator gave an order, so the evaluation is
+        #: not delayed.
         self._changed, self._urgent = False, True
         self._verdicts: tuple[GroupVerdict, ...] = ()
         self._evaluated_at: datetime | None = None
         self._next_at: datetime | None = None
         #: The number of the last fleet report, and the number of observations in this run.
-        self._heard = self._looks = 0
+        self._last_report = self._observations = 0
         self._unreachable: dict[str, str] = {}
         self._watching: asyncio.Task[None] | None = None
 
     @workflow.run
     async def run(self, start: AutoscalerStart) -> None:
         if start.gather:
-            await self._gather()
+            await self._query_slices()
         self._watching = asyncio.create_task(self._watch())
         while not self._ends():
             await self._wait()
@@ -79,7 +79,7 @@ class AutoscalerWorkflow:
         if self._watching.done():
             self._watching.result()
         self._watching.cancel()
-        self._learn()
+        self._apply_facts()
         workflow.continue_as_new(
             AutoscalerStart(
                 cluster=self._cluster,
@@ -115,13 +115,13 @@ class AutoscalerWorkflow:
 
     # Signals and queries. Handlers only record the change and wake the loop.
 
-    @workflow.signal(description="Something else waits for hosts than before; what, is asked")
+    @workflow.signal(description="The demand has changed")
     def demand(self) -> None:
         self._urgent = True
 
-    @workflow.signal(description="A slice came into another state, or was not given back")
+    @workflow.signal(description="A slice has changed its state, or was not deleted")
     def slice_changed(self, facts: SliceFacts) -> None:
-        self._news.append(facts)
+        self._reported_facts.append(facts)
         self._changed = True
 
     @workflow.signal(description="The cluster's configuration")
@@ -131,26 +131,26 @@ class AutoscalerWorkflow:
         self._closing = None
         self._urgent = True
 
-    @workflow.signal(description="Neither ask for slices nor give any back")
+    @workflow.signal(description="Stop requesting and deleting slices")
     def pause(self, pause: PauseScaling) -> None:
         self._paused = pause.reason
         self._urgent = True
 
-    @workflow.signal(description="Ask for slices and give them back again")
+    @workflow.signal(description="Request and delete slices again")
     def resume(self) -> None:
         self._paused = None
         self._urgent = True
 
-    @workflow.signal(description="Give all slices back: the cluster is being stopped")
+    @workflow.signal(description="Delete all slices: the cluster is being stopped")
     def close_down(self, close: CloseDown) -> None:
         self._closing = close
         self._urgent = True
 
-    @workflow.query(description="Scale groups, slices, what was done last and why")
+    @workflow.query(description="Scale groups, slices, and the last actions with their reasons")
     def status(self) -> AutoscalerStatus:
         return AutoscalerStatus(
             groups=self._verdicts,
-            slices=self._slices.with_news(self._news),
+            slices=self._slices.latest(self._reported_facts),
             actions=self._memory.actions,
             outlooks=self._outlooks,
             evaluated_at=self._evaluated_at,
@@ -169,13 +169,13 @@ class AutoscalerWorkflow:
             # Preemptions of many slices arrive slice by slice: evaluate them together.
             await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
         self._changed = self._urgent = False
-        wanted = await self._ask_wanted()
-        self._learn()
+        wanted = await self._query_demand()
+        self._apply_facts()
         if self._closing is not None:
-            await asyncio.gather(*(self._slices.drain(drain) for drain in self._slices.all_of_them(self._closing)))
+            await asyncio.gather(*(self._slices.drain(drain) for drain in self._slices.close_down(self._closing)))
         if wanted is not None:
             await self._carry_out(
-                settings, plan.plan(settings.groups, self._slices.as_they_will_be, wanted, self._memory, wanted.as_of), wanted
+                settings, plan.plan(settings.groups, self._slices.expected, wanted, self._memory, wanted.as_of), wanted
             )
         else:
             self._urgent = True  # the scheduler did not answer: decide nothing, and ask it again
@@ -183,13 +183,13 @@ class AutoscalerWorkflow:
         # Evaluate together what happens meanwhile. This sleep is unconditional: no decision may depend on the clock.
         await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
 
-    async def _ask_wanted(self) -> Wanted | None:
+    async def _query_demand(self) -> Wanted | None:
         try:
             return await workflow.execute_activity_method(
-                FleetObserver.ask_wanted,
+                FleetObserver.query_wanted,
                 ClusterRef(cluster=self._cluster),
                 task_queue=names.control_queue(self._cluster),
-                start_to_close_timeout=policies.ASK,
+                start_to_close_timeout=policies.QUERY_DEMAND,
                 retry_policy=policies.A_FEW_TIMES,
             )
         except ActivityError as error:
@@ -212,23 +212,23 @@ class AutoscalerWorkflow:
             await asyncio.gather(*(self._slices.drain(drain) for drain in plan.drains))
         if plan.outlooks != self._outlooks or (plan.outlooks and not wanted.informed):
             self._outlooks = plan.outlooks
-            await self._tell_scheduler(Outlooks(outlooks=plan.outlooks))
+            await self._signal_scheduler(Outlooks(outlooks=plan.outlooks))
 
-    def _learn(self) -> None:
+    def _apply_facts(self) -> None:
         """Processes the facts that slices have signalled since the last evaluation."""
-        while self._news:
-            facts = self._news.popleft()
+        while self._reported_facts:
+            facts = self._reported_facts.popleft()
             before = self._slices.known.get(facts.id)
             breaks = workflow.patched("breaker")
             group = self._group(facts.group)
             self._memory = availability.learn(self._memory, group, facts, before, facts.changed_at, breaks=breaks)
-            self._slices.heard(facts)
+            self._slices.update(facts)
 
     def _group(self, name: str) -> ScaleGroup | None:
         groups = self._settings.groups if self._settings is not None else ()
         return next((group for group in groups if group.name == name), None)
 
-    async def _tell_scheduler(self, message: Message) -> bool:
+    async def _signal_scheduler(self, message: Message) -> bool:
         """Sends a message to the scheduler. Returns False if no scheduler runs."""
         scheduler = workflow.get_external_workflow_handle(names.scheduler_workflow(self._cluster))
         try:
@@ -242,14 +242,14 @@ class AutoscalerWorkflow:
     async def _watch(self) -> None:
         """Observes hosts and machines at regular intervals, and signals changes to the slices concerned."""
         while not workflow.info().is_continue_as_new_suggested():
-            self._looks += 1
+            self._observations += 1
             report = await workflow.execute_activity_method(
                 FleetObserver.observe_fleet,
-                Look(
+                ObserveFleet(
                     cluster=self._cluster,
-                    heard=self._heard,
+                    heard=self._last_report,
                     machines=self._settings is not None,
-                    census=self._settings is not None and self._looks % policies.CENSUS_EVERY == 0,
+                    census=self._settings is not None and self._observations % policies.CENSUS_EVERY == 0,
                 ),
                 task_queue=names.control_queue(self._cluster),
                 start_to_close_timeout=policies.OBSERVE,
@@ -257,45 +257,45 @@ class AutoscalerWorkflow:
             )
             self._suspects, lost = lost_hosts(self._suspects, report.silent)
             for host in lost:
-                await self._tell_lost(host)
-            await self._heed(report)
+                await self._report_lost(host)
+            await self._apply_report(report)
             self._describe()
             every = OBSERVE_INTERVAL if self._settings is None else self._settings.observe_interval
-            await workflow.sleep(next_look(self._suspects, every))
+            await workflow.sleep(next_observation(self._suspects, every))
 
-    async def _tell_lost(self, host: Silent) -> None:
+    async def _report_lost(self, host: Silent) -> None:
         news = HostLost(host_id=host.host_id, incarnation=host.incarnation, reason=host.reason)
-        if not await self._slices.tell(host.slice_id, "host_lost", news):
-            await self._tell_scheduler(news)  # the slice's workflow is gone and cannot do it
+        if not await self._slices.signal(host.slice_id, "host_lost", news):
+            await self._signal_scheduler(news)  # the slice's workflow is gone and cannot do it
 
-    async def _heed(self, report: FleetReport) -> None:
+    async def _apply_report(self, report: FleetReport) -> None:
         """Applies a fleet report.
 
         Signals changes of machines to their slices, and handles machines without a workflow. After a census it signals `report`
         to each slice that has lost its workflow or that the autoscaler does not know.
         """
-        self._heard, self._unreachable = report.number, report.unreachable
-        self._learn()
+        self._last_report, self._unreachable = report.number, report.unreachable
+        self._apply_facts()
         coming = {facts.id: facts for facts in self._slices.facts if facts.state in (SliceState.REQUESTED, *LIVE)}
         news: dict[str, SliceObservation | None] = {
-            each.slice_id: each for each in report.changed if each.slice_id in coming and _is_news(each, coming[each.slice_id])
+            each.slice_id: each for each in report.changed if each.slice_id in coming and _is_new(each, coming[each.slice_id])
         }
         live = {slice_id: facts for slice_id, facts in coming.items() if facts.state in LIVE}
         gone = (each for each in report.absent if each in live and live[each].zone not in report.unreachable)
         news.update(dict.fromkeys(gone))
         await asyncio.gather(
-            *(self._slices.tell(slice_id, "cloud_state", CloudState(observation=each)) for slice_id, each in news.items())
+            *(self._slices.signal(slice_id, "cloud_state", CloudState(observation=each)) for slice_id, each in news.items())
         )
-        await self._look_after(report)
+        await self._adopt_unowned(report)
         if report.owned is not None and report.at is not None:
             settled = report.at - policies.LIST_LAG
             missing = set(self._slices.known) - set(report.owned) - self._slices.strays.keys()
             lost = sorted(each for each in missing if self._slices.known[each].changed_at < settled)
             unheard = sorted(set(report.owned) - self._slices.known.keys())
-            await asyncio.gather(*(self._slices.tell(slice_id, "report") for slice_id in (*lost, *unheard)))
+            await asyncio.gather(*(self._slices.signal(slice_id, "report") for slice_id in (*lost, *unheard)))
 
-    async def _look_after(self, report: FleetReport) -> None:
-        """Starts a workflow for machines that had none in `policies.ORPHAN_LOOKS` observations in a row.
+    async def _adopt_unowned(self, report: FleetReport) -> None:
+        """Starts a workflow for machines that had none in `policies.ORPHAN_OBSERVATIONS` observations in a row.
 
         That workflow waits for their agents, or deletes the machines.
         """
@@ -304,15 +304,16 @@ class AutoscalerWorkflow:
             each.slice_id: Unowned(observation=each, looks=before[each.slice_id].looks + 1 if each.slice_id in before else 1)
             for each in report.unowned
         }
-        if self._slices.forget_strays(self._unowned, report.unreachable):
+        if self._slices.forget_deleted_strays(self._unowned, report.unreachable):
             self._changed = True
         for slice_id, each in list(self._unowned.items()):
-            if each.looks >= policies.ORPHAN_LOOKS:
+            if each.looks >= policies.ORPHAN_OBSERVATIONS:
                 await self._adopt(each.observation)
                 del self._unowned[slice_id]
 
     async def _adopt(self, found: SliceObservation) -> None:
-        reason = "found without a workflow" + ("" if found.token else ", and of no use: its agents cannot say whose they are")
+        useless = " and without a token, so its agents cannot identify themselves" if not found.token else ""
+        reason = f"found without a workflow{useless}"
         request = SliceRequest(
             slice_id=found.slice_id,
             cluster=self._cluster,
@@ -328,7 +329,7 @@ class AutoscalerWorkflow:
                 await self._slices.drain(Drain(slice_id=found.slice_id, reason=reason, deadline=workflow.now()))
             self._changed = True
 
-    async def _gather(self) -> None:
+    async def _query_slices(self) -> None:
         """Queries the running slices for their facts: the previous autoscaler may have been terminated."""
         found = await workflow.execute_activity_method(
             RollCall.list_slices,
@@ -338,19 +339,19 @@ class AutoscalerWorkflow:
             heartbeat_timeout=policies.OBSERVE,
             retry_policy=policies.UNTIL_DONE,
         )
-        self._slices.gathered(found.slices)
+        self._slices.add_queried(found.slices)
 
     # Display.
 
     def _describe(self) -> None:
-        notes = [f"{host.reason}; looked at again" for host in self._suspects]
+        notes = [f"{host.reason}; checked again soon" for host in self._suspects]
         notes += [f"**Paused**: {self._paused}"] if self._paused is not None else []
         notes += [f"**Closing down**: {self._closing.reason}"] if self._closing is not None else []
-        notes += [f"Zone {zone} could not be listed: {reason}" for zone, reason in self._unreachable.items()]
+        notes += [f"The machines in zone {zone} could not be listed: {reason}" for zone, reason in self._unreachable.items()]
         workflow.set_current_details(web_ui.autoscaler_details(self._verdicts, self._memory.actions, notes))
 
 
-def _is_news(seen: SliceObservation, known: SliceFacts) -> bool:
+def _is_new(seen: SliceObservation, known: SliceFacts) -> bool:
     """Returns whether the observation is new to a slice with these facts."""
     if seen.state is MachineState.ACTIVE:
         return known.state in (SliceState.REQUESTED, SliceState.PROVISIONING) or known.repair_until is not None

@@ -42,34 +42,21 @@ OBSERVE = timedelta(seconds=20)
 #: One call to a platform. Some answer slowly. A repeated call finds what the first one has done, because both use the same name.
 PLATFORM_CALL = timedelta(seconds=60)
 #: Reading the last output of machines. They are deleted afterwards, and cost money until then.
-LAST_WORDS = timedelta(seconds=30)
-#: Machines that the platform repairs for longer than this are deleted: a new slice is there sooner. Most repairs take some
-#: minutes, maintenance of a large slice takes hours.
-REPAIR_GRACE = timedelta(minutes=15)
-#: The pause before a platform that did not answer is asked again about overdue machines.
-LOOK_AGAIN = timedelta(seconds=30)
+CONSOLE_OUTPUT = timedelta(seconds=30)
 #: The pause between two checks whether machines are deleted: doubled each time, up to the maximum.
-DELETE_LOOK = timedelta(milliseconds=200)
-MOST_DELETE_LOOK = timedelta(seconds=30)
+DELETE_CHECK = timedelta(milliseconds=200)
+MAX_DELETE_CHECK = timedelta(seconds=30)
 #: How long an ending slice waits for the scheduler to remove its hosts, before it deletes its machines anyway.
 SCHEDULER_PATIENCE = timedelta(minutes=1)
-#: The pause between two checks whether a draining slice is free: doubled each time, up to the maximum.
-DRAIN_LOOK = timedelta(seconds=1)
-MOST_DRAIN_LOOK = timedelta(minutes=2)
-#: The maximum once the slice's tasks have been evicted; that phase lasts a little longer than their grace.
-MOST_EVICTION_LOOK = timedelta(seconds=5)
-#: How long after the deadline of a drain the evicted tasks have for their grace and their release, before the slice is deleted
-#: anyway.
-EVICTION_PATIENCE = timedelta(minutes=2)
 #: Asking the scheduler for the demand.
-ASK = timedelta(seconds=10)
+QUERY_DEMAND = timedelta(seconds=10)
 #: The shortest time between two evaluations; changes in between are evaluated together.
 EVALUATE_EVERY = timedelta(seconds=1)
 #: Observations from one census of the slices that have a workflow to the next.
 CENSUS_EVERY = 40
 #: Machines without a workflow are left alone for this many observations: a workflow that has just started is not in the lists
 #: yet.
-ORPHAN_LOOKS = 2
+ORPHAN_OBSERVATIONS = 2
 #: Signalling the owners of placements: one signal each, a few milliseconds apiece.
 TELL = timedelta(seconds=60)
 #: Querying a thousand workflows during recovery; those that are in no worker's cache have to be replayed first.

@@ -9,7 +9,7 @@ from iris.model.provisioning import CreateOutcome, DeleteResult, SliceRequest
 from iris.workflows import policies
 
 
-def ask(request: SliceRequest) -> workflow.ActivityHandle[CreateOutcome]:
+def request(request: SliceRequest) -> workflow.ActivityHandle[CreateOutcome]:
     """Starts the request for the machines, which Temporal retries until the platform has answered.
 
     If the workflow cancels the request, a call that is under way ends first: what it creates must not appear after the deletion.
@@ -23,7 +23,7 @@ def ask(request: SliceRequest) -> workflow.ActivityHandle[CreateOutcome]:
     )
 
 
-async def look(request: SliceRequest) -> Machines | None:
+async def describe(request: SliceRequest) -> Machines | None:
     """Returns the platform's description of the machines; None if it does not answer and nothing is known."""
     try:
         return await workflow.execute_activity_method(
@@ -38,24 +38,24 @@ async def look(request: SliceRequest) -> Machines | None:
         return None
 
 
-async def last_words(request: SliceRequest) -> str:
-    """Returns the machines' last output; empty if it is not available at once. It is for display, and nothing waits for it."""
+async def console_output(request: SliceRequest) -> str:
+    """Returns the machines' last output; empty if the platform does not give it at once: it is only for display."""
     try:
-        said = await workflow.execute_activity_method(
-            Slices.last_words,
+        console = await workflow.execute_activity_method(
+            Slices.console_output,
             SliceRef(slice_id=request.slice_id, zone=request.zone),
             start_to_close_timeout=policies.OBSERVE,
-            schedule_to_close_timeout=policies.LAST_WORDS,
+            schedule_to_close_timeout=policies.CONSOLE_OUTPUT,
             retry_policy=policies.ONCE,
         )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
         return ""
-    return said.text
+    return console.text
 
 
-async def give_back(request: SliceRequest) -> bool:
+async def delete(request: SliceRequest) -> bool:
     """Deletes the machines. Returns whether they are gone; if not, the platform is still deleting them."""
     result = await workflow.execute_activity_method(
         Slices.delete_slice,

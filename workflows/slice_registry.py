@@ -1,4 +1,4 @@
-"""Keeps the slices that the autoscaler knows: starts their workflows, signals them, and keeps their facts."""
+"""Starts and signals the workflows of the autoscaler's slices, and keeps the facts that they report."""
 
 from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
@@ -18,47 +18,47 @@ from iris.workflows.slice import SliceWorkflow
 
 
 class SliceRegistry:
-    """The slices that were made and whose machines are not known to be gone."""
+    """The slices that were created and whose machines are not known to be deleted."""
 
     def __init__(self, cluster: str, facts: Iterable[SliceFacts], strays: Mapping[str, int]) -> None:
         self._cluster = cluster
         self.known: dict[str, SliceFacts] = {each.id: each for each in facts}
         #: The slices whose workflow was ended from outside, and how many observations in a row have not found their machines.
-        #: Until the machines are known to be gone, such a slice counts as existing.
+        #: Until the machines are known to be deleted, such a slice counts as existing.
         self.strays = dict(strays)
-        #: The slices that were signalled to drain and have not answered.
-        self.told_to_go: set[str] = set()
-        self._told_of_the_end: set[str] = set()
+        #: The slices that were signalled to drain and have not reported since.
+        self.draining: set[str] = set()
+        self._closed: set[str] = set()
 
     @property
     def facts(self) -> tuple[SliceFacts, ...]:
         return tuple(self.known.values())
 
-    def with_news(self, news: Iterable[SliceFacts]) -> tuple[SliceFacts, ...]:
-        """Returns the latest facts of all slices, those that were not entered yet included."""
-        latest = {**self.known, **{each.id: each for each in news}}
+    def latest(self, reported: Iterable[SliceFacts]) -> tuple[SliceFacts, ...]:
+        """Returns the facts of all slices, with reports that `update` has not received yet."""
+        latest = {**self.known, **{each.id: each for each in reported}}
         return tuple(each for each in latest.values() if each.state is not SliceState.DELETED)
 
     @property
-    def as_they_will_be(self) -> tuple[SliceFacts, ...]:
+    def expected(self) -> tuple[SliceFacts, ...]:
         """The facts of all slices; one that was signalled to drain counts as DRAINING, though it has not answered yet."""
         going = {"state": SliceState.DRAINING}
         return tuple(
-            each.model_copy(update=going) if each.state is SliceState.READY and each.id in self.told_to_go else each
+            each.model_copy(update=going) if each.state is SliceState.READY and each.id in self.draining else each
             for each in self.known.values()
         )
 
-    def heard(self, facts: SliceFacts) -> None:
-        """Enters the facts that a slice reports."""
-        self.told_to_go.discard(facts.id)
+    def update(self, facts: SliceFacts) -> None:
+        """Records the facts that a slice reports."""
+        self.draining.discard(facts.id)
         self.strays.pop(facts.id, None)
         if facts.state is SliceState.DELETED:
             self.known.pop(facts.id, None)
         else:
             self.known[facts.id] = facts
 
-    def gathered(self, found: Iterable[SliceFacts]) -> None:
-        """Enters the facts that slices returned when they were queried; what they have reported since is newer."""
+    def add_queried(self, found: Iterable[SliceFacts]) -> None:
+        """Records the results of queries; facts that slices have reported since are newer."""
         self.known = {**{each.id: each for each in found}, **self.known}
 
     async def create(self, settings: ScalingSettings, create: Create, now: datetime) -> str:
@@ -113,38 +113,38 @@ class SliceRegistry:
 
     async def drain(self, drain: Drain) -> None:
         """Signals a slice to drain."""
-        self.told_to_go.add(drain.slice_id)
-        await self.tell(drain.slice_id, "drain", drain)
+        self.draining.add(drain.slice_id)
+        await self.signal(drain.slice_id, "drain", drain)
 
-    def all_of_them(self, close: CloseDown) -> list[Drain]:
-        """Returns the drains for a cluster that closes down: one for every slice, and only once for each."""
+    def close_down(self, close: CloseDown) -> list[Drain]:
+        """Returns the drains for a cluster that closes down: one for each slice that has received none yet."""
         going = [
             facts.id
             for facts in self.known.values()
-            if facts.state not in (SliceState.DELETING, SliceState.FAILED) and facts.id not in self._told_of_the_end
+            if facts.state not in (SliceState.DELETING, SliceState.FAILED) and facts.id not in self._closed
         ]
-        self._told_of_the_end.update(going)
+        self._closed.update(going)
         deadline = close.deadline or workflow.now()
         return [Drain(slice_id=slice_id, reason=close.reason, deadline=deadline) for slice_id in going]
 
-    async def tell(self, slice_id: str, signal: str, *news: object) -> bool:
+    async def signal(self, slice_id: str, signal: str, *payload: object) -> bool:
         """Signals a slice's workflow. Returns False if the workflow is gone; the slice counts as FAILED then."""
-        concerned = workflow.get_external_workflow_handle(names.slice_workflow(self._cluster, slice_id))
+        handle = workflow.get_external_workflow_handle(names.slice_workflow(self._cluster, slice_id))
         try:
-            await concerned.signal(signal, args=news)
+            await handle.signal(signal, args=payload)
         except ApplicationError:
-            self.told_to_go.discard(slice_id)
+            self.draining.discard(slice_id)
             if slice_id in self.known:
-                told = {"state": SliceState.FAILED, "changed_at": workflow.now(), "reason": "its workflow was ended by somebody"}
-                self.known[slice_id] = self.known[slice_id].model_copy(update=told)
+                lost = {"state": SliceState.FAILED, "changed_at": workflow.now(), "reason": "its workflow was terminated"}
+                self.known[slice_id] = self.known[slice_id].model_copy(update=lost)
                 self.strays.setdefault(slice_id, 0)
             return False
         return True
 
-    def forget_strays(self, unowned: Container[str], unreachable: Container[str]) -> bool:
-        """Counts the strays that an observation has not found, and forgets those whose machines are gone, too.
+    def forget_deleted_strays(self, unowned: Container[str], unreachable: Container[str]) -> bool:
+        """Counts the observations that have not found each stray, and forgets strays whose machines are deleted.
 
-        Returns whether any was forgotten.
+        Returns whether it has forgotten any.
         """
         gone = []
         for slice_id in self.strays:
@@ -153,7 +153,7 @@ class SliceRegistry:
                 self.strays[slice_id] = 0
             elif not unknown:
                 self.strays[slice_id] += 1
-                if self.strays[slice_id] >= policies.ORPHAN_LOOKS:
+                if self.strays[slice_id] >= policies.ORPHAN_OBSERVATIONS:
                     gone.append(slice_id)
         for slice_id in gone:
             del self.strays[slice_id], self.known[slice_id]

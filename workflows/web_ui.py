@@ -22,7 +22,7 @@ def job_details(spec: JobSpec, status: JobStatus) -> str:
     """Returns the state of a job and of its first tasks."""
     lines = [f"**{status.state}** {status.reason}".strip(), ""]
     lines.append(f"Job `{spec.id}`: `{summary(spec)}`, each task with {spec.resources}.")
-    lines += ["", "| task | state | host | attempt | exit code | why |", "|---|---|---|---|---|---|"]
+    lines += ["", "| task | state | host | attempt | exit code | reason |", "|---|---|---|---|---|---|"]
     lines += [task_row(task) for task in status.tasks[:SHOWN]]
     if len(status.tasks) > SHOWN:
         lines.append(f"\n… and {len(status.tasks) - SHOWN} more.")
@@ -51,22 +51,26 @@ def slice_details(status: SliceStatus) -> str:
         lines += [f"A slice of scale group `{status.facts.group}` in {status.facts.zone}, of {status.size} host(s).", ""]
     lines += host_rows(status.hosts)
     if status.steps:
-        lines += ["", "| when | state | why |", "|---|---|---|"]
+        lines += ["", "| when | state | reason |", "|---|---|---|"]
         lines += [f"| {step.at:%Y-%m-%d %H:%M:%S} | {step.state} | {step.reason} |" for step in status.steps]
     return "\n".join(lines)
 
 
 def autoscaler_details(groups: Sequence[GroupVerdict], actions: Sequence[Action], notes: Sequence[str]) -> str:
     """Returns the slices, demand, target and reason of each scale group, and then the last actions."""
-    lines = ["Watches the hosts.", "", *([f"- {note}" for note in notes] or ["All of them report."])]
+    lines = [
+        "Observes the hosts and decides how many slices there are.",
+        "",
+        *([f"- {note}" for note in notes] or ["All hosts report."]),
+    ]
     if groups:
-        lines += ["", "| scale group | | slices | wanted | target | why |", "|---|---|---|---|---|---|"]
+        lines += ["", "| scale group | availability | slices | demand | target | reason |", "|---|---|---|---|---|---|"]
         lines += [
             f"| {each.group} | {each.availability} | {counts(each)} | {each.demand} | {each.target} | {each.why} |"
             for each in groups[:SHOWN]
         ]
     if actions:
-        lines += ["", "| when | scale group | what | slice | why |", "|---|---|---|---|---|"]
+        lines += ["", "| when | scale group | action | slice | reason |", "|---|---|---|---|---|"]
         lines += [
             f"| {each.at:%Y-%m-%d %H:%M:%S} | {each.group} | {each.what} | {each.slice_id} | {each.reason} |"
             for each in reversed(actions[-SHOWN:])

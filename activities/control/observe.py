@@ -11,8 +11,8 @@ from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from iris.activities.host import ping
-from iris.autoscaling.liveness import Silent, age_of_new_report, is_to_be_asked, silent_hosts
-from iris.messages.autoscaler import FleetReport, Look
+from iris.autoscaling.liveness import Silent, age_of_new_report, must_be_pinged, silent_hosts
+from iris.messages.autoscaler import FleetReport, ObserveFleet
 from iris.messages.scheduler import Snapshot, SnapshotPage
 from iris.messages.wire import ClusterRef
 from iris.model import names
@@ -23,8 +23,8 @@ from iris.platforms.base import PlatformError, SliceOps
 logger = logging.getLogger(__name__)
 
 PAGE = 1_000
-#: How many seconds the platform may take to list its machines. After that they are unknown this time; agents are judged all the
-#: same.
+#: How many seconds the platform may take to list its machines. After that their state is unknown in this observation; agents are
+#: judged regardless.
 LIST_PATIENCE = 10
 
 
@@ -32,7 +32,7 @@ class FleetObserver:
     """Activities that observe; they change nothing.
 
     A report carries the host's own clock, which may be wrong by any amount. So a report counts as new if it differs from the last
-    one seen, and its age is measured here. The host's clock only says when between two observations the report came
+    one seen, and its age is measured here. The host's clock only tells when between two observations the report arrived
     (`liveness.age_of_new_report`). A restarted control plane starts without any earlier reports.
     """
 
@@ -45,15 +45,15 @@ class FleetObserver:
         #: The last report of each agent's process, by the process's key.
         self._seen: dict[str, _Report] = {}
         #: When the reports were last read; None: never. All times are on this process's monotonic clock.
-        self._looked_at: float | None = None
+        self._observed_at: float | None = None
         #: When each host that was pinged last answered, by (host, incarnation).
         self._answered: dict[tuple[str, str], float] = {}
-        #: When an agent that ought to report was first absent from the server's list. A new agent's first report takes ten
+        #: When an agent that should report was first absent from the server's list. A new agent's first report takes ten
         #: seconds, and a restarted server knows no agent for as long; neither may count as silence.
         self._missed: dict[tuple[str, str], float] = {}
 
-    @activity.defn
-    async def ask_wanted(self, ref: ClusterRef) -> Wanted:
+    @activity.defn(name="ask_wanted")
+    async def query_wanted(self, ref: ClusterRef) -> Wanted:
         """Returns what the scheduler could not place, and which slices are idle or broken."""
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(ref.cluster))
         wanted: Wanted = await scheduler.query("wanted", result_type=Wanted)
@@ -61,17 +61,17 @@ class FleetObserver:
         return wanted.model_copy(update={"as_of": activity.info().scheduled_time})
 
     @activity.defn
-    async def observe_fleet(self, look: Look) -> FleetReport:
-        """Returns the hosts that ought to report and do not, and the changes of the machines."""
+    async def observe_fleet(self, look: ObserveFleet) -> FleetReport:
+        """Returns the hosts that should report and do not, and the changes of the machines."""
         if not look.machines or self._platform is None:
-            return FleetReport(silent=await self._silent(look.cluster))
-        silent, report = await asyncio.gather(self._silent_if_known(look.cluster), self._machines(look, self._platform))
+            return FleetReport(silent=await self._silent_hosts(look.cluster))
+        silent, report = await asyncio.gather(self._silent_hosts_if_known(look.cluster), self._machines(look, self._platform))
         return report.model_copy(update={"silent": silent})
 
-    async def _machines(self, look: Look, platform: SliceOps) -> FleetReport:
+    async def _machines(self, look: ObserveFleet, platform: SliceOps) -> FleetReport:
         """Returns the changes since the last report that was received, machines without a workflow, and slices without
         machines."""
-        listing, owned = await asyncio.gather(self._listed(platform), self._owned(look.cluster))
+        listing, owned = await asyncio.gather(self._list_machines(platform), self._owned(look.cluster))
         if look.heard != self._number:
             self._reported = {}
         seen = {each.slice_id: each for each in listing.slices}
@@ -89,7 +89,7 @@ class FleetObserver:
             owned=tuple(sorted(owned)) if look.census else None,
         )
 
-    async def _listed(self, platform: SliceOps) -> FleetListing:
+    async def _list_machines(self, platform: SliceOps) -> FleetListing:
         try:
             return await asyncio.wait_for(platform.list_slices(), LIST_PATIENCE)
         except TimeoutError:
@@ -99,36 +99,36 @@ class FleetObserver:
             return FleetListing(unreachable={ANYWHERE: str(error)})
 
     async def _owned(self, cluster: str) -> set[str]:
-        """Returns the slices that were made and have a workflow."""
+        """Returns the slices that were created and have a workflow."""
         prefix = names.slice_workflow(cluster, "")
         return {
             execution.id.removeprefix(prefix)
             async for execution in self._client.list_workflows(made_slices(cluster), page_size=PAGE)
         }
 
-    async def _silent_if_known(self, cluster: str) -> tuple[Silent, ...]:
-        """Returns the silent hosts, or none if the scheduler does not answer: machines are observed all the same."""
+    async def _silent_hosts_if_known(self, cluster: str) -> tuple[Silent, ...]:
+        """Returns the silent hosts, or none if the scheduler does not answer: machines are observed regardless."""
         try:
-            return await self._silent(cluster)
+            return await self._silent_hosts(cluster)
         except (RPCError, WorkflowQueryFailedError) as error:
-            logger.warning("the scheduler does not say which hosts there are: %s", error)
+            logger.warning("the hosts' reports are not available: %s", error)
             return ()
 
-    async def _silent(self, cluster: str) -> tuple[Silent, ...]:
+    async def _silent_hosts(self, cluster: str) -> tuple[Silent, ...]:
         expected = await self._expected(cluster)
         ages = await self._ages(cluster)  # always: the next observation needs these to tell when a report came
         now = time.monotonic()
-        absent = {host.life for host in expected} - ages.keys()
+        absent = {host.agent for host in expected} - ages.keys()
         self._missed = {agent: self._missed.get(agent, now) for agent in absent}
         ages.update({agent: now - since for agent, since in self._missed.items()})
         self._answered = {agent: at for agent, at in self._answered.items() if agent in ages}
         ages.update({agent: min(ages[agent], now - at) for agent, at in self._answered.items()})
         silent = silent_hosts(expected, ages)
-        answers = await ping.ask(self._client, cluster, filter(is_to_be_asked, silent))
+        answers = await ping.ask(self._client, cluster, filter(must_be_pinged, silent))
         now = time.monotonic()
         self._answered.update({agent: now for agent, answer in answers.items() if answer})
         return tuple(
-            host.model_copy(update={"unanswered": host.life in answers}) for host in silent if not answers.get(host.life)
+            host.model_copy(update={"unanswered": host.agent in answers}) for host in silent if not answers.get(host.agent)
         )
 
     async def _expected(self, cluster: str) -> list[Silent]:
@@ -150,7 +150,7 @@ class FleetObserver:
         counts.
         """
         now, clock = time.monotonic(), time.time()
-        since_last_look = now - self._looked_at if self._looked_at is not None else None
+        since_last_observation = now - self._observed_at if self._observed_at is not None else None
         seen: dict[str, _Report] = {}
         ages: dict[tuple[str, str], float] = {}
         request = ListWorkersRequest(namespace=self._client.namespace, page_size=PAGE)
@@ -164,14 +164,14 @@ class FleetObserver:
                 sent, process = heartbeat.heartbeat_time.ToMilliseconds() / 1000, heartbeat.worker_instance_key
                 report = self._seen.get(process)
                 if report is None or report.sent != sent:
-                    report = _Report(sent, now - age_of_new_report(clock - sent, since_last_look))
+                    report = _Report(sent, now - age_of_new_report(clock - sent, since_last_observation))
                 seen[process] = report
                 agent = (host, names.incarnation_of(heartbeat.worker_identity))
                 ages[agent] = min(now - report.came, ages.get(agent, now - report.came))
             if not response.next_page_token:
                 break
             request.next_page_token = response.next_page_token
-        self._seen, self._looked_at = seen, now
+        self._seen, self._observed_at = seen, now
         return ages
 
 
@@ -183,7 +183,7 @@ class _Report(NamedTuple):
 
 
 def made_slices(cluster: str) -> str:
-    """Returns the query for the workflows of slices that were made; slices that joined have no scale group."""
+    """Returns the query for the workflows of slices that were created; slices that joined have no scale group."""
     return (
         f"{names.SA_CLUSTER} = '{cluster}' AND {names.SA_KIND} = '{names.KIND_SLICE}' AND {names.SA_GROUP} IS NOT NULL"
         " AND ExecutionStatus = 'Running'"

@@ -1,7 +1,7 @@
-"""Collects what a scheduler that starts with an empty ledger has to know before it may place anything.
+"""Collects the state that a scheduler with an empty ledger needs before it places anything.
 
 The workflow of the previous scheduler was terminated, and its ledger is lost. But every slice still knows its hosts, and every
-gang still knows what it waits for or holds.
+gang still knows its request or placement.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ TAKING = (SliceState.READY, SliceState.DRAINING)
 
 
 class RollCall:
-    """Activities that query every slice and every gang; they change nothing."""
+    """Activities that query all slices and gangs; they change nothing."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     @activity.defn
     async def call_roll(self, page: RollPage) -> Roll:
-        """Queries some of the cluster's slices, jobs and tasks. Returns their answers, and where to go on if there are more.
+        """Queries some of the cluster's slices, jobs and tasks. Returns their answers, and the next page's token if there is one.
 
         If the answers are too large for one result, it queries fewer workflows.
         """
@@ -82,7 +82,7 @@ class RollCall:
 
     @activity.defn
     async def list_slices(self, ref: ClusterRef) -> SliceList:
-        """Returns the facts of the slices that were made and have a workflow, as they report them themselves."""
+        """Returns the facts of the slices that were created and have a workflow, as the slices report them."""
         running = [execution async for execution in self._client.list_workflows(made_slices(ref.cluster), page_size=PAGE)]
         answers = await _some_at_once(lambda execution: self._ask(execution, "status", SliceStatus), running)
         return SliceList(slices=tuple(each.facts for each in answers if each is not None and each.facts is not None))
@@ -95,12 +95,12 @@ class RollCall:
             answer: T = await handle.query(query, result_type=result)
             return answer
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
-            logger.warning("%s does not say what it holds: %s", execution.id, error)
+            logger.warning("workflow %s did not answer the recovery query: %s", execution.id, error)
         except RPCError as error:
             wedged = error.status is RPCStatusCode.DEADLINE_EXCEEDED and activity.info().attempt > PATIENT_ATTEMPTS
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION) and not wedged:
                 raise
-            logger.warning("%s does not say what it holds: %s", execution.id, error)
+            logger.warning("workflow %s did not answer the recovery query: %s", execution.id, error)
         return None
 
 

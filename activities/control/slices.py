@@ -4,7 +4,7 @@ import logging
 
 from temporalio import activity
 
-from iris.messages.slice import LastWords, Machines, SliceRef
+from iris.messages.slice import ConsoleOutput, Machines, SliceRef
 from iris.model.provisioning import CreateOutcome, DeleteResult, SliceRequest
 from iris.platforms.base import Platform, PlatformError, QuotaExceeded, Refused
 
@@ -32,15 +32,14 @@ class Slices:
         """Returns the platform's current description of the slice's machines."""
         return Machines(observation=await self._platform.describe_slice(ref.slice_id, ref.zone))
 
-    @activity.defn
-    async def last_words(self, ref: SliceRef) -> LastWords:
-        """Returns the last output of the slice's machines; empty if the platform does not give it now, because nothing waits for
-        it."""
+    @activity.defn(name="last_words")
+    async def console_output(self, ref: SliceRef) -> ConsoleOutput:
+        """Returns the last output of the slice's machines; empty if the platform does not give it now: it is only for display."""
         try:
-            return LastWords(text=await self._platform.last_words(ref.slice_id, ref.zone))
+            return ConsoleOutput(text=await self._platform.last_words(ref.slice_id, ref.zone))
         except PlatformError as error:
-            logger.warning("what slice %s has said last is not known: %s", ref.slice_id, error)
-            return LastWords()
+            logger.warning("the console output of slice %s is not available: %s", ref.slice_id, error)
+            return ConsoleOutput()
 
     @activity.defn
     async def delete_slice(self, ref: SliceRef) -> DeleteResult:

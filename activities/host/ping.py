@@ -15,7 +15,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.autoscaling.liveness import ASK_PATIENCE, Silent
+from iris.autoscaling.liveness import PING_TIMEOUT, Silent
 from iris.model import names
 from iris.model.hosts import Host
 
@@ -46,7 +46,7 @@ async def ask(client: Client, cluster: str, hosts: Iterable[Silent]) -> dict[tup
     """
     asked = list(hosts)[:MOST_ASKED]
     answers = await asyncio.gather(*(_answers(client, cluster, host) for host in asked))
-    return {host.life: answer for host, answer in zip(asked, answers, strict=True)}
+    return {host.agent: answer for host, answer in zip(asked, answers, strict=True)}
 
 
 async def _answers(client: Client, cluster: str, host: Silent) -> bool:
@@ -57,7 +57,7 @@ async def _answers(client: Client, cluster: str, host: Silent) -> bool:
             host.incarnation,
             id=f"{queue}/ping/{uuid.uuid4().hex}",
             task_queue=queue,
-            schedule_to_close_timeout=ASK_PATIENCE,
+            schedule_to_close_timeout=PING_TIMEOUT,
             start_to_close_timeout=TRY,
             retry_policy=TRIES,
             summary=f"whether host {host.host_id} is there",

@@ -59,7 +59,7 @@ def verdict(scale: GroupScaler, gangs: int) -> GroupVerdict:
         availability=standing.availability,
         why="; ".join(_phrases(scale, gangs)) or "nothing is wanted of it",
         until=standing.until or scale.token_at or scale.shrinking.until,
-        counts=dict(scale.holding.counts),
+        counts=dict(scale.inventory.counts),
         demand=scale.demand,
         target=scale.target,
     )
@@ -118,7 +118,7 @@ def impossible(catalog: Catalog, request: Request) -> str:
 
 
 def _phrases(scale: GroupScaler, gangs: int) -> Iterable[str]:
-    holding, now = scale.holding, scale.now
+    holding, now = scale.inventory, scale.now
     if scale.standing.why:
         yield scale.standing.why
     if not scale.standing.turns_away:

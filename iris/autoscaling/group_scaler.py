@@ -9,7 +9,7 @@ from iris.autoscaling.availability import Stock, kind_of, most_per_minute, next_
 from iris.autoscaling.catalog import Able
 from iris.autoscaling.inventory import Shrinking, SliceInventory
 from iris.autoscaling.packing import PlannedSlice, Pool, Supply
-from iris.autoscaling.quotas import without_room
+from iris.autoscaling.quotas import exhausted
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Create, Drain, GroupMemory, Memory
 
@@ -21,27 +21,27 @@ class GroupScaler:
     """One group in one decision: first what it offers to the waiting gangs, then what is done about it."""
 
     def __init__(
-        self, group: ScaleGroup, holding: SliceInventory, memory: Memory, stock: Stock, now: datetime, *, paused: bool = False
+        self, group: ScaleGroup, inventory: SliceInventory, memory: Memory, stock: Stock, now: datetime, *, paused: bool = False
     ) -> None:
         self.group = group
-        self.holding = holding
+        self.inventory = inventory
         self.now = now
         self.remembered = memory.groups.get(group.name, GroupMemory())
         kind = kind_of(group)
         self.stocked_out = {zone: out for zone in group.zones if (out := stock.get((zone, kind))) is not None}
-        self.used_up = without_room(memory, kind, group.zones, now)
+        self.used_up = exhausted(memory, kind, group.zones, now)
         self.standing = availability.standing(
-            group, self.remembered, stock, holding.requested, holding.total, now, paused=paused, used_up=self.used_up
+            group, self.remembered, stock, inventory.requested, inventory.total, now, paused=paused, used_up=self.used_up
         )
         self.most_per_minute = most_per_minute(group, self.remembered, now)
-        self.coming = holding.berths(holding.coming)
-        self.idle = holding.berths(holding.idle)
-        room = group.max_slices - holding.total + len(holding.leaving)
+        self.coming = inventory.planned(inventory.coming)
+        self.idle = inventory.planned(inventory.idle)
+        free = group.max_slices - inventory.total + len(inventory.leaving)
         self.supply = Supply(
             group,
             idle=_by_zone(self.idle),
             coming={} if paused else _by_zone(self.coming),
-            room=0 if self.standing.turns_away else max(0, room),
+            free=0 if self.standing.turns_away else max(0, free),
             zones=frozenset(group.zones) - self.stocked_out.keys() - self.used_up.keys(),
         )
         self.creates: list[Create] = []
@@ -56,14 +56,14 @@ class GroupScaler:
     def decide(self) -> None:
         """Requests slices that are wanted and allowed, and deletes idle ones. The waiting gangs must have been packed."""
         group, wanted = self.group, self.supply.wanted
-        free = max(0, group.max_slices - self.holding.total)
+        free = max(0, group.max_slices - self.inventory.total)
         tokens = max(0, self.most_per_minute - len(within_minute(self.remembered.scale_ups, self.now)))
         allowed = 0 if self.standing.turns_away else min(free, tokens)
-        for berth in wanted[: 0 if self.standing.holds_up else allowed]:
-            berth.asked = True
-            self._ask(berth.zone, _for_whom(berth), "waiting gangs")
+        for slice in wanted[: 0 if self.standing.holds_up else allowed]:
+            slice.asked = True
+            self._request(slice.zone, _purpose(slice), "waiting gangs")
         waiting = len(wanted) - len(self.creates)
-        least = max(0, group.min_slices - self.holding.alive - len(self.creates))
+        least = max(0, group.min_slices - self.inventory.alive - len(self.creates))
         # The buffer comes after the waiting gangs. Otherwise they would take it, and it would grow in spite of what delays them.
         reserve = 0 if waiting else max(0, group.buffer_slices - self.spare - least)
         zone = next((zone for zone in group.zones if zone in self.supply.zones), group.zones[0])
@@ -72,7 +72,7 @@ class GroupScaler:
             more = min(least, free, max(0, CHURNED_PER_MINUTE - len(within_minute(self.remembered.scale_ups, self.now))))
         for number in range(more):
             why = f"min_slices {group.min_slices}" if number < least else f"buffer_slices {group.buffer_slices}"
-            self._ask(zone, why, why)
+            self._request(zone, why, why)
         self.lacking = waiting + least + reserve - more
         held_up = self.standing.turns_away or (self.standing.holds_up and least + reserve == more)
         if self.standing.churned and least > more:
@@ -81,33 +81,33 @@ class GroupScaler:
         if self.lacking and tokens < free and not held_up:
             ups = (*self.remembered.scale_ups, *(self.now for _ in self.creates))
             self.token_at = next_token(ups, self.most_per_minute, self.now)
-        claimed = (berth.facts.id for berth in self.idle if berth.gangs and berth.facts is not None)
-        self.shrinking = self.holding.shrink(claimed, bool(wanted or self.creates), self.remembered, self.now)
+        claimed = (slice.facts.id for slice in self.idle if slice.gangs and slice.facts is not None)
+        self.shrinking = self.inventory.shrink(claimed, bool(wanted or self.creates), self.remembered, self.now)
 
     @property
     def drains(self) -> tuple[Drain, ...]:
-        return (*self.holding.drains, *self.shrinking.drains)
+        return (*self.inventory.drains, *self.shrinking.drains)
 
     @property
     def spare(self) -> int:
         """Returns the number of slices, present or on their way, that no gang wants now."""
-        return sum(not berth.gangs for berth in (*self.idle, *self.coming))
+        return sum(not slice.gangs for slice in (*self.idle, *self.coming))
 
     @property
     def demand(self) -> int:
         """Returns the number of slices that waiting gangs want, including those on their way."""
-        return len(self.supply.wanted) + sum(berth.gangs > 0 for berth in self.coming)
+        return len(self.supply.wanted) + sum(slice.gangs > 0 for slice in self.coming)
 
     @property
     def target(self) -> int:
         """Returns how many slices the group should have."""
-        used = len(self.holding.busy) + sum(berth.gangs > 0 for berth in self.idle)
+        used = len(self.inventory.busy) + sum(slice.gangs > 0 for slice in self.idle)
         return min(max(used + self.demand + self.group.buffer_slices, self.group.min_slices), self.group.max_slices)
 
     @property
-    def room_at(self) -> datetime | None:
+    def free_at(self) -> datetime | None:
         """Returns when the first of the slices that are being deleted stops counting as capacity that is free soon."""
-        return min((each.changed_at + self.group.pace.requesting_timeout for each in self.holding.leaving), default=None)
+        return min((each.changed_at + self.group.pace.requesting_timeout for each in self.inventory.leaving), default=None)
 
     def why_not(self, able: Able) -> str:
         """Returns why the group has no capacity for a request that it could serve."""
@@ -131,7 +131,7 @@ class GroupScaler:
 
     def waits_until(self) -> Iterable[datetime]:
         """Yields the times at which a wanted slice could become possible without an event."""
-        yield from (time for time in (self.standing.until, self.token_at, self.room_at) if time is not None)
+        yield from (time for time in (self.standing.until, self.token_at, self.free_at) if time is not None)
         yield from (out.until for out in self.stocked_out.values())
         yield from (quota.until for quota in self.used_up.values())
 
@@ -151,19 +151,19 @@ class GroupScaler:
                 update |= {time: None} | ({reason: ""} if reason else {})
         return before.model_copy(update=update)
 
-    def _ask(self, zone: str, reason: str, purpose: str) -> None:
+    def _request(self, zone: str, reason: str, purpose: str) -> None:
         self.creates.append(Create(group=self.group.name, zone=zone, reason=reason))
         self.asked_for[purpose] += 1
 
 
-def _for_whom(berth: PlannedSlice) -> str:
-    assert berth.first is not None
-    others = berth.gangs - 1
-    return f"for {berth.first.task}" + (f" and {others} more" if others else "")
+def _purpose(slice: PlannedSlice) -> str:
+    assert slice.first is not None
+    others = slice.gangs - 1
+    return f"for {slice.first.task}" + (f" and {others} more" if others else "")
 
 
-def _by_zone(berths: Iterable[PlannedSlice]) -> Pool:
+def _by_zone(slices: Iterable[PlannedSlice]) -> Pool:
     pool: Pool = {}
-    for berth in berths:
-        pool.setdefault(berth.zone, []).append(berth)
+    for slice in slices:
+        pool.setdefault(slice.zone, []).append(slice)
     return pool

@@ -60,7 +60,7 @@ class SliceInventory:
         self.idle_since = {each.id: max(wanted.idle[each.id], _ready(each)) for each in self.idle}
         self.idle.sort(key=lambda each: (self.idle_since[each.id], each.id))
         self.coming.sort(key=lambda each: (_COMING[each.state], each.requested_at, each.id))
-        self._give_back_excess(now)
+        self._drain_excess(now)
 
     @property
     def alive(self) -> int:
@@ -83,7 +83,7 @@ class SliceInventory:
         if not idle:
             return Shrinking()
         if growing:
-            return Shrinking(kept="new ones are wanted")
+            return Shrinking(kept="new slices are needed")
         if spare <= 0:
             least = f"min_slices {group.min_slices}" if group.min_slices else f"buffer_slices {group.buffer_slices}"
             return Shrinking(kept=least)
@@ -122,7 +122,7 @@ class SliceInventory:
         others = there - len(self.idle) + drained
         return others > 0 and there > self.group.min_slices and there > self.group.buffer_slices
 
-    def _give_back_excess(self, now: datetime) -> None:
+    def _drain_excess(self, now: datetime) -> None:
         most = self.group.max_slices if self.group else 0
         excess = self.alive - most
         if excess <= 0:
@@ -142,7 +142,7 @@ class SliceInventory:
         self.drains += [Drain(slice_id=each.id, reason=why) for each in busy]
         self.busy = [each for each in self.busy if each not in busy] if busy else self.busy
 
-    def berths(self, slices: Iterable[SliceFacts]) -> list[PlannedSlice]:
+    def planned(self, slices: Iterable[SliceFacts]) -> list[PlannedSlice]:
         """Returns these slices for the packing of waiting gangs."""
         assert self.group is not None
         idle = set(self.idle_since)

@@ -5,8 +5,8 @@ An agent that dies leaves its programs running. The host's next agent adopts the
 (`policies.HEARTBEAT`, 60 s), their next attempts go to its hosts, where no agent takes them. So the verdict falls in between:
 
 - When an agent goes away at time 0, its last report is up to `REPORT_INTERVAL` (10 s) old.
-- A host whose last report is `ASK_AFTER` (50 s) old is asked whether it is there. It has `ASK_PATIENCE` (5 s) to answer. An agent
-  answers as soon as it takes work; its first report may come ten seconds later.
+- A host whose last report is `PING_AFTER` (50 s) old is pinged. It has `PING_TIMEOUT` (5 s) to answer. An agent answers as soon
+  as it accepts work; its first report may arrive ten seconds later.
 - So an agent that is back within `AWAY` (45 s) never costs its slice. A dead host is lost 45 to 56 s after its death, and its
   jobs retry 58 to 60 s after it.
 
@@ -25,17 +25,17 @@ REPORT_INTERVAL = timedelta(seconds=10)
 SILENCE = timedelta(seconds=14)
 #: An agent that is away for less than this costs nothing: the lease of its programs, minus the time to renew it.
 AWAY = timedelta(seconds=45)
-#: How long a host has to answer when it is asked.
-ASK_PATIENCE = timedelta(seconds=5)
-#: The age of its last report at which a host is asked. The agent may have gone away just before its next report was due.
-ASK_AFTER = AWAY + REPORT_INTERVAL - ASK_PATIENCE
+#: How long a host has to answer a ping.
+PING_TIMEOUT = timedelta(seconds=5)
+#: The age of its last report at which a host is pinged. The agent may have gone away just before its next report was due.
+PING_AFTER = AWAY + REPORT_INTERVAL - PING_TIMEOUT
 #: Between two observations when all hosts report. Each costs eleven events; 240 an hour stay below 3,000.
 OBSERVE_INTERVAL = timedelta(seconds=15)
 #: Between two observations if the first one found new suspects that did not answer. Longer than `REPORT_INTERVAL`: after an
 #: outage of the service all hosts are silent at first, and live agents must have the time to report.
-SECOND_LOOK_DELAY = timedelta(seconds=12)
+SECOND_OBSERVATION_DELAY = timedelta(seconds=12)
 #: The shortest time between two observations while there are suspects.
-SHORTEST_LOOK_DELAY = timedelta(seconds=1)
+SHORTEST_OBSERVATION_DELAY = timedelta(seconds=1)
 
 
 class Silent(BaseModel):
@@ -48,12 +48,12 @@ class Silent(BaseModel):
     incarnation: str
     #: Seconds since the last report or answer; None: the server has none.
     age: float | None = None
-    #: Whether it was asked and did not answer. None in records of version 0.1, which did not ask: two observations decided.
+    #: Whether it was pinged and did not answer. None in records of version 0.1, which had no ping: two observations decided.
     unanswered: bool | None = None
 
     @property
-    def life(self) -> tuple[str, str]:
-        """Returns the host id and the incarnation."""
+    def agent(self) -> tuple[str, str]:
+        """Returns the (host id, incarnation) that identifies the agent."""
         return self.host_id, self.incarnation
 
     @property
@@ -62,7 +62,7 @@ class Silent(BaseModel):
         return f"host {self.host_id} {silence}" + (" and does not answer" if self.unanswered else "")
 
 
-def age_of_new_report(age_by_its_clock: float, since_last_look: float | None) -> float:
+def age_of_new_report(age_by_its_clock: float, since_last_observation: float | None) -> float:
     """Returns the age, in seconds, of a report that this observation is the first to see.
 
     The report came between the last observation and this one. The host's clock gives its age. If that age is impossible, the
@@ -70,9 +70,9 @@ def age_of_new_report(age_by_its_clock: float, since_last_look: float | None) ->
     observations is believed, which hastens a verdict by as much as it is slow.
 
     Args:
-        since_last_look: None: there was no earlier observation.
+        since_last_observation: None: there was no earlier observation.
     """
-    fits = since_last_look is not None and 0 <= age_by_its_clock <= since_last_look
+    fits = since_last_observation is not None and 0 <= age_by_its_clock <= since_last_observation
     return age_by_its_clock if fits else 0.0
 
 
@@ -80,30 +80,30 @@ def silent_hosts(expected: Iterable[Silent], ages: Mapping[tuple[str, str], floa
     """Returns the expected hosts that are silent; `ages` gives seconds since the last report by (host, incarnation)."""
     found = []
     for host in expected:
-        age = ages.get(host.life)
+        age = ages.get(host.agent)
         if age is None or age > SILENCE.total_seconds():
             found.append(host.model_copy(update={"age": age, "unanswered": False}))
     return found
 
 
-def is_to_be_asked(host: Silent) -> bool:
+def must_be_pinged(host: Silent) -> bool:
     """Returns whether the silent host is lost if it does not answer."""
-    return host.age is None or host.age >= ASK_AFTER.total_seconds()
+    return host.age is None or host.age >= PING_AFTER.total_seconds()
 
 
 def lost_hosts(suspects: Iterable[Silent], silent: Iterable[Silent]) -> tuple[list[Silent], list[Silent]]:
     """Returns (suspects for the next observation, lost hosts). A host is lost if it was a suspect before and does not answer."""
-    before = {host.life for host in suspects}
+    before = {host.agent for host in suspects}
     still: list[Silent] = []
     lost: list[Silent] = []
     for host in silent:
-        is_lost = host.unanswered is not False and host.life in before
+        is_lost = host.unanswered is not False and host.agent in before
         (lost if is_lost else still).append(host)
     return still, lost
 
 
-def next_look(suspects: Iterable[Silent], every: timedelta) -> timedelta:
-    """Returns the time until the next observation: at the latest when a suspect must be asked.
+def next_observation(suspects: Iterable[Silent], every: timedelta) -> timedelta:
+    """Returns the time until the next observation: at the latest when a suspect must be pinged.
 
     Args:
         every: the time between two observations when all hosts report.
@@ -113,5 +113,5 @@ def next_look(suspects: Iterable[Silent], every: timedelta) -> timedelta:
 
 def _until_verdict(suspect: Silent, every: timedelta) -> timedelta:
     if suspect.unanswered is not False or suspect.age is None:
-        return SECOND_LOOK_DELAY
-    return min(every, max(SHORTEST_LOOK_DELAY, ASK_AFTER - timedelta(seconds=suspect.age)))
+        return SECOND_OBSERVATION_DELAY
+    return min(every, max(SHORTEST_OBSERVATION_DELAY, PING_AFTER - timedelta(seconds=suspect.age)))

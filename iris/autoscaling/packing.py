@@ -60,7 +60,7 @@ class Supply:
     #: Slices on their way that no gang has taken yet, the first to be ready first.
     coming: Pool = field(default_factory=dict)
     #: How many new slices may be requested, at once or when the current delay has passed, and in which zones.
-    room: int = 0
+    free: int = 0
     zones: frozenset[str] = frozenset()
     #: New slices that gangs want.
     wanted: list[PlannedSlice] = field(default_factory=list)
@@ -69,11 +69,11 @@ class Supply:
         """Returns how many slices on their way in these zones are not taken."""
         return sum(len(self.coming.get(zone, ())) for zone in zones)
 
-    def ask(self, zone: str, slices: int) -> list[PlannedSlice]:
+    def request(self, zone: str, slices: int) -> list[PlannedSlice]:
         """Adds new slices."""
         asked = [PlannedSlice(self.group, zone) for _ in range(slices)]
         self.wanted += asked
-        self.room -= slices
+        self.free -= slices
         return asked
 
 
@@ -90,41 +90,41 @@ class DemandResult:
 
     def since(self) -> datetime | None:
         """Returns when the first of the existing slices that they wait for was requested."""
-        facts = [each.facts for berths, _ in self.served for each in berths if each.facts is not None and not each.idle]
+        facts = [each.facts for slices, _ in self.served for each in slices if each.facts is not None and not each.idle]
         return min((each.requested_at for each in facts), default=None)
 
 
 def pack(catalog: Catalog, supplies: dict[str, Supply], demands: Sequence[Demand]) -> list[DemandResult]:
     """Packs all demands and returns the results in their order. Leaves the slices that each group needs in its supply."""
-    fates = [DemandResult(demand, catalog.able(demand.example), left=demand.count) for demand in demands]
+    results = [DemandResult(demand, catalog.able(demand.example), left=demand.count) for demand in demands]
     hosts = _OpenHosts()
-    for fate in sorted(fates, key=lambda each: (each.demand.example.band.rank, -each.demand.example.weight)):
-        if fate.able and fate.able[0].slices:
-            _pack_gangs(fate, supplies)
-        elif fate.able:
-            _pack_singles(fate, supplies, hosts)
-    return fates
+    for result in sorted(results, key=lambda each: (each.demand.example.band.rank, -each.demand.example.weight)):
+        if result.able and result.able[0].slices:
+            _pack_gangs(result, supplies)
+        elif result.able:
+            _pack_singles(result, supplies, hosts)
+    return results
 
 
-def _pack_gangs(fate: DemandResult, supplies: dict[str, Supply]) -> None:
+def _pack_gangs(result: DemandResult, supplies: dict[str, Supply]) -> None:
     """Packs gangs over whole slices: first those that need only slices on their way, then those that need new ones."""
-    request = fate.demand.example
+    request = result.demand.example
     for new in (False, True):
-        for able in fate.able:
+        for able in result.able:
             supply = supplies[able.group.name]
-            while fate.left and (gangs := _whole_slices(supply, able, request, fate.left, new)):
-                for berths in gangs:
-                    for berth in berths:
-                        berth.take(request, 1)
-                    fate.served.append((berths, 1))
-                fate.left -= len(gangs)
+            while result.left and (gangs := _whole_slices(supply, able, request, result.left, new)):
+                for slices in gangs:
+                    for slice in slices:
+                        slice.take(request, 1)
+                    result.served.append((slices, 1))
+                result.left -= len(gangs)
 
 
 def _whole_slices(supply: Supply, able: Able, request: Request, most: int, new: bool) -> list[tuple[PlannedSlice, ...]]:
     """Returns slices of the group for at most `most` gangs, a complete set for each gang. Empty: not even one gang fits."""
     parts = 1 if request.group_by == TPU_NAME else request.groups
     each = parts * able.slices
-    there = supply.count(able.zones) + (supply.room if new else 0)
+    there = supply.count(able.zones) + (supply.free if new else 0)
     if not there:
         return []
     one_by_one = len(able.places) > 1 or (each > 1 and any(supply.idle.get(zone) for zone in able.zones))
@@ -142,13 +142,13 @@ def _whole_slices(supply: Supply, able: Able, request: Request, most: int, new: 
         if not lacking or (new and zone):
             chosen.append((lacking, have, zone))
     chosen = sorted(chosen, key=lambda entry: entry[0])[:parts]
-    if not wanted or len(chosen) < parts or sum(lacking for lacking, _, _ in chosen) > supply.room:
+    if not wanted or len(chosen) < parts or sum(lacking for lacking, _, _ in chosen) > supply.free:
         return []
     found = []
     for lacking, have, zone in chosen:
-        for berth in have:
-            (supply.idle if berth.idle else supply.coming)[berth.zone].remove(berth)
-        found += have + supply.ask(zone, lacking)
+        for slice in have:
+            (supply.idle if slice.idle else supply.coming)[slice.zone].remove(slice)
+        found += have + supply.request(zone, lacking)
     return [tuple(found[start : start + each]) for start in range(0, len(found), each)]
 
 
@@ -165,85 +165,85 @@ class _OpenHosts:
     def __init__(self) -> None:
         self._hosts: dict[tuple[str, str], dict[_Amounts, list[PlannedSlice]]] = {}
 
-    def fill(self, fate: DemandResult, able: Able, shape: Shape) -> None:
+    def fill(self, result: DemandResult, able: Able, shape: Shape) -> None:
         """Packs as many waiting gangs as fit on the resources left of the group's slices."""
         for zone in able.zones:
-            by_room = self._hosts.get((able.group.name, zone), {})
-            for room in list(by_room):
-                if not fate.left:
+            by_free = self._hosts.get((able.group.name, zone), {})
+            for free in list(by_free):
+                if not result.left:
                     return
-                if each := _fitting(room, shape.amounts):
-                    berths = by_room.pop(room)
-                    used = min(len(berths), -(-fate.left // each))
-                    if berths[used:]:
-                        by_room[room] = berths[used:]
-                    self._put(by_room, berths[:used], room, each, fate)
+                if each := _fitting(free, shape.amounts):
+                    slices = by_free.pop(free)
+                    used = min(len(slices), -(-result.left // each))
+                    if slices[used:]:
+                        by_free[free] = slices[used:]
+                    self._put(by_free, slices[:used], free, each, result)
 
-    def open(self, fate: DemandResult, berths: list[PlannedSlice], shape: Shape) -> None:
+    def open(self, result: DemandResult, slices: list[PlannedSlice], shape: Shape) -> None:
         """Packs as many waiting gangs as fit on empty slices."""
-        for berth in berths:
-            room = berth.group.resources.vector
-            each = _fitting(room, shape.amounts)
-            by_room = self._hosts.setdefault((berth.group.name, berth.zone), {})
-            used = min(berth.group.hosts, -(-fate.left // each))
-            self._put(by_room, [berth] * used, room, each, fate)
-            if used < berth.group.hosts:
-                by_room.setdefault(room, []).extend([berth] * (berth.group.hosts - used))
+        for slice in slices:
+            free = slice.group.resources.vector
+            each = _fitting(free, shape.amounts)
+            by_free = self._hosts.setdefault((slice.group.name, slice.zone), {})
+            used = min(slice.group.hosts, -(-result.left // each))
+            self._put(by_free, [slice] * used, free, each, result)
+            if used < slice.group.hosts:
+                by_free.setdefault(free, []).extend([slice] * (slice.group.hosts - used))
 
     @staticmethod
     def _put(
-        by_room: dict[_Amounts, list[PlannedSlice]], berths: list[PlannedSlice], room: _Amounts, each: int, fate: DemandResult
+        by_free: dict[_Amounts, list[PlannedSlice]], slices: list[PlannedSlice], free: _Amounts, each: int, result: DemandResult
     ) -> None:
-        """Packs `each` gangs on each of these hosts, which have `room` left, and the rest of the gangs on the last one."""
-        request = fate.demand.example
-        full, rest = divmod(min(fate.left, each * len(berths)), each)
-        for some, count in ((berths[:full], each), (berths[full:], rest)):
+        """Packs `each` gangs on each of these hosts, which have `free` left, and the rest of the gangs on the last one."""
+        request = result.demand.example
+        full, rest = divmod(min(result.left, each * len(slices)), each)
+        for some, count in ((slices[:full], each), (slices[full:], rest)):
             if some:
-                by_room.setdefault(_less(room, request.shape.amounts, count), []).extend(some)
-                fate.served += [((berth,), count) for berth in some]
-                fate.left -= count * len(some)
-            for berth in some:
-                berth.take(request, count)
+                by_free.setdefault(_less(free, request.shape.amounts, count), []).extend(some)
+                result.served += [((slice,), count) for slice in some]
+                result.left -= count * len(some)
+            for slice in some:
+                slice.take(request, count)
 
 
-def _pack_singles(fate: DemandResult, supplies: dict[str, Supply], hosts: _OpenHosts) -> None:
+def _pack_singles(result: DemandResult, supplies: dict[str, Supply], hosts: _OpenHosts) -> None:
     """Packs gangs of one: on the rest of slices that are needed anyway, then on other slices on their way, then on new ones."""
-    shape = fate.demand.example.shape
-    for able in fate.able:
+    shape = result.demand.example.shape
+    for able in result.able:
         supply = supplies[able.group.name]
-        hosts.fill(fate, able, shape)
+        hosts.fill(result, able, shape)
         if supply.count(able.zones):
-            empty = _first(supply.coming, able.zones, _slices_for(fate, able, shape))
-            for berth in empty:
-                supply.coming[berth.zone].remove(berth)
-            hosts.open(fate, empty, shape)
-        if not fate.left:
+            empty = _first(supply.coming, able.zones, _slices_for(result, able, shape))
+            for slice in empty:
+                supply.coming[slice.zone].remove(slice)
+            hosts.open(result, empty, shape)
+        if not result.left:
             return
-    for able in fate.able:
+    for able in result.able:
         supply = supplies[able.group.name]
-        zone = next((zone for zone in able.zones if zone in supply.zones), None) if supply.room else None
-        if zone is not None and fate.left:
-            hosts.open(fate, supply.ask(zone, min(supply.room, _slices_for(fate, able, shape))), shape)
+        zone = next((zone for zone in able.zones if zone in supply.zones), None) if supply.free else None
+        if zone is not None and result.left:
+            hosts.open(result, supply.request(zone, min(supply.free, _slices_for(result, able, shape))), shape)
 
 
-def _slices_for(fate: DemandResult, able: Able, shape: Shape) -> int:
+def _slices_for(result: DemandResult, able: Able, shape: Shape) -> int:
     """Returns how many empty slices of the group all remaining gangs need."""
-    return -(-fate.left // (_fitting(able.group.resources.vector, shape.amounts) * able.group.hosts))
+    return -(-result.left // (_fitting(able.group.resources.vector, shape.amounts) * able.group.hosts))
 
 
-def _fitting(room: _Amounts, wanted: _Amounts) -> int:
+def _fitting(free: _Amounts, wanted: _Amounts) -> int:
     """Returns how many tasks fit on a host with these free resources."""
     most = _ENDLESS
-    for there, each in zip(room, wanted, strict=True):
+    for there, each in zip(free, wanted, strict=True):
         if each and there < each * most:
             most = there // each
     return max(0, most)
 
 
-def _less(room: _Amounts, wanted: _Amounts, times: int) -> _Amounts:
+def _less(free: _Amounts, wanted: _Amounts, times: int) -> _Amounts:
     return (
-        room[0] - times * wanted[0],
-        room[1] - times * wanted[1],
-        room[2] - times * wanted[2],
-        room[3] - times * wanted[3],
+        free[0] - times * wanted[0],
+        free[1] - times * wanted[1],
+        free[2] - times * wanted[2],
+        free[3] - times * wanted[3],
     )

@@ -36,7 +36,7 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
     for each in slices:
         if each.state is not SliceState.DELETED:
             by_group[each.group].append(each)
-    scales = {
+    scalers = {
         group.name: GroupScaler(
             group,
             SliceInventory(group.name, group, by_group.pop(group.name, []), wanted, now),
@@ -49,38 +49,40 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
     }
     gone = [SliceInventory(name, None, by_group[name], wanted, now) for name in sorted(by_group)]
 
-    fates = pack(catalog, {name: scale.supply for name, scale in scales.items()}, wanted.demands)
-    for scale in scales.values():
-        scale.decide()
+    results = pack(catalog, {name: scaler.supply for name, scaler in scalers.items()}, wanted.demands)
+    for scaler in scalers.values():
+        scaler.decide()
 
-    creates = tuple(create for scale in scales.values() for create in scale.creates)
-    drains = (*(d for scale in scales.values() for d in scale.drains), *(d for holding in gone for d in holding.drains))
-    tallies = [explain.Tally.of(fate) for fate in fates]
+    creates = tuple(create for scaler in scalers.values() for create in scaler.creates)
+    drains = (*(d for scaler in scalers.values() for d in scaler.drains), *(d for inventory in gone for d in inventory.drains))
+    tallies = [explain.Tally.of(result) for result in results]
     coming: Counter[str] = sum((tally.coming for tally in tallies), Counter())
-    waiting = [fate for fate, tally in zip(fates, tallies, strict=True) if fate.left or tally.later]
+    waiting = [result for result, tally in zip(results, tallies, strict=True) if result.left or tally.later]
     return ScalePlan(
         creates=creates,
         drains=drains,
         verdicts=(
-            *(explain.verdict(scale, coming[name]) for name, scale in scales.items()),
+            *(explain.verdict(scaler, coming[name]) for name, scaler in scalers.items()),
             *map(explain.unknown_group, gone),
         ),
-        outlooks=tuple(explain.outlook(catalog, fate, tally, scales) for fate, tally in zip(fates, tallies, strict=True)),
-        memory=_remember(memory, scales, {each.id: each.group for each in slices}, creates, drains, now),
-        next_at=min((time for time in _moments(scales, gone, waiting, now) if time > now), default=None),
+        outlooks=tuple(explain.outlook(catalog, result, tally, scalers) for result, tally in zip(results, tallies, strict=True)),
+        memory=_remember(memory, scalers, {each.id: each.group for each in slices}, creates, drains, now),
+        next_at=min((time for time in _moments(scalers, gone, waiting, now) if time > now), default=None),
     )
 
 
 def _remember(
     memory: Memory,
-    scales: dict[str, GroupScaler],
+    scalers: dict[str, GroupScaler],
     group_of: dict[str, str],
     creates: Iterable[Create],
     drains: Iterable[Drain],
     now: datetime,
 ) -> Memory:
     """Returns the memory with this decision, without what has expired."""
-    groups = {name: scale.remember() for name, scale in scales.items() if name in memory.groups or scale.creates or scale.drains}
+    groups = {
+        name: scaler.remember() for name, scaler in scalers.items() if name in memory.groups or scaler.creates or scaler.drains
+    }
     stock = tuple(each for each in memory.stocked_out if now - each.until < availability.FORGOTTEN)
     ups = [Action(at=now, group=each.group, what="scale_up", reason=f"{each.reason}, in {each.zone}") for each in creates]
     downs = [
@@ -94,19 +96,19 @@ def _remember(
 
 
 def _moments(
-    scales: dict[str, GroupScaler], gone: list[SliceInventory], waiting: Iterable[DemandResult], now: datetime
+    scalers: dict[str, GroupScaler], gone: list[SliceInventory], waiting: Iterable[DemandResult], now: datetime
 ) -> Iterator[datetime]:
     """Yields the times at which the decision may change without an event."""
-    for scale in scales.values():
-        if scale.lacking:
-            yield from scale.waits_until()
-        if scale.shrinking.until is not None:
-            yield scale.shrinking.until
+    for scaler in scalers.values():
+        if scaler.lacking:
+            yield from scaler.waits_until()
+        if scaler.shrinking.until is not None:
+            yield scaler.shrinking.until
         # No event reports that a slice became idle, and a slice that is to be deleted may have received a task.
-        if scale.holding.could_idle(len(scale.shrinking.drains)):
-            yield now + scale.group.pace.scale_down_delay
-    for each in (*(scale.holding for scale in scales.values()), *gone):
+        if scaler.inventory.could_idle(len(scaler.shrinking.drains)):
+            yield now + scaler.group.pace.scale_down_delay
+    for each in (*(scaler.inventory for scaler in scalers.values()), *gone):
         if any(drain.idle_since is not None for drain in each.drains):
             yield now + (each.group.pace if each.group else Pace()).scale_down_delay
-    for name in {able.group.name for fate in waiting for able in fate.able}:
-        yield from scales[name].waits_until()
+    for name in {able.group.name for result in waiting for able in result.able}:
+        yield from scalers[name].waits_until()

@@ -17,9 +17,9 @@ from iris.model.slices import SliceFacts
 _NEVER_MADE = frozenset({SliceFault.STOCK_OUT, SliceFault.QUOTA, SliceFault.BAD_CONFIG, SliceFault.PLATFORM})
 
 
-def without_room(memory: Memory, kind: str, zones: Iterable[str], now: datetime) -> dict[str, UsedUp]:
+def exhausted(memory: Memory, kind: str, zones: Iterable[str], now: datetime) -> dict[str, UsedUp]:
     """Returns the zones in which a quota for this kind of machine is used up now, as far as is known."""
-    known = [each for each in memory.used_up if each.kind == kind and each.until > now and not _has_room_again(memory, each)]
+    known = [each for each in memory.used_up if each.kind == kind and each.until > now and not _has_capacity_again(memory, each)]
     return {zone: each for zone in zones for each in known if _counts_in(each.scope, zone)}
 
 
@@ -45,7 +45,7 @@ def family_of(kind: str) -> str:
     return f"{type_}:{what.partition('-')[0]}:{tier}"
 
 
-def _has_room_again(memory: Memory, quota: UsedUp) -> bool:
+def _has_capacity_again(memory: Memory, quota: UsedUp) -> bool:
     """Returns whether machines of the quota's family were deleted after the refused slice was requested."""
     family = family_of(quota.kind)
     return any(each.family == family and each.at > quota.asked_at and _counts_in(quota.scope, each.zone) for each in memory.freed)

@@ -44,7 +44,7 @@ class AutoscalerStart(Wire):
 
     cluster: str
     suspects: tuple[Silent, ...] = ()
-    #: None: it only watches the hosts.
+    #: None: it only observes the hosts.
     settings: ScalingSettings | None = None
     slices: tuple[SliceFacts, ...] = ()
     #: The slices whose workflow was terminated, and in how many observations in a row their machines were not seen.
@@ -56,11 +56,11 @@ class AutoscalerStart(Wire):
     paused: str | None = None
     #: The request under which all slices are being deleted; None: there is none.
     closing: CloseDown | None = None
-    #: Whether to ask the slices for their state first, because the state of an earlier workflow was or may have been lost.
+    #: Whether to query the slices for their state first, because the state of an earlier workflow was or may have been lost.
     gather: bool = False
 
 
-class Look(Wire):
+class ObserveFleet(Wire):
     """The options of one observation of the fleet."""
 
     cluster: str
@@ -93,7 +93,7 @@ class FleetReport(Wire):
 
 
 class SliceList(Wire):
-    """The state of the created slices, as reported by themselves."""
+    """The facts of the created slices, as the slices report them."""
 
     slices: tuple[SliceFacts, ...] = ()
 

@@ -1,10 +1,14 @@
 """Messages to and from slices."""
 
+from collections.abc import Iterable
+from datetime import datetime
+
 from iris.messages.scheduler import HostLost
 from iris.messages.wire import Wire
 from iris.model.hosts import Host
 from iris.model.provisioning import SliceObservation, SliceRequest
 from iris.model.scaling import Drain
+from iris.model.slice_record import SliceRecord
 from iris.model.slices import SliceFacts, SliceState, SliceStep
 
 
@@ -16,7 +20,7 @@ class HostReady(Wire):
     token: str = ""
 
     @property
-    def life(self) -> tuple[str, str]:
+    def incarnation(self) -> tuple[str, str]:
         """The host's id and incarnation."""
         return self.host.id, self.host.incarnation
 
@@ -49,6 +53,52 @@ class SliceInput(Wire):
     #: As in `SliceStatus`.
     last_words: str = ""
 
+    def record(self, now: datetime) -> SliceRecord:
+        """Returns the slice with which a run starts.
+
+        Args:
+            now: when the slice counts as requested if no earlier run or autoscaler has recorded that.
+        """
+        facts = self.facts or SliceFacts(
+            id=self.id,
+            group=self.request.group.name if self.request is not None else "",
+            zone=self.request.zone if self.request is not None else "",
+            state=self.state,
+            requested_at=now,
+            changed_at=now,
+        )
+        first = (SliceStep(at=facts.requested_at, state=facts.state, reason=facts.reason),) if self.request is not None else ()
+        return SliceRecord(
+            cluster=self.cluster,
+            facts=facts,
+            size=self.size,
+            request=self.request,
+            adopted=self.adopted,
+            hosts=self.hosts,
+            drain=self.drain,
+            check_at=now,
+            console_output=self.last_words,
+            steps=self.steps or first,
+        )
+
+    @classmethod
+    def of(cls, slice: SliceRecord, reports: Iterable[HostReady | HostLost | CloudState | Drain]) -> "SliceInput":
+        """Returns the input of the run that continues with this slice and these signals."""
+        return cls(
+            cluster=slice.cluster,
+            id=slice.facts.id,
+            size=slice.size,
+            state=slice.state,
+            hosts=slice.hosts,
+            reports=tuple(reports),
+            request=slice.request,
+            adopted=slice.adopted,
+            facts=slice.facts,
+            drain=slice.drain,
+            steps=slice.steps,
+            last_words=slice.console_output,
+        )
+
 
 class SliceRef(Wire):
     """A reference to a slice's machines, as an activity's argument."""
@@ -63,7 +113,7 @@ class Machines(Wire):
     observation: SliceObservation | None
 
 
-class LastWords(Wire):
+class ConsoleOutput(Wire):
     """The last output of a slice's machines; empty: the platform has none."""
 
     text: str = ""

@@ -21,7 +21,7 @@ class SliceRequest(BaseModel):
     cluster: str
     #: One of the group's zones.
     zone: str
-    #: The token that the slice's agents present, so that no other agent is taken for one of them.
+    #: The token that the slice's agents present to identify themselves.
     token: str
     group: ScaleGroup
 
@@ -32,7 +32,7 @@ class MachineState(StrEnum):
     CREATING = "CREATING"  # it creates them now, or when it has capacity
     ACTIVE = "ACTIVE"  # they exist
     REPAIRING = "REPAIRING"  # they exist, and it repairs one of them: maintenance, or a broken machine
-    PREEMPTED = "PREEMPTED"  # it has taken them back; their remains have to be deleted
+    PREEMPTED = "PREEMPTED"  # it has preempted them; what is left has to be deleted
     FAILED = "FAILED"  # they are broken, stopped or suspended, and will not recover by themselves
     DELETING = "DELETING"  # it deletes them
 
@@ -46,10 +46,10 @@ class SliceFault(StrEnum):
     PLATFORM = "PLATFORM"  # any other refusal by the platform
     BOOT_TIMEOUT = "BOOT_TIMEOUT"  # the machines were not created in time
     INIT_TIMEOUT = "INIT_TIMEOUT"  # the agents did not report in time
-    PREEMPTED = "PREEMPTED"  # the platform took it back
+    PREEMPTED = "PREEMPTED"  # the platform preempted it
     HOST_LOST = "HOST_LOST"  # one of its hosts stopped reporting
     HOST_LEFT = "HOST_LEFT"  # one of its agents was stopped and reported that
-    VANISHED = "VANISHED"  # the platform does not know it any more
+    VANISHED = "VANISHED"  # the platform no longer knows it
 
 
 class SliceObservation(BaseModel):
@@ -106,9 +106,9 @@ class CreateOutcome(BaseModel):
 
 
 _LOSSES = {
-    MachineState.PREEMPTED: (SliceFault.PREEMPTED, "the platform has taken its machines back"),
-    MachineState.FAILED: (SliceFault.PLATFORM, "the platform says that its machines are broken"),
-    MachineState.DELETING: (SliceFault.VANISHED, "somebody else has its machines deleted"),
+    MachineState.PREEMPTED: (SliceFault.PREEMPTED, "the platform has preempted its machines"),
+    MachineState.FAILED: (SliceFault.PLATFORM, "the platform reports that its machines are broken"),
+    MachineState.DELETING: (SliceFault.VANISHED, "another client deletes its machines"),
 }
 
 
@@ -118,5 +118,5 @@ def loss_of(seen: SliceObservation | None) -> tuple[SliceFault, str] | None:
         return SliceFault.VANISHED, "the platform no longer knows its machines"
     if seen.state not in _LOSSES:
         return None
-    fault, words = _LOSSES[seen.state]
-    return seen.fault or fault, seen.reason or words
+    fault, reason = _LOSSES[seen.state]
+    return seen.fault or fault, seen.reason or reason

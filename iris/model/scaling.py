@@ -144,7 +144,7 @@ class StockedOut(BaseModel):
 
 
 class UsedUp(BaseModel):
-    """A quota without room for a kind of machine."""
+    """A quota that is used up for a kind of machine."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -155,12 +155,12 @@ class UsedUp(BaseModel):
     until: datetime
     #: The platform's own text, which names the quota.
     reason: str
-    #: When the refused slice was requested. Machines deleted after that may have made room in the quota.
+    #: When the refused slice was requested. Machines deleted after that may have freed quota.
     asked_at: datetime
 
 
 class Freed(BaseModel):
-    """The last time that machines of a family were found deleted in a zone. Their quota has more room since then."""
+    """The last time that machines of a family were found deleted in a zone. Their quota has free capacity since then."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -189,7 +189,7 @@ class GroupMemory(BaseModel):
     #: The times of scale-ups and scale-downs within the last minute, for the rate limits.
     scale_ups: tuple[datetime, ...] = ()
     scale_downs: tuple[datetime, ...] = ()
-    #: The ends of slices that had been ready, and whether they lived long enough, within the churn window.
+    #: The ends of slices that had been ready, and whether they were ready for long enough, within the churn window.
     lives: tuple[tuple[datetime, bool], ...] = ()
 
 

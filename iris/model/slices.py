@@ -7,13 +7,11 @@ from pydantic import BaseModel, ConfigDict
 
 from iris.model.hosts import Host
 from iris.model.provisioning import SliceFault
-from iris.model.scale_groups import Pace
 from iris.model.states import step
-from iris.model.units import format_duration
 
 
 class SliceState(StrEnum):
-    REQUESTED = "REQUESTED"  # the autoscaler wants it; nothing exists yet
+    REQUESTED = "REQUESTED"  # the autoscaler needs it; nothing exists yet
     PROVISIONING = "PROVISIONING"  # the platform creates it
     BOOTSTRAPPING = "BOOTSTRAPPING"  # its machines exist, but not all agents have reported
     READY = "READY"  # every host accepts work
@@ -39,8 +37,6 @@ SLICE_MOVES: dict[SliceState, frozenset[SliceState]] = {
 
 #: The states in which the slice's workflow handles reports about it.
 LIVE = (_S.PROVISIONING, _S.BOOTSTRAPPING, _S.READY, _S.DRAINING)
-#: The states in which the slice is not ready yet.
-COMING = (_S.REQUESTED, _S.PROVISIONING, _S.BOOTSTRAPPING)
 
 
 def move_slice(now: SliceState, to: SliceState) -> SliceState:
@@ -50,46 +46,6 @@ def move_slice(now: SliceState, to: SliceState) -> SliceState:
         IllegalMove: the table has no such transition.
     """
     return step(SLICE_MOVES, now, to, "a slice")
-
-
-def due(facts: "SliceFacts", pace: Pace, look_at: datetime) -> datetime | None:
-    """Returns when the slice's workflow must act if no report arrives, or None if it can wait forever.
-
-    Args:
-        look_at: the time of the next check, used while the slice drains or is provisioned for longer than its boot timeout.
-    """
-    usual: datetime | None = None
-    match facts.state:
-        case SliceState.PROVISIONING:
-            usual = max(facts.changed_at + pace.boot_timeout, look_at)
-        case SliceState.BOOTSTRAPPING:
-            usual = facts.changed_at + pace.init_timeout
-        case SliceState.DRAINING:
-            usual = look_at
-        case SliceState.READY:
-            pass
-        case _:
-            return None
-    return min((time for time in (usual, facts.repair_until) if time is not None), default=None)
-
-
-def lateness(state: SliceState, pace: Pace, reported: int, size: int) -> tuple[SliceFault, str]:
-    """Returns the fault and the reason for a slice that is still in this state at its deadline.
-
-    Args:
-        reported: the number of its hosts whose agents have reported.
-    """
-    if state is SliceState.PROVISIONING:
-        told = f"the platform has not made its machines within {format_duration(pace.boot_timeout)}"
-        return SliceFault.BOOT_TIMEOUT, told
-    told = f"{reported} of {size} agents have reported within {format_duration(pace.init_timeout)}"
-    return SliceFault.INIT_TIMEOUT, told
-
-
-def with_last_words(reason: str, said: str) -> str:
-    """Returns a reason of one line, with the last line of what the slice's machines printed."""
-    lines = said.strip().splitlines()
-    return f"{reason}; the last that its machines said: {lines[-1]}" if lines else reason
 
 
 class SliceStep(BaseModel):
@@ -138,9 +94,9 @@ class SliceStatus(BaseModel):
     size: int = 1
     #: The autoscaler's view of it; None: it joined by itself and was not created.
     facts: SliceFacts | None = None
-    #: Hosts whose agents presented a token other than the slice's. They are told to stop.
+    #: Hosts whose agents presented a token other than the slice's. These agents stop.
     refused: tuple[str, ...] = ()
-    #: The last lines that its machines printed, if they or their agents did not come up in time.
+    #: The last output of its machines, if they or their agents were late.
     last_words: str = ""
     #: Its history, the oldest step first.
     steps: tuple[SliceStep, ...] = ()

@@ -9,26 +9,26 @@ from hypothesis import strategies as st
 
 from iris.activities.host import heartbeat
 from iris.autoscaling.liveness import (
-    ASK_AFTER,
-    ASK_PATIENCE,
     AWAY,
     OBSERVE_INTERVAL,
+    PING_AFTER,
+    PING_TIMEOUT,
     REPORT_INTERVAL,
-    SECOND_LOOK_DELAY,
-    SHORTEST_LOOK_DELAY,
+    SECOND_OBSERVATION_DELAY,
+    SHORTEST_OBSERVATION_DELAY,
     SILENCE,
     Silent,
     age_of_new_report,
-    is_to_be_asked,
     lost_hosts,
-    next_look,
+    must_be_pinged,
+    next_observation,
     silent_hosts,
 )
 from iris.workflows import policies
 from tests.builders import a_silent
 from tests.strategies import CHEAP
 
-ASKED_AT = ASK_AFTER.total_seconds()
+ASKED_AT = PING_AFTER.total_seconds()
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_reason_tells_how_long_the_silence_has_lasted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age_by_its_clock", "since_last_look", "age"),
+    ("age_by_its_clock", "since_last_observation", "age"),
     [
         (6.0, 15.0, 6.0),
         (0.0, 15.0, 0.0),
@@ -68,10 +68,10 @@ def test_the_reason_tells_how_long_the_silence_has_lasted() -> None:
     ],
 )
 def test_a_report_came_when_its_hosts_clock_says_so_if_that_can_be(
-    age_by_its_clock: float, since_last_look: float | None, age: float
+    age_by_its_clock: float, since_last_observation: float | None, age: float
 ) -> None:
     """A clock that says what cannot be delays a verdict: a host whose clock is a minute slow is not lost for that."""
-    assert age_of_new_report(age_by_its_clock, since_last_look) == age
+    assert age_of_new_report(age_by_its_clock, since_last_observation) == age
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_report_came_when_its_hosts_clock_says_so_if_that_can_be(
 )
 def test_a_host_is_asked_when_its_report_is_so_old_that_it_would_be_lost(age: float | None, asked: bool) -> None:
     """Before, its agent may be on its way back; a question to each suspect at each look would cost more than it tells."""
-    assert is_to_be_asked(a_silent(age=age)) is asked
+    assert must_be_pinged(a_silent(age=age)) is asked
 
 
 @pytest.mark.parametrize(
@@ -145,23 +145,23 @@ def test_an_agent_that_is_away_for_less_than_the_limit_is_never_lost_and_one_tha
     now, lost_at = first_look, None
     while now < away and lost_at is None:
         silent = silent_hosts([a_silent("h1")], {("h1", "first"): now + last_report})
-        asked = [is_to_be_asked(host) for host in silent]
-        now += ASK_PATIENCE.total_seconds() if any(asked) else 0
+        asked = [must_be_pinged(host) for host in silent]
+        now += PING_TIMEOUT.total_seconds() if any(asked) else 0
         if any(asked) and now >= away:
             return
         suspects, lost = lost_hosts(suspects, [host.model_copy(update={"unanswered": any(asked)}) for host in silent])
         lost_at = now if lost else None
-        now += next_look(suspects, OBSERVE_INTERVAL).total_seconds()
+        now += next_observation(suspects, OBSERVE_INTERVAL).total_seconds()
 
     if lost_at is not None:
         assert AWAY.total_seconds() <= lost_at + 1e-6
-        assert lost_at <= (AWAY + REPORT_INTERVAL + SHORTEST_LOOK_DELAY).total_seconds()
-    assert lost_at is not None or away < (AWAY + REPORT_INTERVAL + SHORTEST_LOOK_DELAY).total_seconds()
+        assert lost_at <= (AWAY + REPORT_INTERVAL + SHORTEST_OBSERVATION_DELAY).total_seconds()
+    assert lost_at is not None or away < (AWAY + REPORT_INTERVAL + SHORTEST_OBSERVATION_DELAY).total_seconds()
 
 
 def test_a_dead_host_is_out_of_the_book_before_its_jobs_try_again() -> None:
     """Else they would be sent to the dead host once more; and no agent is given up while its programs may run on."""
-    latest = ASK_AFTER + ASK_PATIENCE + SHORTEST_LOOK_DELAY
+    latest = PING_AFTER + PING_TIMEOUT + SHORTEST_OBSERVATION_DELAY
 
     assert latest < policies.HEARTBEAT - heartbeat.HEARTBEAT_EVERY
     assert heartbeat.FENCE - timedelta(seconds=5) <= AWAY <= heartbeat.FENCE
@@ -172,7 +172,7 @@ def test_between_two_looks_after_an_outage_every_host_that_lives_reports() -> No
     suspects, lost = lost_hosts([], [a_silent("h1", age=90, unanswered=True)])
 
     assert lost == []
-    assert next_look(suspects, OBSERVE_INTERVAL) == SECOND_LOOK_DELAY > REPORT_INTERVAL
+    assert next_observation(suspects, OBSERVE_INTERVAL) == SECOND_OBSERVATION_DELAY > REPORT_INTERVAL
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,9 @@ def test_between_two_looks_after_an_outage_every_host_that_lives_reports() -> No
         ([20.0], OBSERVE_INTERVAL),
         ([43.0], timedelta(seconds=7)),
         ([20.0, 43.0], timedelta(seconds=7)),
-        ([49.9], SHORTEST_LOOK_DELAY),
+        ([49.9], SHORTEST_OBSERVATION_DELAY),
     ],
 )
 def test_the_next_look_is_when_a_suspect_is_to_be_asked(ages: list[float], wait: timedelta) -> None:
     """A look at a later time would leave dead hosts in the book when their jobs try again."""
-    assert next_look([a_silent(f"h{age}", age=age, unanswered=False) for age in ages], OBSERVE_INTERVAL) == wait
+    assert next_observation([a_silent(f"h{age}", age=age, unanswered=False) for age in ages], OBSERVE_INTERVAL) == wait

@@ -262,9 +262,9 @@ def packed(
     supplies = {}
     for group in groups:
         some_coming = [PlannedSlice(group, A, a_slice_of(group, f"{group.name}-{i}", S.PROVISIONING)) for i in range(coming)]
-        supplies[group.name] = Supply(group, coming={A: some_coming}, room=group.max_slices, zones=frozenset(group.zones))
-    fates = pack(Catalog(groups), supplies, [Demand(count=number, example=request) for number, request in waiting])
-    return fates, supplies
+        supplies[group.name] = Supply(group, coming={A: some_coming}, free=group.max_slices, zones=frozenset(group.zones))
+    results = pack(Catalog(groups), supplies, [Demand(count=number, example=request) for number, request in waiting])
+    return results, supplies
 
 
 @CHEAP
@@ -276,22 +276,22 @@ def test_nobody_is_promised_what_a_slice_does_not_have_and_nobody_is_lost(
     gang alone; and nothing is left while its group has room."""
     groups = [a_group(max_slices=3, accept_cpu_jobs=True), a_cpu_group(max_slices=2)]
 
-    fates, supplies = packed(groups, coming, waiting)
+    results, supplies = packed(groups, coming, waiting)
 
     load: dict[int, list[int]] = {}
     gangs: dict[int, int] = {}
-    hosts = {id(berth): berth.group for fate in fates for berths, _ in fate.served for berth in berths}
-    for (number, request), fate in zip(waiting, fates, strict=True):
-        assert sum(count for _, count in fate.served) + fate.left == number
-        for berths, count in fate.served:
-            assert len({id(berth) for berth in berths}) == request.groups
-            for berth in berths:
-                each = load.setdefault(id(berth), [0, 0, 0, 0])
+    hosts = {id(slice): slice.group for result in results for slices, _ in result.served for slice in slices}
+    for (number, request), result in zip(waiting, results, strict=True):
+        assert sum(count for _, count in result.served) + result.left == number
+        for slices, count in result.served:
+            assert len({id(slice) for slice in slices}) == request.groups
+            for slice in slices:
+                each = load.setdefault(id(slice), [0, 0, 0, 0])
                 for place in range(len(AMOUNTS)):
                     each[place] += count * request.shape.amounts[place] * request.group_size
-                gangs[id(berth)] = gangs.get(id(berth), 0) + (count if request.group_by is None else 10**6)
-        if fate.left and request.groups == 1:
-            assert all(supplies[able.group.name].room == 0 for able in fate.able)
+                gangs[id(slice)] = gangs.get(id(slice), 0) + (count if request.group_by is None else 10**6)
+        if result.left and request.groups == 1:
+            assert all(supplies[able.group.name].free == 0 for able in result.able)
     for key, amounts in load.items():
         vector = hosts[key].resources.vector
         assert all(there * hosts[key].hosts >= used for there, used in zip(vector, amounts, strict=True))
@@ -303,9 +303,9 @@ def test_a_hundred_thousand_that_wait_are_packed_by_shape() -> None:
     """One by one they would take seconds, and the workflow task has two."""
     cpu = a_cpu_group(max_slices=20_000)
 
-    fates, supplies = packed([cpu], 0, [(100_000, a_request())])
+    results, supplies = packed([cpu], 0, [(100_000, a_request())])
 
-    assert fates[0].left == 0
+    assert results[0].left == 0
     assert len(supplies["cpu"].wanted) == 12_500
 
 

@@ -1,14 +1,11 @@
-"""A slice's life."""
+"""The states of a slice."""
 
-from datetime import datetime
 from itertools import product
 
 import pytest
 
 from iris.model.errors import IllegalMove
-from iris.model.scale_groups import Pace
-from iris.model.slices import SliceFacts, SliceState, due, move_slice, with_last_words
-from tests.builders import at
+from iris.model.slices import SliceState, move_slice
 
 S = SliceState
 
@@ -49,35 +46,3 @@ def test_a_failed_slice_is_still_deleted(gone_wrong_in: SliceState) -> None:
 
     assert state is S.DELETED
     assert {to for now, to in LEGAL if now is S.FAILED} == {S.DELETING}
-
-
-@pytest.mark.parametrize(
-    ("state", "look_at", "repair_until", "when"),
-    [
-        (S.PROVISIONING, 0, None, 300),
-        (S.PROVISIONING, 400, None, 400),
-        (S.BOOTSTRAPPING, 400, None, 600),
-        (S.BOOTSTRAPPING, 0, 500, 500),
-        (S.BOOTSTRAPPING, 0, 900, 600),
-        (S.READY, 7, None, None),
-        (S.READY, 7, 900, 900),
-        (S.DRAINING, 7, 900, 7),
-        (S.DELETING, 7, 900, None),
-    ],
-)
-def test_a_slice_of_which_nothing_is_heard_is_due_when_its_state_or_its_repair_says_so(
-    state: SliceState, look_at: float, repair_until: float | None, when: float | None
-) -> None:
-    """One deadline too early gives back machines that were about to be whole, one that is missing pays for dead ones for ever."""
-    until: datetime | None = None if repair_until is None else at(repair_until)
-    facts = SliceFacts(
-        id="s1", group="g", zone="z", state=state, requested_at=at(0), changed_at=at(0), repair_until=until, ready_at=None
-    )
-
-    assert due(facts, Pace(), at(look_at)) == (None if when is None else at(when))
-
-
-def test_a_reason_has_one_line_whatever_was_said() -> None:
-    """It stands in tables."""
-    assert with_last_words("late", "first\nlast\n") == "late; the last that its machines said: last"
-    assert with_last_words("late", " \n") == "late"

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from iris.autoscaling.liveness import ASK_AFTER, OBSERVE_INTERVAL, SECOND_LOOK_DELAY
+from iris.autoscaling.liveness import OBSERVE_INTERVAL, PING_AFTER, SECOND_OBSERVATION_DELAY
 from iris.model.slices import SliceState
 from tests.builders import a_host, a_silent
 from tests.harness import Cluster
@@ -41,7 +41,7 @@ async def test_a_suspect_is_looked_at_again_when_it_is_to_be_asked(cluster: Clus
     host = await cluster.join()
     cluster.watch.sees((a_silent("h1", age=43.0, unanswered=False),), SILENT)
     await cluster.start_autoscaler()
-    await cluster.later(ASK_AFTER - timedelta(seconds=43))
+    await cluster.later(PING_AFTER - timedelta(seconds=43))
     status = await cluster.result(cluster.slice(host.host))
 
     assert status["reason"] == "host h1 has not reported for 50 s and does not answer"
@@ -52,7 +52,7 @@ async def test_a_host_that_is_silent_twice_is_lost_within_seconds_of_the_first_l
     host = await cluster.join()
     cluster.watch.sees(SILENT, (a_silent("h1", age=61.0, unanswered=True),))
     await cluster.start_autoscaler()
-    await cluster.later(SECOND_LOOK_DELAY + timedelta(seconds=1))
+    await cluster.later(SECOND_OBSERVATION_DELAY + timedelta(seconds=1))
     status = await cluster.result(cluster.slice(host.host))
 
     assert status["state"] == SliceState.DELETED
@@ -114,6 +114,6 @@ async def test_the_page_of_the_autoscaler_names_its_suspects(cluster: Cluster) -
     await cluster.until(lambda: cluster.page(autoscaler))
     page = await cluster.page(autoscaler)
 
-    assert "host h1 has not reported for 50 s and does not answer; looked at again" in page
-    await cluster.later(SECOND_LOOK_DELAY + timedelta(seconds=1))
-    assert "All of them report." in await cluster.page(autoscaler)
+    assert "host h1 has not reported for 50 s and does not answer; checked again soon" in page
+    await cluster.later(SECOND_OBSERVATION_DELAY + timedelta(seconds=1))
+    assert "All hosts report." in await cluster.page(autoscaler)

@@ -19,7 +19,7 @@ from iris.autoscaling import availability
 from iris.client.connect.connection import connect
 from iris.client.connect.process import free_ports
 from iris.messages.task import RunTask
-from iris.model import names
+from iris.model import names, slice_lifecycle
 from iris.model.errors import Rejected, Unreachable
 from iris.model.jobs import TaskOutcome
 from iris.model.provisioning import SliceFault, SliceRequest
@@ -63,8 +63,10 @@ def a_group(**changes: Any) -> ScaleGroup:
 @pytest.fixture
 def quick(google: FakeGoogle, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Time passes as it does; so times are shorter."""
-    for name in ("DELETE_LOOK", "MOST_DELETE_LOOK", "DRAIN_LOOK", "MOST_DRAIN_LOOK", "EVALUATE_EVERY"):
+    for name in ("DELETE_CHECK", "MAX_DELETE_CHECK", "EVALUATE_EVERY"):
         monkeypatch.setattr(policies, name, SECOND / 10)
+    for name in ("DRAIN_CHECK", "MAX_DRAIN_CHECK"):
+        monkeypatch.setattr(slice_lifecycle, name, SECOND / 10)
     google.clear()
     google.boot_time(0.3)
     google.delete_time(0.1)
@@ -186,7 +188,7 @@ async def test_scenario_03_a_control_plane_and_a_service_that_were_away_go_on_wh
             google.boot_time(None, slice_id)
             google.boot_time(0.3)
             shown = await ended(fleet, slice_id, SliceFault.BOOT_TIMEOUT)
-            assert shown.reason.startswith("the platform has not made its machines within 3s")
+            assert shown.reason.startswith("the platform has not created its machines within 3s")
             await fleet.until(lambda: fleet.has(1))
         await fleet.audit()
 
@@ -362,7 +364,7 @@ async def test_scenario_16_a_slice_with_three_of_four_agents_is_given_back_whole
     assert shown.reason == "3 of 4 agents have reported within 2s"
 
 
-async def test_scenario_16_and_17_the_last_words_of_a_machine_are_in_the_reason(fleet: GoogleCluster, google: FakeGoogle) -> None:
+async def test_scenario_16_and_17_the_reason_has_the_console_output(fleet: GoogleCluster, google: FakeGoogle) -> None:
     """They are gone with the machine, and nobody has been there to read them."""
     fleet.platform.agent_lives = lambda slice_id, worker: False
     pace = QUICK.model_copy(update={"init_timeout": 2 * SECOND})
@@ -373,7 +375,7 @@ async def test_scenario_16_and_17_the_last_words_of_a_machine_are_in_the_reason(
     slice_id = await first_slice(fleet, S.BOOTSTRAPPING)
 
     shown = await ended(fleet, slice_id, SliceFault.INIT_TIMEOUT)
-    told = "0 of 1 agents have reported within 2s; the last that its machines said: [iris-init] FAILED: no such image"
+    told = "0 of 1 agents have reported within 2s; last output of its machines: [iris-init] FAILED: no such image"
     assert shown.reason == told
     assert shown.last_words.splitlines() == ["[iris-init] pulling registry/agent:1", "[iris-init] FAILED: no such image"]
 
@@ -394,7 +396,7 @@ async def test_scenario_16_and_17_a_machine_whose_words_cannot_be_had_is_deleted
     slice_id = await first_slice(fleet, S.PROVISIONING)
 
     shown = await ended(fleet, slice_id, SliceFault.BOOT_TIMEOUT)
-    assert (shown.reason, shown.last_words) == ("the platform has not made its machines within 2s", "")
+    assert (shown.reason, shown.last_words) == ("the platform has not created its machines within 2s", "")
 
 
 async def test_scenario_17_a_group_whose_agents_never_come_is_stopped_and_says_why(
@@ -498,7 +500,7 @@ async def test_scenario_19_machines_in_repair_have_a_grace_and_are_then_given_ba
     fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch, mended: bool
 ) -> None:
     """Most repairs take minutes, and what runs there may not notice. One that does not end is a preemption: nobody's fault."""
-    monkeypatch.setattr(policies, "REPAIR_GRACE", 3 * SECOND)
+    monkeypatch.setattr(slice_lifecycle, "REPAIR_GRACE", 3 * SECOND)
     await fleet.scale(a_group(min_slices=1, max_slices=1), **LOOKS)
     slice_id = await first_slice(fleet, S.READY)
     google.node(slice_id, state="REPAIRING", health=5, note="in maintenance")
@@ -506,12 +508,12 @@ async def test_scenario_19_machines_in_repair_have_a_grace_and_are_then_given_ba
     async def noted(words: str) -> bool:
         return any(words in step.reason for step in (await fleet.shown(slice_id)).steps)
 
-    told = "is given back unless it is whole in 3s: TPU node is REPAIRING: in maintenance"
+    told = "in repair; deleted if that takes longer than 3s: TPU node is REPAIRING: in maintenance"
     await fleet.until(lambda: noted(told))
     assert await fleet.in_state() == [slice_id]
     if mended:
         google.node(slice_id, state="READY", health=1)
-        await fleet.until(lambda: noted("its machines are whole again"))
+        await fleet.until(lambda: noted("the platform has repaired its machines"))
         await asyncio.sleep(4)
         assert await fleet.in_state() == [slice_id]
         return
@@ -582,7 +584,7 @@ async def test_scenario_22_a_queued_resource_without_a_node_that_nobody_looks_af
     await fleet.until(lambda: fleet.has(1, S.PROVISIONING))
 
     shown = await ended(fleet, "iris-tpu-orphan", SliceFault.BOOT_TIMEOUT)
-    assert shown.reason.endswith("; the last that its machines said: queued resource is WAITING_FOR_RESOURCES")
+    assert shown.reason.endswith("; last output of its machines: queued resource is WAITING_FOR_RESOURCES")
 
 
 async def test_scenario_22_a_slice_that_nobody_looks_after_is_adopted_and_used(fleet: GoogleCluster) -> None:

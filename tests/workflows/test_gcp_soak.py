@@ -26,7 +26,7 @@ from iris.autoscaling import availability
 from iris.client.connect.connection import IrisPlugin
 from iris.client.operate.delete_slices import delete_all
 from iris.messages.autoscaler import CloseDown
-from iris.model import names
+from iris.model import names, slice_lifecycle
 from iris.model.errors import IrisError
 from iris.model.provisioning import SliceRequest
 from iris.model.scale_groups import Pace, ScaleGroup
@@ -82,20 +82,22 @@ PACE = Pace(
 #: What is shorter than it is, in seconds.
 SHORTER: dict[Any, dict[str, float]] = {
     policies: {
-        "DELETE_LOOK": 0.2,
-        "MOST_DELETE_LOOK": 1,
-        "LOOK_AGAIN": 1,
-        "DRAIN_LOOK": 0.2,
-        "MOST_DRAIN_LOOK": 1,
-        "MOST_EVICTION_LOOK": 0.5,
-        "EVICTION_PATIENCE": 3,
+        "DELETE_CHECK": 0.2,
+        "MAX_DELETE_CHECK": 1,
         "EVALUATE_EVERY": 0.5,
         # What a control plane that was killed had begun is begun again after so long.
         "PLATFORM_CALL": 8,
         "EXCHANGE_PATIENT": 6,
         "OBSERVE": 3,
-        "ASK": 4,
+        "QUERY_DEMAND": 4,
         "TELL": 6,
+    },
+    slice_lifecycle: {
+        "DESCRIBE_AGAIN": 1,
+        "DRAIN_CHECK": 0.2,
+        "MAX_DRAIN_CHECK": 1,
+        "MAX_EVICTION_CHECK": 0.5,
+        "EVICTION_GRACE": 3,
     },
     availability: {"SHORT_LIFE": 3, "LONG_LIFE": 6, "CHURN_WINDOW": 20, "ONE_MOMENT": 1},
 }

@@ -1,15 +1,18 @@
-"""A slice that is made: asked for and waited for, whatever the platform and its agents do; and what ends it."""
+"""A created slice, from its request to its deletion, on platforms and with agents that fail in every way.
+
+The rules themselves: `tests/model/test_slice_lifecycle.py`. Here the workflow performs them.
+"""
 
 from datetime import timedelta
 
 import pytest
 
+from iris.model import slice_lifecycle
 from iris.model.provisioning import SliceFault
 from iris.model.scale_groups import Pace
 from iris.model.slices import SliceState, SliceStatus
 from iris.platforms.base import BadConfig, StockOut
 from iris.platforms.fake.cloud import Verb
-from iris.workflows import policies
 from tests.builders import some
 from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster
 from tests.scaling_world import a_cpu_group, a_group
@@ -21,7 +24,7 @@ PACE = Pace()
 
 
 async def ended(fleet: FleetCluster, fault: SliceFault | None, within: timedelta = HOUR) -> SliceStatus:
-    """The slice's last word; nothing is left of it, neither at the platform nor in the scheduler's book."""
+    """Returns the status of a deleted slice. Neither the platform nor the scheduler has anything left of it."""
     shown = await fleet.becomes("s1", DELETED, within)
 
     assert shown.facts is not None
@@ -31,11 +34,11 @@ async def ended(fleet: FleetCluster, fault: SliceFault | None, within: timedelta
     return shown
 
 
-# -- from the wish to hosts that take work -------------------------------------------------------------------------------------
+# -- from the request to ready hosts -------------------------------------------------------------------------------------------
 
 
-async def test_a_slice_is_made_and_its_hosts_take_work(fleet: FleetCluster) -> None:
-    """The simplest life; and every step of it can be read."""
+async def test_a_slice_is_created_and_its_hosts_accept_work(fleet: FleetCluster) -> None:
+    """Every step is in the status."""
     await fleet.make(a_group())
     shown = await fleet.becomes("s1", READY)
 
@@ -45,7 +48,7 @@ async def test_a_slice_is_made_and_its_hosts_take_work(fleet: FleetCluster) -> N
 
 
 async def test_a_slice_that_boots_slowly_shows_what_it_waits_for(fleet: FleetCluster) -> None:
-    """Minutes pass between a yes and the machines, and more until all agents are there."""
+    """Minutes pass until the machines exist, and more until all agents have reported."""
     fleet.platform.boot_delay = 3 * MINUTE
     await fleet.make(a_group())
     await fleet.later(MINUTE)
@@ -54,7 +57,7 @@ async def test_a_slice_that_boots_slowly_shows_what_it_waits_for(fleet: FleetClu
     shown = await fleet.becomes("s1", READY)
 
     assert before.state is PROVISIONING
-    assert before.reason == "the platform makes its machines in europe-west4-a"
+    assert before.reason == "the platform creates its machines in europe-west4-a"
     assert shown.facts is not None
     assert shown.facts.ready_at is not None
     assert timedelta() <= shown.facts.ready_at - shown.facts.requested_at - 3 * MINUTE < MINUTE
@@ -62,7 +65,7 @@ async def test_a_slice_that_boots_slowly_shows_what_it_waits_for(fleet: FleetClu
 
 @pytest.mark.parametrize("fault", [SliceFault.STOCK_OUT, SliceFault.QUOTA, SliceFault.BAD_CONFIG])
 async def test_a_slice_that_is_refused_fails_with_the_platform_s_reason(fleet: FleetCluster, fault: SliceFault) -> None:
-    """Each asks for another answer of the autoscaler: another zone, another group, or a human."""
+    """Each needs another reaction: another zone, another group, or a person."""
     if fault is SliceFault.STOCK_OUT:
         fleet.platform.capacity["europe-west4-a", "v5litepod-16"] = 0
     elif fault is SliceFault.QUOTA:
@@ -77,8 +80,8 @@ async def test_a_slice_that_is_refused_fails_with_the_platform_s_reason(fleet: F
     assert fleet.platform.created == []
 
 
-async def test_a_slice_whose_making_was_not_heard_of_is_found_again(fleet: FleetCluster) -> None:
-    """The reply was lost after the deed: the second call must not make a second one."""
+async def test_a_slice_whose_creation_was_not_acknowledged_is_found_again(fleet: FleetCluster) -> None:
+    """The reply was lost after the creation: the second call must not create a second slice."""
     fleet.platform.lose_next_reply(Verb.CREATE, times=3)
     await fleet.make(a_group())
     await fleet.becomes("s1", READY)
@@ -86,8 +89,8 @@ async def test_a_slice_whose_making_was_not_heard_of_is_found_again(fleet: Fleet
     assert fleet.platform.created == ["s1"]
 
 
-async def test_a_platform_that_is_silent_for_an_hour_and_then_says_yes_has_made_one_slice(fleet: FleetCluster) -> None:
-    """No answer is not a no: what was asked is asked again, under the same name, for as long as it takes."""
+async def test_a_platform_that_does_not_answer_for_an_hour_has_created_one_slice(fleet: FleetCluster) -> None:
+    """No answer is not a refusal: the request is repeated under the same name for as long as it takes."""
     fleet.platform.unreachable["europe-west4-a"] = "backend error"
     await fleet.make(a_group())
     for _ in range(6):
@@ -100,47 +103,25 @@ async def test_a_platform_that_is_silent_for_an_hour_and_then_says_yes_has_made_
     assert fleet.platform.created == ["s1"]
 
 
-async def test_machines_that_are_not_there_in_time_are_given_back(fleet: FleetCluster) -> None:
-    """The platform was asked once more before; what it would make later must not come to life unwatched."""
+async def test_machines_that_do_not_exist_in_time_are_deleted(fleet: FleetCluster) -> None:
+    """The workflow asks the platform first. Machines that it would create later must not exist without a workflow."""
     fleet.platform.boot_delay = HOUR
     await fleet.make(a_group())
     await fleet.later(PACE.boot_timeout - SECOND)
     assert (await fleet.shown()).state is PROVISIONING
     shown = await ended(fleet, SliceFault.BOOT_TIMEOUT)
 
-    assert shown.reason == "the platform has not made its machines within 5m"
+    assert shown.reason == "the platform has not created its machines within 5m"
 
 
-async def test_machines_that_exist_at_the_deadline_are_waited_for(fleet: FleetCluster) -> None:
-    """Slow is not failed: nobody looked, and the agents need their time, but the platform has kept its word."""
-    fleet.platform.partial["tpu"] = 0
-    fleet.platform.boot_delay = PACE.boot_timeout
-    await fleet.make(a_group())
-    await fleet.later(PACE.boot_timeout + SECOND)
-
-    assert (await fleet.shown()).state is BOOTSTRAPPING
-
-
-async def test_half_of_the_agents_are_not_enough_and_the_reason_counts_them(fleet: FleetCluster) -> None:
-    """Half a TPU slice cannot compute; whoever reads the reason looks for the two that are missing."""
-    fleet.platform.partial["tpu"] = 2
-    await fleet.make(a_group())
-    await fleet.later(PACE.init_timeout - SECOND)
-    waiting = await fleet.shown()
-    shown = await ended(fleet, SliceFault.INIT_TIMEOUT)
-
-    assert (waiting.state, len(waiting.hosts)) == (BOOTSTRAPPING, 2)
-    assert shown.reason == "2 of 4 agents have reported within 10m"
-
-
-async def test_what_machines_said_last_is_in_the_reason_when_their_agents_do_not_come(fleet: FleetCluster) -> None:
-    """They are given back, and nobody can look at them any more. The reason is one line; the others are kept beside it."""
+async def test_the_reason_has_the_last_console_line_when_agents_do_not_report(fleet: FleetCluster) -> None:
+    """The machines are deleted, with their consoles. The status keeps the other lines."""
     fleet.platform.partial["tpu"] = 0
     fleet.platform.said["tpu"] = "pulling image\nFAILED: no such image\n"
     await fleet.make(a_group())
     shown = await ended(fleet, SliceFault.INIT_TIMEOUT)
 
-    assert shown.reason == "0 of 4 agents have reported within 10m; the last that its machines said: FAILED: no such image"
+    assert shown.reason == "0 of 4 agents have reported within 10m; last output of its machines: FAILED: no such image"
     assert shown.last_words == "pulling image\nFAILED: no such image\n"
 
 
@@ -148,7 +129,7 @@ async def test_what_machines_said_last_is_in_the_reason_when_their_agents_do_not
 
 
 async def test_an_agent_with_another_token_is_refused_and_shown(fleet: FleetCluster) -> None:
-    """Anybody may reach the server; only the machines that were asked for are taken for the slice's."""
+    """Any machine may reach the server; only the requested machines belong to the slice."""
     fleet.platform.boot_delay = 2 * MINUTE
     await fleet.make(a_group(hosts=2))
     await fleet.comes_true(lambda: fleet.platform.created)
@@ -167,8 +148,8 @@ async def _refuses(fleet: FleetCluster) -> bool:
     return len((await fleet.shown()).refused) == 2
 
 
-async def test_an_agent_that_has_restarted_takes_the_place_of_its_former_life(fleet: FleetCluster) -> None:
-    """An upgrade of the agent is no reason to give four machines back."""
+async def test_a_restarted_agent_replaces_its_former_incarnation(fleet: FleetCluster) -> None:
+    """An upgrade of the agent is no reason to delete four machines."""
     await fleet.ready(a_group())
     fleet.incarnations["s1"] = "second"
     await fleet.later(SECOND)
@@ -184,10 +165,10 @@ async def _all_second(fleet: FleetCluster) -> bool:
     return {view.host.incarnation for view in (await fleet.snapshot()).hosts} == {"second"}
 
 
-# -- what ends it --------------------------------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_lost_host_is_the_end_of_the_whole_slice(fleet: FleetCluster) -> None:
+async def test_a_lost_host_fails_the_whole_slice(fleet: FleetCluster) -> None:
     """The other three cannot compute without it, and cost as much as before."""
     await fleet.ready(a_group())
     host = (await fleet.shown()).hosts[2]
@@ -206,10 +187,10 @@ async def test_a_lost_host_is_the_end_of_the_whole_slice(fleet: FleetCluster) ->
         ("vanish", SliceFault.VANISHED, "the platform no longer knows its machines"),
     ],
 )
-async def test_a_slice_that_the_platform_takes_away_is_given_back_too(
+async def test_a_slice_that_the_platform_preempts_is_deleted_too(
     fleet: FleetCluster, what: str, fault: SliceFault, reason: str
 ) -> None:
-    """What is left of it costs, and counts against the quota, until it is deleted."""
+    """Its remains cost money and count against the quota until they are deleted."""
     await fleet.ready(a_group())
     await getattr(fleet.platform, what)("s1")
     await fleet.look()
@@ -218,54 +199,37 @@ async def test_a_slice_that_the_platform_takes_away_is_given_back_too(
     assert shown.reason == reason
 
 
-@pytest.mark.parametrize("state", [BOOTSTRAPPING, READY, SliceState.DRAINING])
-async def test_machines_that_are_in_repair_for_too_long_are_given_back(fleet: FleetCluster, state: SliceState) -> None:
+async def test_machines_that_are_in_repair_for_too_long_are_deleted(fleet: FleetCluster) -> None:
     """Maintenance of a large slice may take hours; another slice is there in minutes."""
-    fleet.platform.partial["tpu"] = 3 if state is BOOTSTRAPPING else 4
-    await fleet.make(a_group(pace=Pace(init_timeout=HOUR)))
-    await fleet.becomes("s1", BOOTSTRAPPING if state is BOOTSTRAPPING else READY)
-    if state is SliceState.DRAINING:
-        await fleet.tenant_gang()
-        await fleet.drain(deadline=await fleet.now() + HOUR)
-        await fleet.becomes("s1", state)
+    await fleet.ready(a_group())
     fleet.platform.repair("s1")
     await fleet.look()
-    await fleet.later(policies.REPAIR_GRACE - MINUTE)
-    assert (await fleet.shown()).state is state
+    await fleet.later(slice_lifecycle.REPAIR_GRACE - MINUTE)
+    assert (await fleet.shown()).state is READY
     shown = await ended(fleet, SliceFault.PREEMPTED, within=2 * MINUTE)
 
     assert shown.reason == "in repair for 15m"
-    assert "is given back unless it is whole in 15m: UNHEALTHY_MAINTENANCE" in [step.reason for step in shown.steps]
+    assert "in repair; deleted if that takes longer than 15m: UNHEALTHY_MAINTENANCE" in [step.reason for step in shown.steps]
 
 
-@pytest.mark.parametrize("heard", [True, False])
-async def test_machines_that_are_whole_again_in_time_are_kept(fleet: FleetCluster, heard: bool) -> None:
-    """What runs there may not have noticed. If nobody says so the platform is asked; one that does not answer is asked again."""
+async def test_machines_that_are_repaired_in_time_are_kept_even_if_no_observation_shows_it(fleet: FleetCluster) -> None:
+    """At the end of the grace the workflow asks the platform, and asks again if the platform does not answer."""
     await fleet.ready(a_group())
     fleet.platform.repair("s1")
     await fleet.look()
     await fleet.later(5 * MINUTE)
     fleet.platform.repair("s1", begins=False)
-    if heard:
-        await fleet.look()
-    else:
-        fleet.platform.unreachable["europe-west4-a"] = "backend error"
+    fleet.platform.unreachable["europe-west4-a"] = "backend error"
     await fleet.later(12 * MINUTE)
     fleet.platform.unreachable.clear()
     await fleet.later(2 * MINUTE)
     shown = await fleet.shown()
 
-    assert shown.state is READY
-    assert shown.facts is not None
-    assert (shown.facts.repair_until, shown.steps[-1].reason) == (None, "its machines are whole again")
-    fleet.platform.repair("s1")
-    await fleet.look()
-    await fleet.later(14 * MINUTE)
-    assert (await fleet.shown()).state is READY
+    assert (shown.state, shown.steps[-1].reason) == (READY, "the platform has repaired its machines")
 
 
-async def test_a_slice_that_somebody_else_deletes_has_vanished(fleet: FleetCluster) -> None:
-    """By hand, in the cloud's own console."""
+async def test_a_slice_that_another_client_deletes_has_vanished(fleet: FleetCluster) -> None:
+    """For example a person in the cloud's console."""
     await fleet.ready(a_group())
     fleet.platform.delete_delay = 5 * MINUTE
     await fleet.platform.delete_slice("s1", "europe-west4-a")
@@ -274,23 +238,19 @@ async def test_a_slice_that_somebody_else_deletes_has_vanished(fleet: FleetClust
     await ended(fleet, SliceFault.VANISHED)
 
 
-@pytest.mark.parametrize("state", [PROVISIONING, BOOTSTRAPPING])
-async def test_a_slice_that_is_preempted_on_the_way_does_not_wait_for_its_deadline(
-    fleet: FleetCluster, state: SliceState
-) -> None:
-    """It happens to slices that are one minute old."""
-    fleet.platform.partial["tpu"] = 3
-    fleet.platform.boot_delay = HOUR if state is PROVISIONING else timedelta(0)
+async def test_a_slice_that_is_preempted_before_it_is_ready_does_not_wait_for_its_deadline(fleet: FleetCluster) -> None:
+    """Spot machines may be preempted within a minute."""
+    fleet.platform.boot_delay = HOUR
     await fleet.make(a_group())
-    await fleet.becomes("s1", state)
+    await fleet.becomes("s1", PROVISIONING)
     await fleet.platform.preempt("s1")
     await fleet.look()
 
     await ended(fleet, SliceFault.PREEMPTED, within=MINUTE)
 
 
-async def test_a_slice_that_is_missing_in_the_list_and_still_there_lives_on(fleet: FleetCluster) -> None:
-    """Lists lag behind; the platform is asked for this one slice before anything is believed."""
+async def test_a_slice_that_is_only_missing_in_the_list_is_kept(fleet: FleetCluster) -> None:
+    """Lists lag behind: the workflow asks the platform about this slice first."""
     await fleet.ready(a_group())
     await fleet.look(listed=False)
     await fleet.later(MINUTE)
@@ -300,8 +260,8 @@ async def test_a_slice_that_is_missing_in_the_list_and_still_there_lives_on(flee
     assert tenant.slices == {"s1"}
 
 
-async def test_what_ran_on_a_lost_slice_is_not_held_any_more(fleet: FleetCluster) -> None:
-    """Its successor, on another slice, is placed at once."""
+async def test_tasks_of_a_lost_slice_free_its_resources(fleet: FleetCluster) -> None:
+    """The job's next attempt is placed on another slice at once."""
     await fleet.ready(a_cpu_group(), "s1")
     tenant = await fleet.tenant(wants=some(cpu=8))
     await fleet.ready(a_cpu_group(), "s2")
@@ -314,7 +274,7 @@ async def test_what_ran_on_a_lost_slice_is_not_held_any_more(fleet: FleetCluster
 
 
 async def test_a_refusal_after_a_lost_reply_leaves_nothing_behind(fleet: FleetCluster) -> None:
-    """The machines were made, the answer got lost, and the next answer is a no: they must not be forgotten for it."""
+    """The machines were created, the answer was lost, and the next answer is a refusal: they must be deleted all the same."""
     fleet.platform.lose_next_reply(Verb.CREATE)
     fleet.platform.boot_delay = HOUR
     handle = await fleet.make(a_group())

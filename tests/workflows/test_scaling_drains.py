@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from temporalio.client import WorkflowFailureError
 
+from iris.model import slice_lifecycle
 from iris.model.slices import SliceState
 from iris.model.states import JobState
 from iris.platforms.fake.cloud import Verb
-from iris.workflows import policies
 from tests.builders import some
 from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster
 from tests.harness import Held, in_turn, succeeds
@@ -44,7 +44,7 @@ async def test_a_busy_slice_is_not_given_back_for_being_idle(fleet: FleetCluster
     await fleet.ready(a_cpu_group())
     tenant = await fleet.tenant(wants=some(cpu=1))
     await fleet.drain(reason="idle for 5m", idle_since=await fleet.now())
-    await fleet.comes_true(lambda: _noted(fleet, "not given back (idle for 5m): host s1 runs task of"))
+    await fleet.comes_true(lambda: _noted(fleet, "not deleted (idle for 5m): host s1 runs task of"))
     other = await fleet.tenant(wants=some(cpu=1))
 
     assert (await fleet.shown()).state is S.READY
@@ -80,7 +80,7 @@ async def test_a_draining_slice_takes_nothing_new_and_goes_when_its_last_gang_ha
     await fleet.later(6 * HOUR)
     shown = await fleet.shown()
     await fleet.leaves(tenants[1])
-    await gone(fleet, within=policies.MOST_DRAIN_LOOK + 15 * SECOND)
+    await gone(fleet, within=slice_lifecycle.MAX_DRAIN_CHECK + 15 * SECOND)
 
     assert shown.state is S.DRAINING
     assert shown.reason == f"max_slices is 0; host s1 runs {tenants[1].request.task}"
@@ -126,7 +126,7 @@ async def test_a_job_that_is_evicted_by_a_drain_starts_again_elsewhere(
     monkeypatch: pytest.MonkeyPatch, fleet: FleetCluster
 ) -> None:
     """It pays a preemption, not a failure, and its first program is dead before the second begins."""
-    monkeypatch.setattr(policies, "DRAIN_LOOK", SECOND / 5)  # the clock stands still while a program runs
+    monkeypatch.setattr(slice_lifecycle, "DRAIN_CHECK", SECOND / 5)  # the clock stands still while a program runs
     first = Held()
     fleet.programs["cpu"] = in_turn(first, succeeds)
     await fleet.ready(a_cpu_group())

@@ -7,6 +7,7 @@ import pytest
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 
 from iris.messages.autoscaler import CloseDown
+from iris.model import slice_lifecycle
 from iris.model.slices import SliceState
 from iris.workflows import policies
 from tests.builders import some
@@ -27,8 +28,10 @@ QUICK = EAGER.model_copy(update={"scale_down_delay": 2 * SECOND})
 @pytest.fixture
 async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FleetCluster]:
     """On a server that finds a history long after sixty events, with shorter times: here they pass as they do."""
-    for name in ("DELETE_LOOK", "MOST_DELETE_LOOK", "DRAIN_LOOK", "MOST_DRAIN_LOOK", "EVALUATE_EVERY"):
+    for name in ("DELETE_CHECK", "MAX_DELETE_CHECK", "EVALUATE_EVERY"):
         monkeypatch.setattr(policies, name, SECOND / 10)
+    for name in ("DRAIN_CHECK", "MAX_DRAIN_CHECK"):
+        monkeypatch.setattr(slice_lifecycle, name, SECOND / 10)
     settings = f"limit.historyCount.suggestContinueAsNew={LONG}"
     async with dev_server_cluster(settings, kind=FleetCluster, notifier=TenantNotifier) as fleet:
         yield fleet

@@ -83,7 +83,7 @@ async def test_a_group_whose_slices_do_not_boot_is_asked_less_and_less_often(fle
     assert 4 <= len(made) <= 7
     assert all(later > before for before, later in pairwise(gaps))
     assert verdict.availability == "BACKOFF"
-    assert "the platform has not made its machines within 1m" in verdict.why
+    assert "the platform has not created its machines within 1m" in verdict.why
 
 
 @pytest.mark.long

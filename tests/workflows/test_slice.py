@@ -1,4 +1,4 @@
-"""A slice: its hosts are offered when all have reported, and taken out when one is lost."""
+"""A slice that joined: its hosts are offered when all have reported, and removed when one is lost."""
 
 import pytest
 
@@ -50,8 +50,8 @@ async def _has(cluster: Cluster, host: object) -> bool:
     return host in (await cluster.slice_status(host)).hosts  # type: ignore[arg-type]
 
 
-async def test_one_lost_host_is_the_end_of_its_whole_slice(cluster: Cluster) -> None:
-    """The survivors cannot compute without it; new work must not be given to them."""
+async def test_one_lost_host_fails_its_whole_slice(cluster: Cluster) -> None:
+    """The other hosts cannot compute without it and must get no new work."""
     pair = [a_host(name, slice_id="pair") for name in ("w0", "w1")]
     for host in pair:
         await cluster.report(host, size=2)
@@ -64,8 +64,8 @@ async def test_one_lost_host_is_the_end_of_its_whole_slice(cluster: Cluster) -> 
     assert (await cluster.snapshot()).total_hosts == 0
 
 
-async def test_the_last_lost_host_ends_the_slice_and_what_ran_there_is_not_held_any_more(cluster: Cluster) -> None:
-    """Its workflow is over, its host out of the book, and the next job is told that there is none."""
+async def test_the_last_lost_host_ends_the_slice_and_frees_its_resources(cluster: Cluster) -> None:
+    """Its workflow has ended, the scheduler no longer has the host, and the next job's reason says that there is none."""
     runs = Held(then=loses_its_host)
     host = await cluster.join(program=runs)
     job = await cluster.submit(max_retries_preemption=0)
@@ -84,7 +84,7 @@ async def test_the_last_lost_host_ends_the_slice_and_what_ran_there_is_not_held_
 
 
 async def test_a_new_incarnation_ends_what_was_placed_on_the_old_one(cluster: Cluster) -> None:
-    """A restarted agent knows nothing of it: the room is free at once, before the old attempt's end has been noticed."""
+    """A restarted agent does not know the attempt: its resources are free before the job notices the end of the attempt."""
     host = await cluster.join(offers=some(cpu=4), program=Held())
     await cluster.submit(resources=some(cpu=4))
     await cluster.until(lambda: host.taken)
@@ -95,8 +95,8 @@ async def test_a_new_incarnation_ends_what_was_placed_on_the_old_one(cluster: Cl
 
 
 @pytest.mark.parametrize("lost", ["first", "one nobody knows"])
-async def test_the_loss_of_an_earlier_incarnation_is_no_news(cluster: Cluster, lost: str) -> None:
-    """It arrives late, when the agent has long come back."""
+async def test_the_loss_of_an_earlier_incarnation_changes_nothing(cluster: Cluster, lost: str) -> None:
+    """It arrives late, after the agent has reported again."""
     old = await cluster.join()
     await cluster.join(incarnation="second")
     now = old.host
@@ -121,8 +121,8 @@ async def test_a_host_that_comes_back_while_its_slice_ends_is_offered_again(clus
     assert (await cluster.snapshot()).total_hosts == 1
 
 
-async def test_a_cancelled_slice_takes_its_hosts_out(cluster: Cluster) -> None:
-    """Cancel in the Web UI is somebody's way to take a machine away; no job may be sent there afterwards."""
+async def test_a_cancelled_slice_removes_its_hosts(cluster: Cluster) -> None:
+    """An operator may remove a machine with Cancel in the Web UI; no job may be placed there afterwards."""
     host = await cluster.join()
     await cluster.slice(host.host).cancel()
     await cluster.until(lambda: _none_left(cluster))
@@ -139,7 +139,7 @@ async def _none_left(cluster: Cluster) -> bool:
 
 
 async def test_a_lost_incarnation_that_reports_late_is_not_offered(cluster: Cluster) -> None:
-    """Its report was under way when it died; a job sent there would wait for nobody."""
+    """Its report was under way when it was lost; a job placed there would wait in vain."""
     host = await cluster.join()
     await cluster.lose(host.host)
     await cluster.result(cluster.slice(host.host))

@@ -119,7 +119,7 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     on_machines: list[Callable[..., Any]] = []
     if platform is not None:
         slices = Slices(platform)
-        on_machines = [slices.create_slice, slices.describe_slice, slices.last_words, slices.delete_slice]
+        on_machines = [slices.create_slice, slices.describe_slice, slices.console_output, slices.delete_slice]
     control = Worker(
         client,
         task_queue=names.control_queue(cluster),
@@ -131,7 +131,7 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
             notifier.tell_reasons,
             notifier.check_jobs,
             fleet.observe_fleet,
-            fleet.ask_wanted,
+            fleet.query_wanted,
             roll.call_roll,
             roll.list_slices,
             *on_machines,

@@ -1,0 +1,187 @@
+"""The events of a slice's lifecycle and the effects that they have: the input and output of `iris.model.slice_lifecycle.step`."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from iris.model.hosts import Host
+from iris.model.provisioning import CreateOutcome, SliceObservation, SliceRequest
+from iris.model.scaling import Drain
+from iris.model.slices import SliceFacts, SliceState
+
+# Effects.
+
+
+@dataclass(frozen=True)
+class ShowState:
+    """Show the state in Temporal's list of workflows."""
+
+    state: SliceState
+
+
+@dataclass(frozen=True)
+class ReportFacts:
+    """Send the facts to the autoscaler."""
+
+    facts: SliceFacts
+
+
+@dataclass(frozen=True)
+class RequestMachines:
+    """Request the machines. Results: `RequestAnswered`, or `RequestAbandoned` if a drain arrives first."""
+
+    request: SliceRequest
+
+
+@dataclass(frozen=True)
+class DescribeMachines:
+    """Ask the platform about this slice, because its list may lag behind. Results: `MachinesDescribed` or `NotDescribed`."""
+
+    #: Whether a deadline has passed, so that the answer decides whether the slice fails.
+    overdue: bool = False
+
+
+@dataclass(frozen=True)
+class ReadConsole:
+    """Read the last output of the machines before they are deleted. Result: `ConsoleRead`."""
+
+
+@dataclass(frozen=True)
+class OfferHosts:
+    """Send the hosts to the scheduler. Result: `HostsOffered`."""
+
+    hosts: tuple[Host, ...]
+
+
+@dataclass(frozen=True)
+class RetireHosts:
+    """Ask the scheduler to remove the hosts, if they are free. Result: `RetireAnswered`."""
+
+    drain: Drain
+    #: The time of the check; None: the drain has just arrived.
+    due: datetime | None = None
+
+    @property
+    def evicts(self) -> bool:
+        """Whether the scheduler evicts what still runs on the hosts."""
+        return self.drain.idle_since is None and self.drain.is_over(self.due)
+
+
+Effect = ShowState | ReportFacts | RequestMachines | DescribeMachines | ReadConsole | OfferHosts | RetireHosts
+
+
+# Events. `Drain` is one of them.
+
+
+@dataclass(frozen=True)
+class Started:
+    """The workflow starts, or continues a previous run."""
+
+
+@dataclass(frozen=True)
+class RequestAnswered:
+    outcome: CreateOutcome
+
+
+@dataclass(frozen=True)
+class RequestAbandoned:
+    """The slice is to be deleted, and the platform has not answered the request."""
+
+
+@dataclass(frozen=True)
+class HostReported:
+    """An agent is ready. The token is empty for slices that joined."""
+
+    host: Host
+    token: str = ""
+
+
+@dataclass(frozen=True)
+class HostGone:
+    """A host is lost, or has left by itself."""
+
+    host_id: str
+    incarnation: str
+    reason: str
+    left: bool = False
+
+
+@dataclass(frozen=True)
+class MachinesListed:
+    """The machines in the platform's list have changed; None: they are missing in it."""
+
+    observation: SliceObservation | None
+
+
+@dataclass(frozen=True)
+class MachinesDescribed:
+    """The platform's answer about the machines of this slice; None: it has none."""
+
+    observation: SliceObservation | None
+    overdue: bool = False
+
+
+@dataclass(frozen=True)
+class NotDescribed:
+    """The platform does not answer."""
+
+    overdue: bool = False
+
+
+@dataclass(frozen=True)
+class ConsoleRead:
+    output: str
+
+
+@dataclass(frozen=True)
+class HostsOffered:
+    """The scheduler has the hosts."""
+
+
+@dataclass(frozen=True)
+class RetireAnswered:
+    """The scheduler's answer to `request`: what still runs on the hosts; empty: it has removed them."""
+
+    request: RetireHosts
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class DeadlineReached:
+    """The time that `deadline` returned has passed."""
+
+    due: datetime
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The workflow is cancelled."""
+
+
+@dataclass(frozen=True)
+class HostsRemoved:
+    """The scheduler has removed the hosts or does not answer; the machines can be deleted."""
+
+
+@dataclass(frozen=True)
+class MachinesDeleted:
+    """The platform confirms that no machine is left."""
+
+
+Event = (
+    Started
+    | RequestAnswered
+    | RequestAbandoned
+    | HostReported
+    | HostGone
+    | MachinesListed
+    | MachinesDescribed
+    | NotDescribed
+    | ConsoleRead
+    | HostsOffered
+    | RetireAnswered
+    | DeadlineReached
+    | Drain
+    | Cancelled
+    | HostsRemoved
+    | MachinesDeleted
+)

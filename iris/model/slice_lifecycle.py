@@ -1,0 +1,380 @@
+"""The lifecycle of a slice: what each event changes, and what the workflow does about it.
+
+`step` takes a slice and an event. It returns the slice after the event and effects, which the workflow performs in their order.
+An effect that has a result is the last of its step; the workflow passes the result to `step` as the next event.
+
+Rule 1: a slice changes only in this module. `TABLE` has an entry for each event and each state in which the event can arrive.
+Rule 2: an event without an entry raises `IllegalMove` and changes nothing. An event without consequences has the entry `_ignore`.
+Rule 3: nothing here reads a clock. `now` is the workflow's time, and a deadline arrives as an event.
+
+A slice that is created has a request to the platform. A slice that joined has none: its machines exist, and nothing deletes them.
+Not in this module: the deletion of the machines, which the workflow repeats until the platform confirms it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from iris.model.errors import IllegalMove
+from iris.model.provisioning import MachineState, SliceFault, SliceObservation, loss_of
+from iris.model.scale_groups import Pace
+from iris.model.scaling import Drain
+from iris.model.slice_events import (
+    Cancelled,
+    ConsoleRead,
+    DeadlineReached,
+    DescribeMachines,
+    Effect,
+    Event,
+    HostGone,
+    HostReported,
+    HostsOffered,
+    HostsRemoved,
+    MachinesDeleted,
+    MachinesDescribed,
+    MachinesListed,
+    NotDescribed,
+    OfferHosts,
+    ReadConsole,
+    ReportFacts,
+    RequestAbandoned,
+    RequestAnswered,
+    RequestMachines,
+    RetireAnswered,
+    RetireHosts,
+    ShowState,
+    Started,
+)
+from iris.model.slice_record import SliceRecord
+from iris.model.slices import LIVE, SliceState
+from iris.model.units import format_duration
+
+#: Machines that the platform repairs for longer than this are deleted: a new slice is there sooner. Most repairs take some
+#: minutes, maintenance of a large slice takes hours.
+REPAIR_GRACE = timedelta(minutes=15)
+#: The pause before a platform that did not answer is asked again about overdue machines.
+DESCRIBE_AGAIN = timedelta(seconds=30)
+#: The pause between two checks whether a draining slice is free: doubled each time, up to the maximum.
+DRAIN_CHECK = timedelta(seconds=1)
+MAX_DRAIN_CHECK = timedelta(minutes=2)
+#: The maximum once the slice's tasks have been evicted; that phase lasts a little longer than their grace.
+MAX_EVICTION_CHECK = timedelta(seconds=5)
+#: How long after the deadline of a drain the evicted tasks have for their grace and their release, before the slice is deleted
+#: anyway.
+EVICTION_GRACE = timedelta(minutes=2)
+
+#: What the autoscaler, the platform and the agents report after the decision to delete a slice comes too late.
+_ENDING = (SliceState.FAILED, SliceState.DELETING, SliceState.DELETED)
+
+
+class Transition(NamedTuple):
+    """A slice after an event, and the effects of the event in their order."""
+
+    slice: SliceRecord
+    effects: tuple[Effect, ...] = ()
+
+
+def step(slice: SliceRecord, event: Event, now: datetime) -> Transition:
+    """Returns the slice after the event, and what the workflow does about it.
+
+    Args:
+        now: the workflow's time.
+
+    Raises:
+        IllegalMove: the event cannot arrive in the slice's state.
+    """
+    handler = TABLE[type(event)].get(slice.state)
+    if handler is None:
+        raise IllegalMove(f"a slice that is {slice.state} cannot handle {type(event).__name__}")
+    return handler(slice, event, now)
+
+
+def deadline(slice: SliceRecord) -> datetime | None:
+    """Returns when `DeadlineReached` is due if no other event arrives; None: the slice can wait forever."""
+    if slice.request is None:
+        return None
+    pace, entered = slice.request.group.pace, slice.facts.changed_at
+    match slice.state:
+        case SliceState.PROVISIONING:
+            usual = [max(entered + pace.boot_timeout, slice.check_at)]
+        case SliceState.BOOTSTRAPPING:
+            usual = [entered + pace.init_timeout]
+        case SliceState.READY:
+            usual = []
+        case SliceState.DRAINING:
+            usual = [slice.check_at]
+        case _:
+            return None
+    repair = slice.facts.repair_until
+    return min(usual if repair is None else [*usual, repair], default=None)
+
+
+# Until the machines exist.
+
+
+def _start(slice: SliceRecord, event: Started, now: datetime) -> Transition:
+    if slice.request is None:
+        return _move(slice, SliceState.BOOTSTRAPPING, f"waits for {slice.size} host(s) to report", now)
+    if slice.adopted:
+        return _move(slice, SliceState.PROVISIONING, "its machines were found without a workflow and are adopted", now)
+    return Transition(slice, (RequestMachines(slice.request),))
+
+
+def _answer_request(slice: SliceRecord, event: RequestAnswered, now: datetime) -> Transition:
+    outcome = event.outcome
+    if outcome.fault is not None:
+        return _fail(slice, outcome.fault, outcome.reason, now, quota_scope=outcome.quota_scope)
+    accepted = _move(slice, SliceState.PROVISIONING, f"the platform creates its machines in {slice.facts.zone}", now)
+    return _then(accepted, _observe, outcome.observation, now) if outcome.observation is not None else accepted
+
+
+def _abandon(slice: SliceRecord, event: RequestAbandoned, now: datetime) -> Transition:
+    return _move(slice, SliceState.DELETING, "no longer needed before the platform answered the request", now)
+
+
+def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -> Transition:
+    """Handles the state of the machines; None: the platform has none."""
+    if (loss := loss_of(seen)) is not None:
+        return _fail(slice, *loss, now, quota_scope=seen.quota_scope if seen is not None else "")
+    if seen is None or seen.state is MachineState.CREATING:
+        return Transition(slice)
+    exist = _machines_exist(slice, now)
+    repairing = seen.state is MachineState.REPAIRING
+    if repairing is (slice.facts.repair_until is not None):
+        return exist
+    # The agents and their tasks may go on during a repair.
+    grace = format_duration(REPAIR_GRACE)
+    begun = f"in repair; deleted if that takes longer than {grace}: {seen.reason}"
+    slice = exist.slice.with_facts(repair_until=now + REPAIR_GRACE if repairing else None)
+    slice = slice.noted(begun if repairing else "the platform has repaired its machines", now)
+    return Transition(slice, (*exist.effects, ReportFacts(slice.facts)))
+
+
+def _machines_exist(slice: SliceRecord, now: datetime) -> Transition:
+    if slice.state is not SliceState.PROVISIONING:
+        return Transition(slice)
+    return _move(slice, SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents", now)
+
+
+# Hosts.
+
+
+def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transition:
+    if slice.request is not None and event.token != slice.request.token:
+        return Transition(replace(slice, refused=slice.refused | {event.host.id}))
+    exist = _machines_exist(slice, now)
+    slice = exist.slice.with_host(event.host)
+    complete = len(slice.hosts) >= slice.size
+    return Transition(slice, (*exist.effects, OfferHosts(slice.hosts)) if complete else exist.effects)
+
+
+def _become_ready(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
+    ready = _move(slice, SliceState.READY, "every host takes work", now, ready_at=now)
+    return _then(ready, _drain_ready, slice.drain, now) if slice.drain is not None else ready
+
+
+def _lose_host(slice: SliceRecord, event: HostGone, now: datetime) -> Transition:
+    """Fails the slice: the other hosts of a TPU slice cannot compute without the lost one."""
+    if (event.host_id, event.incarnation) not in slice.incarnations:
+        return Transition(slice)  # an earlier incarnation
+    return _fail(slice, SliceFault.HOST_LEFT if event.left else SliceFault.HOST_LOST, event.reason, now)
+
+
+# Machines.
+
+
+def _check_list(slice: SliceRecord, event: MachinesListed, now: datetime) -> Transition:
+    if event.observation is None:
+        return Transition(slice, (DescribeMachines(),))
+    return _observe(slice, event.observation, now)
+
+
+def _check_machines(slice: SliceRecord, event: MachinesDescribed, now: datetime) -> Transition:
+    before = slice
+    slice, effects = _observe(replace(slice, check_at=now + DESCRIBE_AGAIN), event.observation, now)
+    if not event.overdue or slice.state not in LIVE:
+        return Transition(slice, effects)
+    if slice.state is SliceState.PROVISIONING:
+        return Transition(slice, (*effects, ReadConsole()))
+    if before.facts.repair_until is not None and slice.facts.repair_until is not None:
+        reason = f"in repair for {format_duration(REPAIR_GRACE)}"
+        return _then(Transition(slice, effects), _fail, SliceFault.PREEMPTED, reason, now)
+    return Transition(slice, effects)
+
+
+def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> Transition:
+    """Waits: an overdue slice may be well, and the platform does not answer."""
+    slice = replace(slice, check_at=now + DESCRIBE_AGAIN)
+    until = slice.facts.repair_until
+    return Transition(slice.with_facts(repair_until=until + DESCRIBE_AGAIN) if event.overdue and until is not None else slice)
+
+
+# Deadlines.
+
+
+def _check_deadline(slice: SliceRecord, event: DeadlineReached, now: datetime) -> Transition:
+    repair = slice.facts.repair_until
+    if repair is not None and event.due >= repair:
+        # The autoscaler, which reports the end of a repair, may not have been running.
+        return Transition(slice, (DescribeMachines(overdue=True),))
+    match slice.state:
+        case SliceState.PROVISIONING:
+            # Slow is not failed: the machines may exist without having been observed.
+            return Transition(slice, (DescribeMachines(overdue=True),))
+        case SliceState.BOOTSTRAPPING:
+            return Transition(slice, (ReadConsole(),))
+        case SliceState.DRAINING if slice.drain is not None:
+            return Transition(slice, (RetireHosts(slice.drain, event.due),))
+    return Transition(slice)
+
+
+def _fail_late(slice: SliceRecord, event: ConsoleRead, now: datetime) -> Transition:
+    """Fails the slice because its machines or agents are overdue."""
+    fault, reason = lateness(slice.state, slice.created.group.pace, len(slice.hosts), slice.size)
+    slice = replace(slice, console_output=event.output)
+    return _fail(slice, fault, with_last_line(reason, event.output), now)
+
+
+def lateness(state: SliceState, pace: Pace, reported: int, size: int) -> tuple[SliceFault, str]:
+    """Returns the fault and the reason for a slice that is still in this state at its deadline.
+
+    Args:
+        reported: the number of its hosts whose agents have reported.
+    """
+    if state is SliceState.PROVISIONING:
+        reason = f"the platform has not created its machines within {format_duration(pace.boot_timeout)}"
+        return SliceFault.BOOT_TIMEOUT, reason
+    reason = f"{reported} of {size} agents have reported within {format_duration(pace.init_timeout)}"
+    return SliceFault.INIT_TIMEOUT, reason
+
+
+def with_last_line(reason: str, output: str) -> str:
+    """Returns a reason of one line, with the last line of the machines' output."""
+    lines = output.strip().splitlines()
+    return f"{reason}; last output of its machines: {lines[-1]}" if lines else reason
+
+
+# Drains.
+
+
+def _drain_early(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
+    if slice.request is None:
+        return Transition(slice)
+    if slice.adopted and slice.request.token:
+        return Transition(replace(slice, drain=drain))  # tasks may run there: first its agents have to identify themselves
+    return _move(slice, SliceState.DELETING, drain.reason, now)
+
+
+def _drain_ready(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
+    if slice.request is None:
+        return Transition(slice)
+    if drain.idle_since is not None:
+        return Transition(slice, (RetireHosts(drain),))
+    return _then(_move(slice, SliceState.DRAINING, drain.reason, now), _drain_again, drain, now)
+
+
+def _drain_again(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
+    if drain.idle_since is not None:
+        return Transition(slice)
+    drain = drain.beside(slice.drain)
+    return Transition(replace(slice, drain=drain, check_every=DRAIN_CHECK), (RetireHosts(drain),))
+
+
+def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
+    """Deletes the slice if the scheduler confirms that it is idle. A gang that was placed there meanwhile keeps it."""
+    reason = event.request.drain.reason
+    if not event.problem:
+        return _move(slice, SliceState.DELETING, reason, now)
+    slice = slice.noted(f"not deleted ({reason}): {event.problem}", now)
+    return Transition(slice, (ReportFacts(slice.facts),))
+
+
+def _retire_drained(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
+    """Deletes the slice if it is free or its tasks have had their time, and otherwise checks it again later."""
+    drain, overdue = event.request.drain, event.request.evicts
+    reason = f"{drain.reason}; {event.problem}" if event.problem else drain.reason
+    if not event.problem or drain.is_over(event.request.due, EVICTION_GRACE):
+        return _move(slice, SliceState.DELETING, reason, now)
+    pause = DRAIN_CHECK if overdue and not slice.evicted else slice.check_every
+    check_at = now + pause
+    if drain.deadline is not None and not overdue:
+        check_at = min(check_at, drain.deadline)
+    pause = min(2 * pause, MAX_EVICTION_CHECK if overdue else MAX_DRAIN_CHECK)
+    slice = replace(slice, check_at=check_at, check_every=pause, evicted=slice.evicted or overdue)
+    return Transition(slice.with_facts(reason=reason))
+
+
+# The end.
+
+
+def _cancel(slice: SliceRecord, event: Cancelled, now: datetime) -> Transition:
+    return Transition(slice.noted("cancelled", now))
+
+
+def _delete(slice: SliceRecord, event: HostsRemoved, now: datetime) -> Transition:
+    return _move(slice, SliceState.DELETING, slice.facts.reason, now)
+
+
+def _end(slice: SliceRecord, event: MachinesDeleted, now: datetime) -> Transition:
+    return _move(slice, SliceState.DELETED, slice.facts.reason, now)
+
+
+def _ignore(slice: SliceRecord, event: Event, now: datetime) -> Transition:
+    return Transition(slice)
+
+
+# Parts of steps.
+
+
+def _move(slice: SliceRecord, state: SliceState, reason: str, now: datetime, **facts: object) -> Transition:
+    slice = slice.moved(state, reason, now, **facts)
+    if slice.request is not None:
+        return Transition(slice, (ShowState(state), ReportFacts(slice.facts)))
+    return Transition(slice, (ShowState(state),) if state in (SliceState.READY, SliceState.DELETED) else ())
+
+
+def _fail(slice: SliceRecord, fault: SliceFault, reason: str, now: datetime, quota_scope: str = "") -> Transition:
+    return _move(slice, SliceState.FAILED, reason, now, fault=fault, quota_scope=quota_scope)
+
+
+def _then(first: Transition, second: Callable[..., Transition], *args: object) -> Transition:
+    """Returns the second step after the first one, with the effects of both."""
+    after = second(first.slice, *args)
+    return Transition(after.slice, (*first.effects, *after.effects))
+
+
+_Handler = Callable[[SliceRecord, Any, datetime], Transition]
+_S = SliceState
+
+
+def _in(states: Iterable[SliceState], handler: _Handler) -> dict[SliceState, _Handler]:
+    return dict.fromkeys(states, handler)
+
+
+_COMING = (_S.PROVISIONING, _S.BOOTSTRAPPING)
+#: What happens at each event in each state. Signals wait until the request is answered, so none arrives in REQUESTED.
+TABLE: dict[type[Event], dict[SliceState, _Handler]] = {
+    Started: {_S.REQUESTED: _start, **_in((*LIVE, _S.DELETING), _ignore)},
+    RequestAnswered: {_S.REQUESTED: _answer_request},
+    RequestAbandoned: {_S.REQUESTED: _abandon},
+    HostReported: {**_in(LIVE, _add_host), **_in(_ENDING, _ignore)},
+    # The scheduler has the hosts of a ready slice again after an agent reported again.
+    HostsOffered: {_S.BOOTSTRAPPING: _become_ready, **_in((_S.READY, _S.DRAINING), _ignore)},
+    HostGone: {**_in(LIVE, _lose_host), **_in(_ENDING, _ignore)},
+    MachinesListed: {**_in(LIVE, _check_list), **_in(_ENDING, _ignore)},
+    MachinesDescribed: _in(LIVE, _check_machines),
+    NotDescribed: _in(LIVE, _describe_later),
+    DeadlineReached: _in(LIVE, _check_deadline),
+    ConsoleRead: _in(_COMING, _fail_late),
+    Drain: {
+        **_in(_COMING, _drain_early),
+        _S.READY: _drain_ready,
+        _S.DRAINING: _drain_again,
+        **_in(_ENDING, _ignore),
+    },
+    RetireAnswered: {_S.READY: _retire_idle, _S.DRAINING: _retire_drained},
+    Cancelled: {**_in((_S.REQUESTED, *LIVE, _S.FAILED, _S.DELETING), _cancel), _S.DELETED: _ignore},
+    HostsRemoved: {**_in((_S.REQUESTED, *LIVE, _S.FAILED), _delete), _S.DELETING: _ignore},
+    MachinesDeleted: {_S.DELETING: _end},
+}

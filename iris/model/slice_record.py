@@ -1,0 +1,100 @@
+"""Defines the record of one slice: everything that its workflow knows, as one frozen value."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from iris.model.hosts import Host
+from iris.model.provisioning import SliceRequest
+from iris.model.scaling import Drain
+from iris.model.slices import SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
+
+#: The most steps that are kept for display.
+MAX_STEPS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRecord:
+    """One slice. `iris.model.slice_lifecycle.step` makes the next record of it; no other function does."""
+
+    cluster: str
+    #: Its id, state and times, and the reason for its state. The scale group and zone of a slice that joined are empty.
+    facts: SliceFacts
+    #: How many hosts the complete slice has.
+    size: int
+    #: The request to the platform; None: its machines joined by themselves.
+    request: SliceRequest | None = None
+    #: Whether its machines were found without a workflow.
+    adopted: bool = False
+    #: The hosts whose agents have reported.
+    hosts: tuple[Host, ...] = ()
+    #: The ids of hosts whose agents presented another token.
+    refused: frozenset[str] = frozenset()
+    #: The order to delete it when its tasks have ended; None: there is none.
+    drain: Drain | None = None
+    #: When a draining or overdue slice is checked next, and the pause after that.
+    check_at: datetime
+    check_every: timedelta = timedelta()
+    #: Whether what ran on it at the deadline of its drain was evicted.
+    evicted: bool = False
+    #: The last output of its machines, if they or their agents were late.
+    console_output: str = ""
+    #: Its history, the oldest step first.
+    steps: tuple[SliceStep, ...] = ()
+
+    @property
+    def state(self) -> SliceState:
+        return self.facts.state
+
+    @property
+    def created(self) -> SliceRequest:
+        """The request of a slice that Iris created."""
+        assert self.request is not None
+        return self.request
+
+    @property
+    def incarnations(self) -> tuple[tuple[str, str], ...]:
+        """The (host id, incarnation) of each host."""
+        return tuple((host.id, host.incarnation) for host in self.hosts)
+
+    @property
+    def status(self) -> SliceStatus:
+        """The slice as its `status` query shows it."""
+        return SliceStatus(
+            id=self.facts.id,
+            state=self.state,
+            reason=self.facts.reason,
+            hosts=tuple(sorted(self.hosts, key=lambda host: (len(host.id), host.id))),
+            size=self.size,
+            facts=self.facts if self.request is not None else None,
+            refused=tuple(sorted(self.refused)),
+            last_words=self.console_output,
+            steps=self.steps,
+        )
+
+    def moved(self, state: SliceState, reason: str, now: datetime, **facts: object) -> "SliceRecord":
+        """Returns the slice in another state.
+
+        Args:
+            facts: further changes of its facts.
+
+        Raises:
+            IllegalMove: the slice cannot enter that state.
+        """
+        to = move_slice(self.state, state)
+        facts = {"state": to, "reason": reason, "changed_at": now, **facts}
+        return replace(self, facts=self.facts.model_copy(update=facts)).noted(reason, now)
+
+    def noted(self, reason: str, now: datetime) -> "SliceRecord":
+        """Returns the slice with one more step in its history."""
+        added = SliceStep(at=now, state=self.state, reason=reason)
+        return replace(self, steps=(*self.steps, added)[-MAX_STEPS:])
+
+    def with_facts(self, **facts: object) -> "SliceRecord":
+        """Returns the slice with changed facts and an unchanged history."""
+        return replace(self, facts=self.facts.model_copy(update=facts))
+
+    def with_host(self, host: Host) -> "SliceRecord":
+        """Returns the slice with this host, in place of an earlier incarnation of it."""
+        others: Iterable[Host] = (each for each in self.hosts if each.id != host.id)
+        return replace(self, hosts=(*others, host), refused=self.refused - {host.id})
