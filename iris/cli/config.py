@@ -20,14 +20,14 @@ file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=Fal
 
 @click.group()
 def config() -> None:
-    """Look at configuration files. Contacts no cluster."""
+    """Check and show configuration files. Contacts no cluster."""
 
 
 @config.command()
 @file_argument
 @json_option
 def check(file: Path, as_json: bool) -> None:
-    """Check a file, and show everything that is wrong with it.
+    """Check a file, and show all its errors.
 
     Exits with 5 if the file has errors.
     """
@@ -39,7 +39,7 @@ def check(file: Path, as_json: bool) -> None:
         ]
         print_json({"ok": True, "name": loaded.name, "platform": loaded.platform.kind, "scale_groups": shown})
         return
-    click.echo(f"{file} is fine: cluster {loaded.name}, platform {loaded.platform.kind}, {len(found)} scale group(s)")
+    click.echo(f"{file} is valid: cluster {loaded.name}, platform {loaded.platform.kind}, {len(found)} scale group(s)")
     if found:
         click.echo(table(("GROUP", "TYPE", "SLICES", "HOSTS", "EACH HOST OFFERS", "ZONES"), map(_row, found)))
 
@@ -51,8 +51,8 @@ def _row(group: ScaleGroup) -> tuple[str, ...]:
 
 @config.command()
 @file_argument
-@click.option("--origin", is_flag=True, help="Where each value came from.")
-@click.option("--local", is_flag=True, help="As `iris cluster start --local` changes it.")
+@click.option("--origin", is_flag=True, help="Show the source of each value.")
+@click.option("--local", is_flag=True, help="Show the file as `iris cluster start --local` changes it.")
 @json_option
 def show(file: Path, origin: bool, local: bool, as_json: bool) -> None:
     """Show a file with all defaults applied."""

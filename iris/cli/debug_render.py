@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from iris.cli.render import age, table
-from iris.client.operate.cluster_ref import Discovery
 from iris.client.operate.debugging import Check, WorkerRow
+from iris.client.operate.discovery import Discovery
 from iris.model.units import format_duration
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from iris.cli.render import age, resources_json, table
-from iris.client.operate.scaling import SliceRow
+from iris.client.slices import SliceRow
 from iris.config import ClusterConfig, scale_groups_of
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView
