@@ -19,7 +19,6 @@ from benchmarks.latency import PAUSE, WARM_UP, start_of
 from benchmarks.table import Row
 from iris.client.client import IrisClient
 from iris.config import load_config, make_local_config
-from iris.messages.scheduler import Snapshot, SnapshotPage
 from iris.model.errors import Unreachable
 from iris.model.jobs import JobSpec
 from iris.model.resources import Resources
@@ -46,7 +45,7 @@ def measure(*, quick: bool) -> list[Row]:
 
 async def _measure(ground: Ground, crowd: int, count: int) -> list[Row]:
     iris = await ground.client()
-    await iris.submit(_job("keeper", cores=8, command=("sleep", "86400")))
+    await iris.jobs.submit(_job("keeper", cores=8, command=("sleep", "86400")))
     alone = await _starts(iris, count)
     began = time.monotonic()
     await _submit(iris, crowd)
@@ -92,7 +91,7 @@ async def _submit(iris: IrisClient, crowd: int) -> None:
 
     async def work() -> None:
         for number in numbers:
-            await iris.submit(_job("crowd", cores=CORES[number % len(CORES)]))
+            await iris.jobs.submit(_job("crowd", cores=CORES[number % len(CORES)]))
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 
@@ -106,7 +105,7 @@ async def _all_wait(iris: IrisClient, crowd: int) -> None:
     async with asyncio.timeout(PATIENCE):
         while True:
             with contextlib.suppress(Unreachable):
-                if (await iris.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)).waiting >= crowd:
+                if (await iris.cluster.status()).waiting >= crowd:
                     return
             await asyncio.sleep(1)
 
@@ -120,7 +119,7 @@ async def _killed(ground: Ground, iris: IrisClient) -> tuple[float, float]:
         async with asyncio.timeout(PATIENCE):
             while True:
                 with contextlib.suppress(Unreachable):
-                    await iris.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)
+                    await iris.cluster.status()
                     return time.monotonic() - killed
                 await asyncio.sleep(LOOK_EVERY)
 

@@ -55,10 +55,10 @@ async def _first(ground: Ground, times: int) -> Row:
     iris, took = await ground.client(), []
     for _ in range(times):
         began = time.time_ns()
-        submitted = await iris.submit(_job())
+        submitted = await iris.jobs.submit(_job())
         (home,) = await _until(lambda: homes(_machines()))
         took.append(((home / REQUEST).stat().st_mtime_ns - began) / 1e9)
-        await iris.ended(submitted.id, submitted.run_id)
+        await iris.jobs.wait_until_ended(submitted.id, submitted.run_id)
         await _until(lambda: not homes(_machines()))  # until the idle slice is deleted
         await asyncio.sleep(PAUSE)
     took.sort()
@@ -69,11 +69,11 @@ async def _first(ground: Ground, times: int) -> Row:
 async def _many(ground: Ground, many: int) -> Row:
     iris = await ground.client()
     began = time.time()
-    await iris.submit(_job(many, ("sleep", "86400")))
+    await iris.jobs.submit(_job(many, ("sleep", "86400")))
     reached: dict[str, float] = {}
     async with asyncio.timeout(PATIENCE):
         while "all there" not in reached:
-            asked, there, now = len(homes(_machines())), len(await iris.hosts()), time.time() - began
+            asked, there, now = len(homes(_machines())), len(await iris.hosts.list()), time.time() - began
             marks = {"all asked for": asked == many, "the first there": there > 0, "all there": there == many}
             reached |= {mark: now for mark, so in marks.items() if so and mark not in reached}
             await asyncio.sleep(10 * LOOK_EVERY)

@@ -59,10 +59,10 @@ async def _one(iris: IrisClient, tasks: int) -> tuple[float, str]:
         coscheduling=Coscheduling(group_by=TPU_NAME),
     )
     began = time.perf_counter()
-    submitted = await iris.submit(spec)
-    await iris.ended(submitted.id, submitted.run_id)
+    submitted = await iris.jobs.submit(spec)
+    await iris.jobs.wait_until_ended(submitted.id, submitted.run_id)
     seconds = time.perf_counter() - began
-    status = await iris.end(submitted.id, submitted.run_id)
+    status = await iris.jobs.final_status(submitted.id, submitted.run_id)
     assert status.state is JobState.SUCCEEDED, status.reason
     assert len(status.tasks) == tasks
-    return seconds, names.job_workflow(iris.cluster.name, submitted.id)
+    return seconds, names.job_workflow(iris.record.name, submitted.id)

@@ -138,9 +138,9 @@ async def _building(iris: IrisClient, directory: Path, count: int) -> list[Row]:
 async def _start(iris: IrisClient, spec: JobSpec) -> float:
     """Returns the milliseconds from submission to the time that the program prints."""
     begun = time.time_ns()
-    submitted = await iris.submit(_named(spec))
+    submitted = await iris.jobs.submit(_named(spec))
     await _succeeds(iris, submitted)
-    reader = LogReader(Store(iris.cluster.store), submitted.id, submitted.run_id, streams={Stream.STDOUT})
+    reader = LogReader(Store(iris.record.store), submitted.id, submitted.run_id, streams={Stream.STDOUT})
     (stamp,) = [int(line.line.data) async for lines in reader.new_lines() for line in lines]
     return (stamp - begun) / 1e6
 
@@ -154,7 +154,7 @@ async def _send(iris: IrisClient, directory: Path) -> tuple[Bundle, float, int]:
         sent = done
 
     with await asyncio.to_thread(pack, directory) as packed:
-        bundle = await upload(Store(iris.cluster.store), packed, progress)
+        bundle = await upload(Store(iris.record.store), packed, progress)
     return bundle, time.perf_counter() - begun, sent
 
 
@@ -211,7 +211,7 @@ async def _throughput(iris: IrisClient, directory: Path, seconds: int) -> list[R
 
 async def _followed(iris: IrisClient, directory: Path, tasks: int, lines: int, pause: float, bursts: int) -> Lines:
     told = Path(tempfile.mkdtemp(dir=directory))
-    submitted = await iris.submit(_prints(told, tasks, lines, pause, bursts))
+    submitted = await iris.jobs.submit(_prints(told, tasks, lines, pause, bursts))
     follower = Follower(submitted.id)
     await _succeeds(iris, submitted)
     return await asyncio.to_thread(follower.lines, told)
@@ -230,14 +230,14 @@ async def _crowd(iris: IrisClient, window: float) -> list[Row]:
     agent, tasks = _agent(), 100
     (idle,), before = await _cpu_shares([[agent]], window), agent.memory_info().rss
     sleep = JobSpec(user="bench", name="sleep", command=("sleep", "86400"), replicas=tasks, resources=SMALL)
-    submitted = await iris.submit(_named(sleep))
+    submitted = await iris.jobs.submit(_named(sleep))
     await _until(lambda: len(_started()) == tasks, "100 tasks run")
     await asyncio.sleep(window / 2)  # until all tasks are reported as running
     shims = [shim for fork_server in agent.children() for shim in fork_server.children()]
     (busy, theirs), after = await _cpu_shares([[agent], shims], window), agent.memory_info().rss
     memory = [shim.memory_full_info() for shim in shims]
-    await iris.cancel(submitted.id)
-    await iris.ended(submitted.id, submitted.run_id)
+    await iris.jobs.cancel(submitted.id)
+    await iris.jobs.wait_until_ended(submitted.id, submitted.run_id)
     rss, pss = sum(each.rss for each in memory) / MIB, sum(each.pss for each in memory) / MIB
     unshared = f"{pss / len(shims):.1f} each; resident, with what they share counted for each: {rss:,.0f}"
     used = f"with none {100 * idle:.1f}; the shims {100 * theirs:.1f} together"
@@ -252,7 +252,7 @@ async def _adoption(iris: IrisClient, temporal: Client, directory: Path, rounds:
     """Measures the time from `kill -9` of an agent with 20 programs until the server has a heartbeat of each again."""
     tasks = 20
     told = Path(tempfile.mkdtemp(dir=directory))
-    submitted = await iris.submit(_prints(told, tasks, 1, 0.1, 1_000_000))
+    submitted = await iris.jobs.submit(_prints(told, tasks, 1, 0.1, 1_000_000))
     follower = Follower(submitted.id)
     await _until(lambda: len(_started()) == tasks, "20 tasks run")
     took = []
@@ -314,8 +314,8 @@ def _p95(times: list[float]) -> float:
 
 
 async def _succeeds(iris: IrisClient, submitted: Submitted) -> JobStatus:
-    await iris.ended(submitted.id, submitted.run_id)
-    status = await iris.end(submitted.id, submitted.run_id)
+    await iris.jobs.wait_until_ended(submitted.id, submitted.run_id)
+    status = await iris.jobs.final_status(submitted.id, submitted.run_id)
     assert status.state is JobState.SUCCEEDED, status.reason
     return status
 

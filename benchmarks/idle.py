@@ -99,5 +99,5 @@ async def all_there(client: IrisClient, hosts: int) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{there} of {hosts} hosts are in the cluster")
         with contextlib.suppress(Unreachable):  # the scheduler is busy while hosts join
-            there = len(await client.hosts())
+            there = len(await client.hosts.list())
         await asyncio.sleep(1)

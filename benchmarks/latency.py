@@ -69,8 +69,8 @@ async def start_of(client: IrisClient) -> Start:
     """Submits a job, waits for its end, and returns when it started."""
     spec = JobSpec(user="bench", name=f"latency-{secrets.token_hex(4)}", command=STAMP)
     begun = time.time_ns()
-    submitted = await client.submit(spec)
-    await client.ended(submitted.id, submitted.run_id)
+    submitted = await client.jobs.submit(spec)
+    await client.jobs.wait_until_ended(submitted.id, submitted.run_id)
     outcome = await _outcome(client, submitted.workflow_id)
     assert outcome.started_at is not None
     taken = outcome.started_at.timestamp() * 1e3 - begun / 1e6
@@ -78,7 +78,7 @@ async def start_of(client: IrisClient) -> Start:
 
 
 async def _outcome(client: IrisClient, workflow_id: str) -> TaskOutcome:
-    temporal = await connect(client.cluster.address)
+    temporal = await connect(client.record.address)
     async for event in temporal.get_workflow_handle(workflow_id).fetch_history_events():
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             payloads = event.activity_task_completed_event_attributes.result.payloads

@@ -88,8 +88,8 @@ def _rows(results: dict[str, list[Round]], grown: dict[str, dict[str, int]], job
 
 def _job(client: IrisClient) -> One:
     async def one(name: str) -> None:
-        submitted = await client.submit(JobSpec(user="bench", name=name, command=("true",)))
-        await client.ended(submitted.id, submitted.run_id)
+        submitted = await client.jobs.submit(JobSpec(user="bench", name=name, command=("true",)))
+        await client.jobs.wait_until_ended(submitted.id, submitted.run_id)
 
     return one
 

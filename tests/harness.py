@@ -41,7 +41,6 @@ from iris.autoscaling.liveness import Silent
 from iris.client.client import IrisClient
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import IrisPlugin
-from iris.client.operate.scheduling import configure
 from iris.messages.autoscaler import AutoscalerStart, FleetReport
 from iris.messages.job import Attempts
 from iris.messages.scheduler import (
@@ -546,14 +545,14 @@ class Cluster:
 
     async def rules(self, **changes: Any) -> None:
         """An operator gives the scheduler these rules; else victims are evicted after two minutes."""
-        await configure(self.users, Rules(**changes))
+        await self.users.cluster.set_rules(Rules(**changes))
 
     # Jobs.
 
     async def submit(self, name: str = "train", **asked: Any) -> str:
         """The id of a new job."""
         spec: JobSpec = a_spec(name=name, **asked)
-        return (await self.users.submit(spec)).id
+        return (await self.users.jobs.submit(spec)).id
 
     async def cancel(self, job: str, reason: str = "") -> None:
         await self.job(job).cancel(reason=reason)

@@ -17,7 +17,6 @@ from temporalio.client import WorkflowHandle
 
 from iris.activities.control import notifier as notifier_activities
 from iris.autoscaling import liveness
-from iris.client.operate.scheduling import drain, pause, resume, uncordon
 from iris.model import slice_lifecycle
 from iris.model.jobs import Band
 from iris.model.slices import SliceState
@@ -256,17 +255,17 @@ async def _holds(cluster: Cluster, keep: Callable[..., Any]) -> None:
     several = await cluster.submit("several", replicas=2)
     await cluster.waits(several)
     for job, count in ((held, 1), (several, 3)):
-        await cluster.users.hold(job, "not yet")
+        await cluster.users.jobs.hold(job, "not yet")
         await cluster.until(lambda count=count: _counts(cluster, held=count, waiting=3 - count))
     taken_away = Held(then=is_preempted)
     host = await cluster.join(program=by_job({"held": in_turn(taken_away, succeeds)}))
-    await cluster.users.release(held)
+    await cluster.users.jobs.release(held)
     await cluster.until(lambda: host.taken)
-    await cluster.users.hold(held, "look at it first")
+    await cluster.users.jobs.hold(held, "look at it first")
     taken_away.let_go()
     await cluster.until(lambda: _state_is(cluster, held, "HELD"))
     for job in (held, several):
-        await cluster.users.release(job)
+        await cluster.users.jobs.release(job)
         await cluster.end(job)
     await keep("job-held-and-released", cluster.job(held))
     await keep("job-of-two-held", cluster.job(several))
@@ -285,18 +284,18 @@ async def _evictions(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.rules(min_run_time=SECOND)
     batch = await cluster.submit("batch", resources=some(cpu=4), band=Band.INTERACTIVE)
     await cluster.until(lambda: host.taken)
-    await cluster.users.set_priority(batch, Band.BATCH)
+    await cluster.users.jobs.set_priority(batch, Band.BATCH)
     await cluster.until(lambda: cluster.outbox.amended)
     production = await cluster.submit("production", resources=some(cpu=4), band=Band.PRODUCTION)
     await cluster.end(production)
     await cluster.until(lambda: host.taken[-1].attempt == 2)
-    await drain(cluster.users, "h1", "new disk")
+    await cluster.users.hosts.drain("h1", "new disk")
     await cluster.waits(batch, attempt=2)
     for code in ("CLOSED", "PAUSED"):
         await cluster.until(lambda code=code: any(reason.refusal.code == code for reason in cluster.notifier.reasons))
-        await pause(cluster.users, "moving house")
-    await resume(cluster.users)
-    await uncordon(cluster.users, "h1")
+        await cluster.users.cluster.pause("moving house")
+    await cluster.users.cluster.resume()
+    await cluster.users.hosts.uncordon("h1")
     await cluster.end(batch)
     await keep("job-evicted", cluster.job(batch))
     await keep("scheduler-evicted-and-told-reasons", cluster.scheduler)

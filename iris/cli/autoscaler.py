@@ -6,12 +6,11 @@ import click
 
 from iris.cli import render_fleet
 from iris.cli.common import cluster_option, json_option, print_json, with_client
-from iris.client.operate.scaling import FleetClient
 
 
 @click.group()
 def autoscaler() -> None:
-    """See what the autoscaler does and why; pause it."""
+    """Show, pause and resume the autoscaler."""
 
 
 @autoscaler.command()
@@ -19,8 +18,8 @@ def autoscaler() -> None:
 @cluster_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Show each scale group: its slices, its demand, and why no more is done; and the last actions."""
-    found = with_client(ctx, lambda client: FleetClient.of(client).autoscaler())
+    """Show each scale group with its slices, its demand and what limits it, and the last actions."""
+    found = with_client(ctx, lambda client: client.autoscaler.status())
     if as_json:
         print_json(render_fleet.autoscaler_json(found))
     else:
@@ -28,19 +27,19 @@ def status(ctx: click.Context, as_json: bool) -> None:
 
 
 @autoscaler.command()
-@click.option("--reason", default="", help="Why, for whoever looks at it later.")
+@click.option("--reason", default="", help="Reason, shown by `iris autoscaler status`.")
 @cluster_option
 @click.pass_context
 def pause(ctx: click.Context, reason: str) -> None:
-    """Neither create nor delete slices. Running tasks continue, and so do slices on their way."""
-    with_client(ctx, lambda client: FleetClient.of(client).pause_scaling(reason))
-    click.echo("the autoscaler is paused; go on with: iris autoscaler resume")
+    """Stop creating and deleting slices. Running tasks and slices that are being created continue."""
+    with_client(ctx, lambda client: client.autoscaler.pause(reason))
+    click.echo("the autoscaler is paused; resume it with: iris autoscaler resume")
 
 
 @autoscaler.command()
 @cluster_option
 @click.pass_context
 def resume(ctx: click.Context) -> None:
-    """Create and delete slices again."""
-    with_client(ctx, lambda client: FleetClient.of(client).resume_scaling())
-    click.echo("the autoscaler goes on")
+    """Resume creating and deleting slices."""
+    with_client(ctx, lambda client: client.autoscaler.resume())
+    click.echo("the autoscaler is resumed")

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iris.cli import elsewhere
-from iris.cli.common import cluster_option, json_option, print_json
-from iris.client.connect.clusters import known_clusters, read_record
-from iris.model.errors import IrisError, NotFound, Rejected
-from iris.model.names import check_name
+from iris.cli.common import cluster_option, config_option, json_option, print_json, selected, show_progress
+from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.connect.clusters import known_clusters
+from iris.model.errors import IrisError, Rejected
 
 if TYPE_CHECKING:
     from iris.client.operate.cleanup import Leftover
@@ -19,61 +18,55 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", required=False)
+@config_option
 @click.option(
-    "--config", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The cluster of this configuration."
+    "--controller", "with_controller", is_flag=True, help="Also delete the machine of a control plane that does not answer."
 )
-@click.option("--controller", "with_controller", is_flag=True, help="Also the machine of a control plane that does not answer.")
-@click.option("--no-dry-run", "really", is_flag=True, help="Delete it.  [default: only show it]")
+@click.option("--no-dry-run", "really", is_flag=True, help="Delete the remains.  [default: only show them]")
 @json_option
 @cluster_option
 @click.pass_context
 def cleanup(ctx: click.Context, name: str | None, file: Path | None, with_controller: bool, really: bool, as_json: bool) -> None:
-    """Find what clusters have left behind: machines without an owner, and processes and directories of dead clusters.
+    """Find and delete the remains of clusters: machines without an owner, and processes and directories of dead clusters.
 
-    Covers NAME, or all clusters on this machine; a cluster on Google Cloud only if it is named. Keeps what a stopped cluster
-    needs for its next start, and everything that belongs to another cluster, has no label, or has the label iris-manual=true.
+    Covers NAME, or all clusters on this machine; a cluster on Google Cloud only if it is named. Keeps files that a stopped
+    cluster needs for its next start, and machines of other clusters, without a label, or with the label iris-manual=true.
     """
-    named = elsewhere.named(ctx, name, file)
-    if file is not None or (named is not None and ":" not in named and _is_remote(named)):
-        _clean_elsewhere(named, file, with_controller=with_controller, really=really, as_json=as_json)
+    named = file is not None or name is not None or ctx.find_root().obj["cluster"] is not None
+    cluster = selected(ctx, name, file).known() if named else None
+    if cluster is not None and cluster.platform != "local":
+        _clean_elsewhere(cluster, with_controller=with_controller, really=really, as_json=as_json)
         return
     if with_controller:
-        raise Rejected("--controller is about a cluster on Google Cloud: name it, or its configuration with --config")
-    _clean_here(named, really=really, as_json=as_json)
+        raise Rejected("--controller needs a cluster on Google Cloud: give its NAME, or its configuration with --config")
+    _clean_here(cluster.name if cluster is not None else None, really=really, as_json=as_json)
 
 
-def _is_remote(name: str) -> bool:
-    record = read_record(check_name("name", name))
-    return record is not None and record.remote
-
-
-def _clean_here(named: str | None, *, really: bool, as_json: bool) -> None:
+def _clean_here(name: str | None, *, really: bool, as_json: bool) -> None:
     from iris.client.operate.cleanup import clean, leftovers
 
-    if named is not None and read_record(check_name("name", named)) is None:
-        raise NotFound(f"there is no local cluster {named!r}")
-    found = asyncio.run(leftovers(named))
-    for record in known_clusters() if named is None else ():
+    found = asyncio.run(leftovers(name))
+    for record in known_clusters() if name is None else ():
         if record.remote:
-            click.echo(f"cluster {record.name} is elsewhere; to look there: iris cluster cleanup {record.name}", err=True)
+            click.echo(f"cluster {record.name} is elsewhere; to check it, run: iris cluster cleanup {record.name}", err=True)
     _end(found, really=really, as_json=as_json, do=lambda: asyncio.run(clean(found)))
 
 
-def _clean_elsewhere(name: str | None, file: Path | None, *, with_controller: bool, really: bool, as_json: bool) -> None:
+def _clean_elsewhere(cluster: ClusterRef, *, with_controller: bool, really: bool, as_json: bool) -> None:
     from iris.client.operate.cleanup import clean_elsewhere, left_elsewhere
-    from iris.client.operate.cluster_ref import subject
+    from iris.client.operate.controllers import gcp_controller
 
-    controller = subject(name, file).controller("say its name instead: iris cluster cleanup NAME", elsewhere.say)
+    controller = gcp_controller(cluster, "use its name instead: iris cluster cleanup NAME", show_progress)
     found = asyncio.run(left_elsewhere(controller, with_controller=with_controller))
     for zone, why in sorted(found.unreachable.items()):
-        click.echo(f"zone {zone} could not be listed, and what is there is not known: {why}", err=True)
+        click.echo(f"zone {zone} could not be listed: {why}", err=True)
 
     def do() -> None:
         asyncio.run(clean_elsewhere(controller, found))
 
     _end(found.left, really=really, as_json=as_json, do=do, unreachable=found.unreachable)
     if found.unreachable:
-        raise IrisError(f"{len(found.unreachable)} zone(s) could not be looked at; say the same again later")
+        raise IrisError(f"{len(found.unreachable)} zone(s) could not be listed; run the command again later")
 
 
 def _end(
@@ -92,9 +85,9 @@ def _end(
     if as_json:
         print_json({"deleted": really, "left": [leftover_json(each) for each in found], "unreachable": dict(unreachable or {})})
     elif not found:
-        click.echo("nothing is left over")
+        click.echo("there is nothing to delete")
     elif not really:
-        click.echo("nothing was deleted; to do so say --no-dry-run")
+        click.echo("nothing was deleted; to delete, add --no-dry-run")
 
 
 def leftover_json(left: "Leftover") -> dict[str, Any]:

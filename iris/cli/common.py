@@ -1,32 +1,40 @@
-"""Holds what the commands share: options, the connection of the client, and JSON output."""
+"""Options, parameter types, the choice of the cluster and the output that commands share."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 import iris.cli as cli_package
 from iris.client.client import IrisClient
+from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.identity import full_job_id
-from iris.model.errors import InvalidValue, IrisError
+from iris.model.errors import InvalidValue, IrisError, NotFound, Unreachable
 from iris.model.resources import Device, parse_device
 from iris.model.units import parse_bytes, parse_cpu, parse_duration
 
 T = TypeVar("T")
 
 
-def _meant(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+def _set_cluster(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
         ctx.find_root().obj["cluster"] = value
 
 
 #: On every command, so that users may put it after the command. It overrides the option before the command.
 cluster_option = click.option(
-    "--cluster", metavar="NAME|ADDRESS", expose_value=False, callback=_meant, help="Which cluster; else the local one that runs."
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+    "--cluster", metavar="NAME|ADDRESS", expose_value=False, callback=_set_cluster,
+    help="Name or address of the cluster.  [default: the only known cluster]",
+)  # fmt: skip
+#: `--config` of a command that acts on a cluster.
+config_option = click.option(
+    "--config", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Configuration file of the cluster, instead of NAME.",
+)  # fmt: skip
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class Parsed(click.ParamType[Any]):
@@ -64,7 +72,7 @@ def utf8(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidValue("text", repr(text), "is not UTF-8", "put such data into a file that the program reads") from None
+        raise InvalidValue("text", repr(text), "is not UTF-8", "put binary data into a file that the program reads") from None
     return text
 
 
@@ -75,7 +83,7 @@ def key_value(text: str) -> tuple[str, str]:
     """Returns the parts of `KEY=VALUE`."""
     key, equals, value = utf8(text).partition("=")
     if not equals or not key:
-        raise InvalidValue("KEY=VALUE", text, "is not a pair", "write a name, = and a value")
+        raise InvalidValue("KEY=VALUE", text, "is not a pair", "write NAME=VALUE")
     return key, value
 
 
@@ -87,11 +95,50 @@ KEY_VALUE = Parsed("key=value", key_value)
 runners: list[asyncio.Runner] = []
 
 
-def with_client(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]]) -> T:
-    """Connects to the selected cluster and runs `work`."""
+def selected(
+    ctx: click.Context,
+    name: str | None = None,
+    file: Path | None = None,
+    *,
+    none_known: type[NotFound | Unreachable] = Unreachable,
+) -> ClusterRef:
+    """Returns the cluster that a command acts on, by the precedence of `resolve_cluster`.
+
+    Args:
+        name: the command's argument NAME. It overrides `--cluster`.
+        file: the command's option `--config`.
+        none_known: the error if no cluster is named and none is known here.
+
+    Raises:
+        click.UsageError: both a name and a configuration are given.
+        NotFound, Unreachable, InvalidConfig, InvalidValue: as in `resolve_cluster`.
+    """
+    if name is not None and file is not None:
+        raise click.UsageError("NAME and --config FILE exclude each other")
+    options = ctx.find_root().obj
+    return resolve_cluster(name or options["cluster"], file or options.get("config"), none_known=none_known)
+
+
+async def locate(cluster: ClusterRef) -> None:
+    """Finds a cluster on Google Cloud that has not been used from here. Does nothing for other clusters.
+
+    Raises:
+        Unreachable: the cluster does not run.
+        Rejected: this version cannot reach it.
+    """
+    if cluster.text is not None and cluster.record is None:
+        from iris.client.operate import controllers  # imports the local cluster, which few commands need
+
+        await asyncio.to_thread(controllers.locate, cluster)
+
+
+def with_client(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]], cluster: ClusterRef | None = None) -> T:
+    """Connects to the cluster, else to the one that the options select, and runs `work`."""
 
     async def run() -> T:
-        return await work(await IrisClient.connect(ctx.find_root().obj["cluster"]))
+        chosen = cluster or selected(ctx)
+        await locate(chosen)
+        return await work(await IrisClient.connect(chosen))
 
     if not cli_package.ends_with_command:
         return asyncio.run(run())
@@ -141,6 +188,11 @@ def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
         if not number.isdecimal():
             raise InvalidValue("job", job, "does not name a task", "write NAME:NUMBER, such as train:3")
         if task not in (None, int(number)):
-            raise InvalidValue("job", job, f"names another task than --task {task}", "give one of them")
+            raise InvalidValue("job", job, f"differs from --task {task}", "name the task once")
         task = int(number)
     return full_job_id(name), task
+
+
+def show_progress(text: str) -> None:
+    """Prints a progress message on standard error."""
+    click.echo(text, err=True)

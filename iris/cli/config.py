@@ -38,14 +38,14 @@ file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=Fal
 
 @click.group()
 def config() -> None:
-    """Look at configuration files. Contacts no cluster."""
+    """Check and show configuration files. Contacts no cluster."""
 
 
 @config.command()
 @file_argument
 @json_option
 def check(file: Path, as_json: bool) -> None:
-    """Check a file, and show everything that is wrong with it.
+    """Check a file, and show all its errors.
 
     Exits with 5 if the file has errors.
     """
@@ -55,15 +55,15 @@ def check(file: Path, as_json: bool) -> None:
         groups = [_GROUPS.json(each) for each in found]
         print_json({"ok": True, "name": loaded.name, "platform": loaded.platform.kind, "scale_groups": groups})
         return
-    click.echo(f"{file} is fine: cluster {loaded.name}, platform {loaded.platform.kind}, {len(found)} scale group(s)")
+    click.echo(f"{file} is valid: cluster {loaded.name}, platform {loaded.platform.kind}, {len(found)} scale group(s)")
     if found:
         click.echo(_GROUPS.table(found))
 
 
 @config.command()
 @file_argument
-@click.option("--origin", is_flag=True, help="Where each value came from.")
-@click.option("--local", is_flag=True, help="As `iris cluster start --local` changes it.")
+@click.option("--origin", is_flag=True, help="Show the source of each value.")
+@click.option("--local", is_flag=True, help="Show the file as `iris cluster start --local` changes it.")
 @json_option
 def show(file: Path, origin: bool, local: bool, as_json: bool) -> None:
     """Show a file with all defaults applied."""

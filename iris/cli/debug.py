@@ -4,7 +4,7 @@ Its commands are discover, ssh-status, tunnel, health, autoscaler-status, list-w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,21 +12,21 @@ from typing import Any, TypeVar
 import click
 
 from iris.cli import debug_render, render, render_fleet
-from iris.cli.common import cluster_option, json_option, print_json, with_client
+from iris.cli.common import cluster_option, json_option, locate, print_json, selected, with_client
 from iris.cli.tunnel import show_tunnel
 from iris.client.client import IrisClient
-from iris.client.operate.cluster_ref import Subject, discovery, subject
-from iris.client.operate.controller_ssh import container_log, look
-from iris.client.operate.debugging import PARTS, Check, DebugClient, checked, local_log
-from iris.client.operate.scaling import FleetClient
+from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.operate.controller_ssh import container_log, machine_status
+from iris.client.operate.controllers import gcp_controller
+from iris.client.operate.debugging import PARTS, Check, Diagnostics, local_log, run_check
+from iris.client.operate.discovery import discovery
 from iris.model.errors import NotFound, Rejected
 
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
-T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _meant_file(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
+def _set_config(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
     if value is not None:
         ctx.find_root().obj["config"] = value
 
@@ -35,13 +35,15 @@ config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     expose_value=False,
-    callback=_meant_file,
-    help="The cluster of this configuration.",
+    callback=_set_config,
+    help="Configuration file of the cluster.",
 )
-_tail = click.option("--tail", type=click.IntRange(min=0), default=100, show_default=True, metavar="N", help="Its last N lines.")
+_tail = click.option(
+    "--tail", type=click.IntRange(min=0), default=100, show_default=True, metavar="N", help="Show the last N lines."
+)
 
 
-def looking(command: Function) -> Function:
+def debug_options(command: Function) -> Function:
     """Adds the options of every debug command: configuration, cluster and JSON."""
     for option in (json_option, cluster_option, config_option):
         command = option(command)
@@ -52,18 +54,18 @@ def looking(command: Function) -> Function:
 @cluster_option
 @config_option
 def debug() -> None:
-    """Find out what is wrong with a cluster: where it is, which of its parts answer, and what they log.
+    """Find faults in a cluster: its location, the health of its parts, and their logs.
 
-    All but ssh-status, tunnel and bootstrap-logs work with any cluster.
+    ssh-status, tunnel and bootstrap-logs need a cluster on Google Cloud.
     """
 
 
 @debug.command()
-@looking
+@debug_options
 @click.pass_context
 def discover(ctx: click.Context, as_json: bool) -> None:
-    """Show where a cluster is and whether it runs. Starts nothing but a tunnel."""
-    found = discovery(meant(ctx))
+    """Show the location of a cluster and whether it runs. Opens a tunnel if the cluster needs one."""
+    found = discovery(_selected(ctx))
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:
@@ -71,15 +73,14 @@ def discover(ctx: click.Context, as_json: bool) -> None:
 
 
 @debug.command()
-@looking
+@debug_options
 @click.pass_context
 def health(ctx: click.Context, as_json: bool) -> None:
-    """Check each part of a cluster by itself: service, control plane, planners, hosts, store.
+    """Check each part of a cluster: service, control plane, scheduler, autoscaler, hosts, store.
 
     Exits with 1 if a check fails.
     """
-    looked_at = meant(ctx)
-    checks = asyncio.run(_checks(looked_at.reached()))
+    checks = asyncio.run(_checks(_selected(ctx)))
     ok = all(each.ok for each in checks)
     if as_json:
         print_json({"ok": ok, "checks": [debug_render.CHECKS.json(each) for each in checks]})
@@ -88,24 +89,25 @@ def health(ctx: click.Context, as_json: bool) -> None:
     ctx.exit(0 if ok else 1)
 
 
-async def _checks(cluster: str | None) -> list[Check]:
+async def _checks(cluster: ClusterRef) -> list[Check]:
+    await locate(cluster)
     clients: list[IrisClient] = []
 
     async def service() -> str:
         clients.append(await IrisClient.connect(cluster))  # queries the service
-        record = clients[0].cluster
+        record = clients[0].record
         return f"answers at {record.address}, namespace {record.namespace}"
 
-    first = await checked("service", service)
-    return [first, *(await DebugClient.of(clients[0]).health() if first.ok else [])]
+    first = await run_check("service", service)
+    return [first, *(await Diagnostics(clients[0]).health() if first.ok else [])]
 
 
 @debug.command("autoscaler-status")
-@looking
+@debug_options
 @click.pass_context
 def autoscaler_status(ctx: click.Context, as_json: bool) -> None:
-    """Show what the autoscaler has, wants, waits for and did, like `iris autoscaler status`."""
-    found = _ask(ctx, lambda client: FleetClient.of(client).autoscaler())
+    """Show the autoscaler's state, like `iris autoscaler status`."""
+    found = with_client(ctx, lambda client: client.autoscaler.status(), _selected(ctx))
     if as_json:
         print_json(render_fleet.autoscaler_json(found))
     else:
@@ -113,64 +115,64 @@ def autoscaler_status(ctx: click.Context, as_json: bool) -> None:
 
 
 @debug.command("list-workers")
-@looking
+@debug_options
 @click.pass_context
 def list_workers(ctx: click.Context, as_json: bool) -> None:
-    """List hosts and agents: which take work, which report but take none, and which are silent."""
-    rows = _ask(ctx, lambda client: DebugClient.of(client).workers())
+    """List hosts and agents: which take work, which are closed, and which do not report."""
+    rows = with_client(ctx, lambda client: Diagnostics(client).workers(), _selected(ctx))
     debug_render.WORKERS.show(rows, as_json=as_json)
 
 
 @debug.command("list-jobs")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
-@looking
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
+@debug_options
 @click.pass_context
 def list_jobs(ctx: click.Context, limit: int, as_json: bool) -> None:
     """List jobs, the newest first, including ended ones."""
-    rows = _ask(ctx, lambda client: client.jobs(limit=limit))
+    rows = with_client(ctx, lambda client: client.jobs.list(limit=limit), _selected(ctx))
     render.JOBS.show(rows, as_json=as_json)
 
 
 @debug.command()
 @click.option(
-    "--part", default=PARTS[0], show_default=True, help="Of a local cluster: controller, supervisor, temporal, a slice."
+    "--part", default=PARTS[0], show_default=True, help="Part of a local cluster: controller, supervisor, temporal or a slice."
 )
 @_tail
-@looking
+@debug_options
 @click.pass_context
 def logs(ctx: click.Context, part: str, tail: int, as_json: bool) -> None:
-    """Show the log of the control plane; on Google Cloud that of its container, read over SSH."""
-    looked_at = meant(ctx)
-    if looked_at.platform == "local" and looked_at.record is not None:
-        lines = local_log(looked_at.record, part, tail)
-    elif looked_at.platform == "gcp":
-        lines = container_log(looked_at.gate(""), tail)
+    """Show the log of the control plane. On Google Cloud, reads the log of its container over SSH."""
+    cluster = _selected(ctx)
+    if cluster.platform == "local" and cluster.record is not None:
+        lines = local_log(cluster.record, part, tail)
+    elif cluster.platform == "gcp":
+        lines = container_log(cluster.controller_vm(""), tail)
     else:
         raise Rejected(
-            f"where the control plane of {looked_at.name} keeps its log is not known; name its configuration: --config"
+            f"the location of the control plane's log of {cluster.name} is not known; name its configuration with --config"
         )
     _show_lines(lines, as_json)
 
 
 @debug.command("bootstrap-logs")
 @_tail
-@looking
+@debug_options
 @click.pass_context
 def bootstrap_logs(ctx: click.Context, tail: int, as_json: bool) -> None:
     """Show the serial console of the control plane's machine on Google Cloud, with its boot messages."""
-    looked_at = meant(ctx)
-    said = looked_at.controller(NO_MACHINE).fetch_startup_logs(tail)
-    if said is None:
-        raise NotFound(f"the control plane of {looked_at.name} has no machine, or its console is empty")
-    _show_lines(said.splitlines()[-tail:] if tail else [], as_json)
+    cluster = _selected(ctx)
+    console = gcp_controller(cluster, NO_MACHINE).fetch_startup_logs(tail)
+    if console is None:
+        raise NotFound(f"the control plane of {cluster.name} has no machine, or its console output is empty")
+    _show_lines(console.splitlines()[-tail:] if tail else [], as_json)
 
 
 @debug.command("ssh-status")
-@looking
+@debug_options
 @click.pass_context
 def ssh_status(ctx: click.Context, as_json: bool) -> None:
     """Log in to the control plane's machine on Google Cloud, and show its containers, disk and uptime."""
-    found = look(meant(ctx).gate(NO_MACHINE))
+    found = machine_status(_selected(ctx).controller_vm(NO_MACHINE))
     if as_json:
         print_json(found)
     else:
@@ -178,27 +180,19 @@ def ssh_status(ctx: click.Context, as_json: bool) -> None:
 
 
 @debug.command()
-@looking
+@debug_options
 @click.pass_context
 def tunnel(ctx: click.Context, as_json: bool) -> None:
     """Open the tunnel to a cluster on Google Cloud, or find the open one, and show its local address."""
-    show_tunnel(meant(ctx), as_json)
+    show_tunnel(ctx, _selected(ctx), as_json)
 
 
-def meant(ctx: click.Context) -> Subject:
-    """Returns the cluster that the options name, or the only one that runs here."""
-    asked = ctx.find_root().obj
-    return subject(asked["cluster"], asked.get("config"))
-
-
-def _ask(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]]) -> T:
-    """Connects to the cluster and runs `work`."""
-    ctx.find_root().obj["cluster"] = meant(ctx).reached()
-    return with_client(ctx, work)
+def _selected(ctx: click.Context) -> ClusterRef:
+    return selected(ctx).known()
 
 
 def _show_lines(lines: list[str], as_json: bool) -> None:
     if as_json:
         print_json({"lines": lines})
     else:
-        click.echo("\n".join(lines) if lines else "nothing was said")
+        click.echo("\n".join(lines) if lines else "the log is empty")

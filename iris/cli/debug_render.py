@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 from iris.cli.columns import Column, Listing
-from iris.client.operate.cluster_ref import Discovery
 from iris.client.operate.debugging import Check, WorkerRow
+from iris.client.operate.discovery import Discovery
 
 CHECKS: Listing[Check] = Listing(
     Column("CHECK", "name"),

@@ -15,7 +15,7 @@ import click
 
 from iris.cli.common import DURATION, cluster_option, job_and_task, utf8, with_client
 from iris.client.client import IrisClient
-from iris.client.exec import ExecClient, Session, new_session
+from iris.client.exec import Session, new_session
 from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, size_frame
 from iris.model.errors import InvalidValue
 
@@ -30,9 +30,9 @@ DEFAULT_SIZE = (24, 80)
 
 
 @click.command("exec")
-@click.option("-i", "--stdin", "with_input", is_flag=True, help="Pass on what is typed or piped in.")
-@click.option("-t", "--tty", "terminal", is_flag=True, help="Give it a terminal: this one.")
-@click.option("--timeout", type=DURATION, help="End it after this time, such as 60s; exits with 124.")
+@click.option("-i", "--stdin", "with_input", is_flag=True, help="Pass standard input to COMMAND.")
+@click.option("-t", "--tty", "terminal", is_flag=True, help="Run COMMAND in a terminal.")
+@click.option("--timeout", type=DURATION, help="End COMMAND after this time, such as 60s; exits with 124.")
 @cluster_option
 @click.argument("job", metavar="JOB[:TASK]")
 @click.argument("command", nargs=-1, required=True)
@@ -40,7 +40,7 @@ DEFAULT_SIZE = (24, 80)
 def exec_(
     ctx: click.Context, job: str, command: tuple[str, ...], with_input: bool, terminal: bool, timeout: timedelta | None
 ) -> int:
-    """Run COMMAND beside a running task, with its environment, directory and limits. Exits with COMMAND's exit code.
+    """Run COMMAND next to a running task, with the task's environment, directory and limits. Exits with COMMAND's exit code.
 
     \b
     iris exec train -- nvidia-smi
@@ -49,13 +49,12 @@ def exec_(
     if sum(len(word) for word in command) > MAX_COMMAND:
         raise InvalidValue("command", command[0], "is too long with its arguments", "put it into a file that the command reads")
     if terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("-t wants a terminal, and this is none; leave it out")
+        raise click.UsageError("-t needs a terminal on standard input and output; leave it out")
     job_id, task = job_and_task(job)
     rows, columns = _size() if terminal else DEFAULT_SIZE
 
-    async def work(user: IrisClient) -> ExecEnd:
-        client = ExecClient.of(user)
-        where = await client.locate(job_id, task)
+    async def work(client: IrisClient) -> ExecEnd:
+        where = await client.exec.locate(job_id, task)
         request = ExecRequest(
             session=new_session(),
             job=where.job,
@@ -68,7 +67,7 @@ def exec_(
             columns=columns,
             timeout=timeout,
         )
-        async with client.exec(where, request) as session:
+        async with client.exec.run(where, request) as session:
             return await _talk(session, with_input=with_input, terminal=terminal)
 
     end = with_client(ctx, work)
@@ -78,7 +77,7 @@ def exec_(
 
 
 async def _talk(session: Session, *, with_input: bool, terminal: bool) -> ExecEnd:
-    """Passes data on in both directions until the command has ended."""
+    """Copies data in both directions until the command has ended."""
     loop = asyncio.get_running_loop()
     talking = asyncio.current_task()
     assert talking is not None

@@ -28,21 +28,23 @@ from iris.storage.object_store import Store
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Where to; else NAME-outputs.",
+    help="Directory to write to.  [default: NAME-outputs]",
 )
-@click.option("--attempt", type=click.IntRange(min=1), help="Of this attempt; else of each task's latest that left anything.")
-@click.option("--list", "only_list", is_flag=True, help="Show what there is, fetch nothing.")
-@click.option("--force", is_flag=True, help="Overwrite files that are there and differ.")
+@click.option(
+    "--attempt", type=click.IntRange(min=1), help="Only this attempt.  [default: each task's latest attempt that has files]"
+)
+@click.option("--list", "only_list", is_flag=True, help="List the files without fetching them.")
+@click.option("--force", is_flag=True, help="Overwrite existing files that differ.")
 @json_option
 @cluster_option
 @click.pass_context
 def fetch(
     ctx: click.Context, job: str, directory: Path | None, attempt: int | None, only_list: bool, force: bool, as_json: bool
 ) -> None:
-    """Fetch the files that JOB (NAME, USER/NAME, or one task of it: NAME:3) left in its output directory, $IRIS_OUTPUT_DIR.
+    """Fetch the files that JOB (NAME, USER/NAME, or one task: NAME:3) wrote to its output directory, $IRIS_OUTPUT_DIR.
 
-    If the job has several tasks, the files of each go to a folder of their own: NAME-outputs/3/. Works when hosts and control
-    plane are gone.
+    The files of a job with several tasks are written to one folder for each task: NAME-outputs/3/. Works without
+    hosts and control plane.
 
     \b
     iris fetch train
@@ -63,13 +65,13 @@ def fetch(
             return
         into = directory or Path(f"{name.rpartition('/')[2]}-outputs")
         by_task = task is None and archive.source.tasks > 1
-        with _progress(files) as tell, reading_from(store, f"the outputs of {name}"):
-            fetched = await fetch_files(store, files, into, by_task=by_task, force=force, progress=tell)
+        with _progress(files) as progress, reading_from(store, f"the outputs of {name}"):
+            fetched = await fetch_files(store, files, into, by_task=by_task, force=force, progress=progress)
         if as_json:
             print_json([{**_file_json(each.file), "to": str(each.to), "written": each.written} for each in fetched])
         same = sum(not each.written for each in fetched)
         size = format_bytes(sum(file.size for file in files))
-        click.echo(f"{_files(len(files))}, {size}, in {into}{f'; {same} were there already' if same else ''}", err=True)
+        click.echo(f"{_files(len(files))}, {size}, in {into}{f'; {same} existed already' if same else ''}", err=True)
 
     asyncio.run(work())
 
@@ -77,8 +79,8 @@ def fetch(
 def _nothing(job: str, attempt: int | None) -> str:
     whose = f"attempt {attempt} of {job}" if attempt else job
     return (
-        f"the store has no outputs of {whose}: what a program leaves in ${ENV_OUTPUT_DIR} is kept when its attempt ends; "
-        f"iris status {job.partition(':')[0]} tells whether it has"
+        f"the store has no outputs of {whose}: files in ${ENV_OUTPUT_DIR} are stored when an attempt ends; "
+        f"check the state with: iris status {job.partition(':')[0]}"
     )
 
 

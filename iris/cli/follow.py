@@ -20,11 +20,11 @@ from iris.storage.object_store import Store
 
 #: Between checks for new output: short enough to feel immediate. A check of a local file costs almost nothing.
 POLL_INTERVAL_S = 0.25
-LOOK_EVERY_LOCALLY = 0.1
+POLL_INTERVAL_LOCAL_S = 0.1
 #: A store that has failed for this many seconds counts as gone.
-STORE_PATIENCE = 20.0
+STORE_TIMEOUT_S = 20.0
 #: Between checks of the state; each queries the control plane.
-STATE_EVERY = 1.0
+STATE_INTERVAL_S = 1.0
 
 
 def attempt_mark(task: int, attempt: int, *, prefixed: bool) -> str:
@@ -32,28 +32,28 @@ def attempt_mark(task: int, attempt: int, *, prefixed: bool) -> str:
 
 
 @contextlib.contextmanager
-def reading_from(store: Store, what: str) -> Iterator[None]:
+def reading_from(store: Store, title: str) -> Iterator[None]:
     """Turns failures of the store into readable errors."""
     try:
         yield
     except BrokenPipeError:  # the reader of the output has closed it
         raise
     except (OSError, BaseError) as error:
-        raise IrisError(f"{what} cannot be read from the store {store.url}: {error}") from None
+        raise IrisError(f"{title} cannot be read from the store {store.url}: {error}") from None
 
 
-async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[None]", what: str) -> None:
+async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[None]", title: str) -> None:
     """Prints output until `ended` is done, and then the rest that was written before.
 
     Raises:
         IrisError: the store is gone.
     """
-    look_every = LOOK_EVERY_LOCALLY if reader.store.url.startswith("file:") else POLL_INTERVAL_S
+    interval = POLL_INTERVAL_LOCAL_S if reader.store.url.startswith("file:") else POLL_INTERVAL_S
     last = False
     failing_since: float | None = None
     while True:
         try:
-            with reading_from(reader.store, what):
+            with reading_from(reader.store, title):
                 async for lines in reader.new_lines(quick=not last):
                     printer.print(lines)
             if last:
@@ -61,10 +61,10 @@ async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[
             failing_since = None
         except IrisError:  # perhaps temporary; nothing is skipped
             failing_since = failing_since or time.monotonic()
-            if time.monotonic() - failing_since > STORE_PATIENCE:
+            if time.monotonic() - failing_since > STORE_TIMEOUT_S:
                 raise
             await asyncio.sleep(POLL_INTERVAL_S)
-        await asyncio.wait({ended}, timeout=look_every)
+        await asyncio.wait({ended}, timeout=interval)
         # All output is stored before a job ends, so one check after the end sees all of it.
         last = ended.done()
     printer.finish()
@@ -72,7 +72,7 @@ async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[
 
 async def follow_logs(client: IrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
     """Prints output until the job has ended and everything is printed."""
-    ended = asyncio.create_task(client.ended(job, run_id))
+    ended = asyncio.create_task(client.jobs.wait_until_ended(job, run_id))
     try:
         await follow_lines(reader, printer, ended, f"the log of {job}")
         await ended
@@ -82,31 +82,31 @@ async def follow_logs(client: IrisClient, reader: LogReader, printer: Printer, j
 
 async def follow_job(client: IrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool) -> JobStatus:
     """Follows logs and state until the job ends, and returns its last status."""
-    teller = asyncio.create_task(_tell_states(client, job, run_id))
+    states = asyncio.create_task(_print_states(client, job, run_id))
     printer = LinePrinter(
         prefixed=prefixed, growing=True, next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed)
     )
     try:
         await follow_logs(client, reader, printer, job, run_id)
     finally:
-        teller.cancel()
-    return await client.end(job, run_id)
+        states.cancel()
+    return await client.jobs.final_status(job, run_id)
 
 
-async def _tell_states(client: IrisClient, job: str, run_id: str) -> None:
+async def _print_states(client: IrisClient, job: str, run_id: str) -> None:
     """Prints changes of the job's state or reason on standard error."""
-    told = ""
+    printed = ""
     while True:
-        await asyncio.sleep(STATE_EVERY)
+        await asyncio.sleep(STATE_INTERVAL_S)
         with contextlib.suppress(IrisError):
-            status = await client.status(job, run_id)
+            status = await client.jobs.status(job, run_id)
             now = f"{status.state}: {status.reason}" if status.reason else str(status.state)
-            if now != told and not status.state.ended:
+            if now != printed and not status.state.ended:
                 click.echo(f"{job} is {now}", err=True)
-                told = now
+                printed = now
 
 
-def tell_end(status: JobStatus) -> None:
+def print_end(status: JobStatus) -> None:
     """Prints how the job ended.
 
     Raises:

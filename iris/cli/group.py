@@ -4,12 +4,11 @@ import click
 
 from iris.cli import render_fleet
 from iris.cli.common import cluster_option, json_option, with_client
-from iris.client.operate.scaling import FleetClient
 
 
 @click.group()
 def group() -> None:
-    """Look at scale groups: the kinds of slice a cluster can have."""
+    """Show scale groups: the kinds of slice that a cluster can have."""
 
 
 @group.command("list")
@@ -17,6 +16,6 @@ def group() -> None:
 @cluster_option
 @click.pass_context
 def list_groups(ctx: click.Context, as_json: bool) -> None:
-    """List scale groups: the kind of slice, how many exist and are allowed, and whether more can be created."""
-    found = with_client(ctx, lambda client: FleetClient.of(client).autoscaler())
+    """List scale groups: the kind of slice, existing and allowed slices, and whether more can be created."""
+    found = with_client(ctx, lambda client: client.autoscaler.status())
     render_fleet.groups(found).show(found.settings.groups if found.settings else (), as_json=as_json)

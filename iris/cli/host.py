@@ -8,13 +8,11 @@ import click
 from iris.cli import render
 from iris.cli.common import DURATION, cluster_option, for_each, json_option, with_client
 from iris.client.client import IrisClient
-from iris.client.operate import scheduling
-from iris.client.operate.draining import DrainClient
 
 
 @click.group()
 def host() -> None:
-    """Look at the machines, close and open them."""
+    """List, cordon, uncordon and drain hosts."""
 
 
 @host.command("list")
@@ -22,13 +20,13 @@ def host() -> None:
 @cluster_option
 @click.pass_context
 def list_hosts(ctx: click.Context, as_json: bool) -> None:
-    """List hosts: what they offer, what is free, what they run, and why some take no new tasks."""
-    views = with_client(ctx, lambda client: client.hosts())
+    """List hosts: their resources, free resources and tasks, and why some take no new tasks."""
+    views = with_client(ctx, lambda client: client.hosts.list())
     render.HOSTS.show(views, as_json=as_json)
 
 
 _hosts = click.argument("host", nargs=-1, required=True)
-_reason = click.option("--reason", default="", help="Why, for whoever looks at the host later.")
+_reason = click.option("--reason", default="", help="Reason, shown by `iris host list`.")
 
 
 @host.command()
@@ -37,8 +35,8 @@ _reason = click.option("--reason", default="", help="Why, for whoever looks at t
 @cluster_option
 @click.pass_context
 def cordon(ctx: click.Context, host: tuple[str, ...], reason: str) -> None:
-    """Place nothing new on each HOST. Its running tasks continue."""
-    _each(ctx, host, lambda client, name: scheduling.cordon(client, name, reason), "is cordoned")
+    """Place no new tasks on each HOST. Its running tasks continue."""
+    _each(ctx, host, lambda client, name: client.hosts.cordon(name, reason), "is cordoned")
 
 
 @host.command()
@@ -46,22 +44,22 @@ def cordon(ctx: click.Context, host: tuple[str, ...], reason: str) -> None:
 @cluster_option
 @click.pass_context
 def uncordon(ctx: click.Context, host: tuple[str, ...]) -> None:
-    """Let each HOST take work again, whatever closed it."""
-    _each(ctx, host, lambda client, name: DrainClient.of(client).uncordon(name), "takes work")
+    """Place new tasks on each HOST again, also after a drain or a quarantine."""
+    _each(ctx, host, lambda client, name: client.hosts.uncordon(name), "takes new tasks")
 
 
 @host.command()
 @_hosts
-@click.option("--deadline", type=DURATION, help="Let what runs end; stop what still runs after this time, such as 30m.")
+@click.option("--deadline", type=DURATION, help="Let running tasks continue for this time, such as 30m, and then stop them.")
 @_reason
 @cluster_option
 @click.pass_context
 def drain(ctx: click.Context, host: tuple[str, ...], deadline: timedelta | None, reason: str) -> None:
-    """Place nothing new on each HOST and evict its tasks. Programs get their grace period, and their jobs wait for other hosts.
+    """Place no new tasks on each HOST and evict its tasks. Programs get their grace period, and their jobs wait for other hosts.
 
-    With a deadline, running tasks may end until then, and a host whose slice Iris created is deleted with the whole slice.
+    With a deadline, running tasks may continue until then. If Iris created the host's slice, the whole slice is deleted.
     """
-    for_each(ctx, host, lambda client, name: DrainClient.of(client).drain(name, reason, deadline))
+    for_each(ctx, host, lambda client, name: client.hosts.drain(name, reason, deadline))
 
 
 def _each(ctx: click.Context, hosts: Sequence[str], work: Callable[[IrisClient, str], Awaitable[None]], done: str) -> None:

@@ -1,16 +1,17 @@
 """Implements `iris jobs | status | wait | cancel | explain | hold | release | priority`."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import click
 
 from iris.cli import render
 from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, raise_first, with_client
-from iris.cli.follow import tell_end
+from iris.cli.follow import print_end
 from iris.client.client import IrisClient
 from iris.client.connect.identity import full_job_id
-from iris.client.usage import InUse, UseClient
+from iris.client.usage import InUse
 from iris.client.views import JobRow
 from iris.model.errors import IrisError, WaitTimeout
 from iris.model.jobs import Band, JobStatus
@@ -19,16 +20,16 @@ from iris.model.states import JobState
 
 
 @click.command()
-@click.option("--all", "all_jobs", is_flag=True, help="Ended jobs too.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option("--all", "all_jobs", is_flag=True, help="Include ended jobs.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
 @json_option
 @cluster_option
 @click.pass_context
 def jobs(ctx: click.Context, all_jobs: bool, limit: int, as_json: bool) -> None:
-    """List jobs, the newest first; with --json including ended ones."""
+    """List jobs, the newest first. With --json, ended jobs are included."""
 
     async def work(client: IrisClient) -> list[JobRow]:
-        return await client.jobs(live_only=not (all_jobs or as_json), limit=limit)
+        return await client.jobs.list(live_only=not (all_jobs or as_json), limit=limit)
 
     rows = with_client(ctx, work)
     render.JOBS.show(rows, as_json=as_json)
@@ -36,28 +37,27 @@ def jobs(ctx: click.Context, all_jobs: bool, limit: int, as_json: bool) -> None:
 
 @click.command()
 @click.argument("job")
-@click.option("--resources", is_flag=True, help="What its running tasks use, too: cores, memory, processes, ports.")
+@click.option("--resources", is_flag=True, help="Also show the resource use of running tasks: cores, memory, processes, ports.")
 @json_option
 @cluster_option
 @click.pass_context
 def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None:
     """Show JOB (NAME or USER/NAME) and its tasks."""
 
-    async def work(client: IrisClient) -> tuple[JobStatus, list[InUse], Resources | None]:
-        found = await client.status(full_job_id(job))
+    async def work(client: IrisClient) -> tuple[JobStatus, Sequence[InUse], Resources | None]:
+        found = await client.jobs.status(full_job_id(job))
         if not resources:
             return found, [], None
-        looking = UseClient.of(client)
-        return found, *await asyncio.gather(looking.in_use(found), looking.asked(found.id))
+        return found, *await asyncio.gather(client.jobs.usage(found), client.jobs.requested(found.id))
 
-    found, in_use, asked = with_client(ctx, work)
+    found, in_use, requested = with_client(ctx, work)
     if as_json:
         shown = render.status_json(found)
-        print_json(shown if asked is None else {**shown, "resources": render.uses_json(in_use, asked)})
+        print_json(shown if requested is None else {**shown, "resources": render.uses_json(in_use, requested)})
         return
     click.echo(render.status_text(found, datetime.now(UTC)))
-    if asked is not None:
-        click.echo(f"\n{render.uses(asked).table(in_use)}")
+    if requested is not None:
+        click.echo(f"\n{render.uses(requested).table(in_use)}")
 
 
 @click.command()
@@ -69,12 +69,12 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
 def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as_json: bool) -> None:
     """Wait until every JOB has ended.
 
-    Exits with 0 if all succeeded, 125 if one failed, 126 if one was cancelled, 124 if the time is over.
+    Exits with 0 if all succeeded, 125 if one failed, 126 if one was cancelled, 124 if the timeout expired.
     """
 
     async def work(client: IrisClient) -> list[JobStatus | BaseException]:
         ids = [full_job_id(name) for name in job]
-        return await asyncio.gather(*(client.wait(name, timeout=timeout) for name in ids), return_exceptions=True)
+        return await asyncio.gather(*(client.jobs.wait(name, timeout=timeout) for name in ids), return_exceptions=True)
 
     results = with_client(ctx, work)
     ended = [result for result in results if isinstance(result, JobStatus)]
@@ -83,25 +83,25 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
         print_json([render.status_json(found) for found in ended])
     for found in ended:
         try:
-            tell_end(found)
+            print_end(found)
         except IrisError as error:
             errors.append(error)
-    # A timeout says least about the jobs, so any other error determines the exit code.
+    # A timeout has the least information about the jobs, so any other error determines the exit code.
     errors.sort(key=lambda error: isinstance(error, WaitTimeout))
     raise_first(errors)
 
 
 @click.command()
 @click.argument("job", nargs=-1, required=True)
-@click.option("--reason", default="", help="Why, for whoever looks at the job later.")
+@click.option("--reason", default="", help="Reason, shown by `iris status`.")
 @cluster_option
 @click.pass_context
 def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
-    """End each JOB: SIGTERM, its grace period, SIGKILL."""
+    """Cancel each JOB: its programs get SIGTERM and, after their grace period, SIGKILL."""
 
     async def work(client: IrisClient, name: str) -> str:
         name = full_job_id(name)
-        await client.cancel(name, reason)
+        await client.jobs.cancel(name, reason)
         return f"cancelling {name}"
 
     for_each(ctx, job, work)
@@ -115,12 +115,12 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 def explain(ctx: click.Context, job: str, as_json: bool) -> None:
     """Explain the state of JOB, or of its task JOB:INDEX, and how each attempt ended.
 
-    For a waiting job: what it needs, what is free, which jobs come first, and what would end the wait.
+    For a waiting job: the resources it needs, free resources, the jobs before it, and the remedy.
     """
     name, colon, index = job.partition(":")
     if colon and not index.isdecimal():
-        raise click.UsageError(f"{job!r}: after the colon comes a task's number")
-    found = with_client(ctx, lambda client: client.explain(full_job_id(name), int(index) if colon else None))
+        raise click.UsageError(f"{job!r}: write the number of a task after the colon, such as train:3")
+    found = with_client(ctx, lambda client: client.jobs.explain(full_job_id(name), int(index) if colon else None))
     if as_json:
         print_json(render.explanation_json(found))
     else:
@@ -129,16 +129,16 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("job", nargs=-1, required=True)
-@click.option("--reason", default="", help="Why, for whoever looks at the job later.")
+@click.option("--reason", default="", help="Reason, shown by `iris status`.")
 @cluster_option
 @click.pass_context
 def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
-    """Start no more tasks of each JOB until it is released. Running tasks continue, but are not retried."""
+    """Start no tasks of each JOB until it is released. Running tasks continue, but are not retried."""
 
     async def work(client: IrisClient, name: str) -> str:
         name = full_job_id(name)
-        before = await client.hold(name, reason)
-        return f"{name} is held" + ("; what runs of it runs on" if before.state is JobState.RUNNING else "")
+        before = await client.jobs.hold(name, reason)
+        return f"{name} is held" + ("; its running tasks continue" if before.state is JobState.RUNNING else "")
 
     for_each(ctx, job, work)
 
@@ -152,7 +152,7 @@ def release(ctx: click.Context, job: tuple[str, ...]) -> None:
 
     async def work(client: IrisClient, name: str) -> str:
         name = full_job_id(name)
-        await client.release(name)
+        await client.jobs.release(name)
         return f"{name} is released"
 
     for_each(ctx, job, work)
@@ -164,13 +164,13 @@ def release(ctx: click.Context, job: tuple[str, ...]) -> None:
 @cluster_option
 @click.pass_context
 def priority(ctx: click.Context, job: tuple[str, ...], band: str) -> None:
-    """Serve each JOB in another priority BAND from now on."""
+    """Move each JOB to another priority BAND."""
     if not job:  # click takes a single argument for the band and cannot tell which one is missing
-        raise click.UsageError(f"which JOB is to be served in band {band}?")
+        raise click.UsageError(f"name at least one JOB to move to band {band}")
 
     async def work(client: IrisClient, name: str) -> str:
         name = full_job_id(name)
-        await client.set_priority(name, Band(band))
-        return f"{name} is served in band {band}"
+        await client.jobs.set_priority(name, Band(band))
+        return f"{name} is in band {band}"
 
     for_each(ctx, job, work)

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.cleanup import cleanup
-from iris.cli.common import cluster_option, json_option, print_json
-from iris.cli.elsewhere import config_option, controller_of, meant, named, say
-from iris.client.connect.clusters import ClusterRecord, cluster_dir, not_running, read_record
+from iris.cli.common import cluster_option, config_option, json_option, print_json, selected, show_progress
+from iris.client.connect.clusters import cluster_dir, not_running, read_record
 from iris.config import ClusterConfig, load_written, make_local_config, scale_groups_of
-from iris.model.errors import InvalidValue
+from iris.model.errors import InvalidValue, NotFound
 from iris.platforms.local import MAX_LOCAL_HOSTS
 
 if TYPE_CHECKING:
-    from iris.client.operate.control import StopPlan
+    from iris.client.operate.control import ControllerProtocol, StopPlan
 
 _name = click.argument("name", required=False)
-_dry = click.option("--dry-run", is_flag=True, help="Change nothing; show what would be done.")
-_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+_dry = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.command()
@@ -35,14 +34,14 @@ def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: P
     """Delete all slices of a cluster, and stop it. The next stop finishes an interrupted one.
 
     Programs get their grace period. If the control plane does not answer, the machines are deleted directly. The jobs of a local
-    cluster continue when it is started again, unless it is ephemeral. A control plane in a cloud is deleted with its disk and the
-    jobs, unless the Temporal service is elsewhere.
+    cluster continue when it is started again, unless it is ephemeral. A control plane in a cloud is deleted with its disk and its
+    jobs, unless the configuration names another Temporal service.
     """
     if as_json and not dry_run:
-        raise click.UsageError("--json shows what --dry-run has found: say both")
-    name, controller = controller_of(named(ctx, name, file), file)
+        raise click.UsageError("--json needs --dry-run")
+    name, controller = _controller(ctx, name, file)
     record = read_record(name)
-    dead = record is not None and not record.is_meant()
+    dead = record is not None and not record.in_use()
     plan = asyncio.run(controller.plan_stop()) if dry_run or not yes or dead else None
     if dry_run and plan is not None:
         if as_json:
@@ -51,7 +50,7 @@ def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: P
             click.echo(_plan_text(plan))
         return
     if plan is not None and not yes and (plan.running or (plan.elsewhere and plan.slices)):
-        _ask(plan)
+        _confirm(plan)
     controller.stop()
     if plan is None or plan.running:
         click.echo(f"cluster {name} is stopped")
@@ -67,12 +66,11 @@ def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: P
 def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
     """Restart the control plane of a cluster, and wait until it answers. Slices and jobs continue.
 
-    A machine in a cloud is switched off and on: it boots with the images and the configuration that the cluster has, or with that
-    of --config.
+    A machine in a cloud is reset. It boots with the cluster's configuration and images, or with those of --config.
     """
-    name, controller = controller_of(named(ctx, name, file), file)
+    name, controller = _controller(ctx, name, file)
     controller.restart()
-    click.echo(f"the control plane of cluster {name} was started again")
+    click.echo(f"the control plane of cluster {name} was restarted")
 
 
 @click.command("reload")
@@ -82,7 +80,7 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
     "file",
     required=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="What the cluster is to consist of from now on; the groups of a local one are simulated.",
+    help="New configuration file; the groups of a local cluster are simulated.",
 )
 @_dry
 @cluster_option
@@ -92,12 +90,16 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     from iris.cli.render_fleet import config_changes
     from iris.client.operate.controllers import create_controller, known_config
 
-    record = running(name or ctx.find_root().obj["cluster"])
+    record = selected(ctx, name, none_known=NotFound).known().record
+    if record is None:
+        raise click.UsageError("name the cluster to reload by its NAME; it must be known here")
+    if not record.in_use():
+        raise not_running(record.name)
     before, (after, text) = known_config(record), load_written(file)
     if record.remote:
         if after.name != record.name:
             raise InvalidValue("name", after.name, f"is not cluster {record.name}", f"write name: {record.name} in {file}")
-        controller = create_controller(after, text=text, tell=say)
+        controller = create_controller(after, text=text, progress=show_progress)
     else:
         after = make_local_config(after, record.name)
         check_size(after)
@@ -107,7 +109,7 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     if dry_run:
         return
     controller.reload()
-    click.echo(f"cluster {record.name} has the configuration of {file}")
+    click.echo(f"cluster {record.name} uses the configuration of {file}")
 
 
 @click.command()
@@ -117,60 +119,61 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
 @cluster_option
 @click.pass_context
 def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
-    """Open a tunnel to a cluster in a cloud, and show its local address. Commands that need a tunnel open it themselves."""
+    """Open a tunnel to a cluster in a cloud, and show its local address. Other commands open the tunnel when they need it."""
     from iris.cli.tunnel import show_tunnel
-    from iris.client.operate.cluster_ref import subject
 
-    show_tunnel(subject(named(ctx, name, file), file), as_json)
+    show_tunnel(ctx, selected(ctx, name, file).known(), as_json)
 
 
-#: Shown in place of the running jobs.
+#: Shown instead of the running jobs.
 _SILENT = "Its control plane does not answer: its machines are deleted directly."
 _MISSING = "Its control plane has no machine: its slices are deleted directly."
 
 COMMANDS = (stop, restart, reload_, tunnel, cleanup)
 
 
-def _ask(plan: "StopPlan") -> None:
+def _confirm(plan: "StopPlan") -> None:
     """Asks the user to confirm the stop."""
     if plan.silent:
-        say(plan.silent)
-    what = f"{plan.jobs} live job(s) " + ("will be lost" if plan.ephemeral else "will be interrupted and go on at the next start")
-    nothing = "No job runs." if plan.answers else _SILENT if plan.running else _MISSING
+        show_progress(plan.silent)
+    what = f"{plan.jobs} live job(s) " + (
+        "will be lost" if plan.ephemeral else "will be interrupted and continue at the next start"
+    )
+    nothing = "No jobs run." if plan.answers else _SILENT if plan.running else _MISSING
     question = f"Stop cluster {plan.name}? " + (what if plan.jobs else nothing)
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
+        raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
     click.confirm(question, abort=True)
 
 
-def running(name: str | None) -> ClusterRecord:
-    """Returns the cluster of that name that was started from here, or the only one. Does not check whether a remote one runs.
+def _controller(ctx: click.Context, name: str | None, file: Path | None) -> "tuple[str, ControllerProtocol]":
+    """Returns the name and the control plane of the selected cluster, running or not.
 
     Raises:
         NotFound: there is no such cluster, or there are several.
-        Unreachable: it does not run.
+        InvalidConfig, InvalidValue: the configuration cannot be used.
     """
-    record = meant(name)
-    if not record.is_meant():
-        raise not_running(record.name)
-    return record
+    from iris.client.operate.controllers import controller_of
+
+    cluster = selected(ctx, name, file, none_known=NotFound)
+    return cluster.name, controller_of(cluster, show_progress)
 
 
 def check_size(config: ClusterConfig) -> None:
     """Refuses a configuration that starts with more hosts than one machine can have."""
     total = sum(group.min_slices * group.hosts for group in scale_groups_of(config))
     if total > MAX_LOCAL_HOSTS:
-        raise click.UsageError(f"that begins with {total:,} hosts; {MAX_LOCAL_HOSTS} is the most for one machine")
+        raise click.UsageError(f"the cluster would start {total:,} hosts; the limit for one machine is {MAX_LOCAL_HOSTS}")
 
 
 def _plan_text(plan: "StopPlan") -> str:
     """Formats what a stop would do, for people."""
-    unseen = [f"cannot see what is in {zone}: {why}" for zone, why in sorted(plan.unreachable.items())]
+    unseen = [f"zone {zone} could not be listed: {why}" for zone, why in sorted(plan.unreachable.items())]
     if not plan.running:
-        return "\n".join([f"cluster {plan.name} does not run; {_left_text(plan, 'would clear away')}", *unseen])
+        return "\n".join([f"cluster {plan.name} does not run; {_left_text(plan, 'would delete')}", *unseen])
     how = "by the autoscaler" if plan.answers else "directly: the control plane does not answer"
     how += f" ({plan.silent})" if plan.silent else ""
-    lines = [f"would give back {len(plan.slices)} slice(s), {how}", *(f"  {slice_id}" for slice_id in plan.slices), *unseen]
+    lines = [f"would delete {len(plan.slices)} slice(s), {how}", *(f"  {slice_id}" for slice_id in plan.slices), *unseen]
     if plan.jobs:
         lines.append(f"would {'end' if plan.ephemeral else 'interrupt'} {plan.jobs} live job(s)")
     if plan.processes:
@@ -178,13 +181,13 @@ def _plan_text(plan: "StopPlan") -> str:
     if plan.machine:
         lines.append(f"would delete machine {plan.machine} with its disk")
     elif plan.ephemeral:
-        lines.append(f"would remove {cluster_dir(plan.name)}")
+        lines.append(f"would delete {cluster_dir(plan.name)}")
     return "\n".join([*lines, "nothing was changed"])
 
 
-def _left_text(plan: "StopPlan", done: str = "cleared away") -> str:
+def _left_text(plan: "StopPlan", done: str = "deleted") -> str:
     left = [f"{len(plan.slices)} slice(s)"] if plan.slices else []
     left += [f"{len(plan.processes)} process(es)"] if plan.processes else []
     left += [f"its directory {cluster_dir(plan.name)}"] if plan.ephemeral and not plan.elsewhere else []
-    nothing = "nothing was left of it" if not plan.unreachable else "nothing that can be seen was left of it"
+    nothing = "nothing to delete" if not plan.unreachable else "nothing to delete in the zones that could be listed"
     return f"{done}: {' and '.join(left)}" if left else nothing

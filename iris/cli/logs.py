@@ -35,7 +35,7 @@ def milliseconds_since(text: str) -> int:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        remedy = "write how long ago, such as 10m, or when, such as 2026-01-31T08:00:00Z"
+        remedy = "write a duration, such as 10m, or a time, such as 2026-01-31T08:00:00Z"
         raise InvalidValue("since", text, "is neither a duration nor a time", remedy) from None
 
 
@@ -44,17 +44,17 @@ SINCE = Parsed("duration|time", milliseconds_since)
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines there are now.")
-@click.option("--since", type=SINCE, metavar="10m|TIME", help="Only what was written in the last 10 minutes, or since TIME.")
-@click.option("--timestamps", is_flag=True, help="Before each line the time (UTC) at which it was written.")
-@click.option("--stream", "streams", type=click.Choice(list(STREAMS)), multiple=True, help="Only this one; may be repeated.")
-@click.option("--build", is_flag=True, help="Only how the environment was set up: --stream build.")
-@click.option("--task", type=click.IntRange(min=0), help="Only this task's.")
-@click.option("--all-tasks", is_flag=True, help="Every task's, each line after its task's number, as is the default.")
-@click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt's.")
-@click.option("--agent", metavar="HOST", help="What the agent on this host says, instead of a job.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs, an object for each line.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--since", type=SINCE, metavar="10m|TIME", help="Only lines of the last 10 minutes, or since TIME.")
+@click.option("--timestamps", is_flag=True, help="Show the time (UTC) of each line.")
+@click.option("--stream", "streams", type=click.Choice(list(STREAMS)), multiple=True, help="Only this stream. Repeatable.")
+@click.option("--build", is_flag=True, help="Only the set-up of the environment: --stream build.")
+@click.option("--task", type=click.IntRange(min=0), help="Only this task.")
+@click.option("--all-tasks", is_flag=True, help="All tasks, each line with its task's number.  [default]")
+@click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
+@click.option("--agent", metavar="HOST", help="Show the log of this host's agent instead of a job.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
 @cluster_option
 @click.pass_context
 def logs(
@@ -72,9 +72,9 @@ def logs(
     agent: str | None,
     as_json: bool,
 ) -> None:
-    """Show the output of JOB (NAME, USER/NAME, or one task of it: NAME:3), in the order of time.
+    """Show the output of JOB (NAME, USER/NAME, or one task: NAME:3), ordered by time.
 
-    Works when host and control plane are gone, and when a local cluster has been stopped.
+    Works without hosts and control plane, and after a local cluster was stopped.
 
     \b
     iris logs -f train
@@ -83,17 +83,19 @@ def logs(
     iris logs --agent tpu-7-w-0 --tail 50
     """
     if (job is None) == (agent is None):
-        raise click.UsageError("say whose: JOB, or --agent HOST")
+        raise click.UsageError("give either JOB or --agent HOST")
     cluster = ctx.find_root().obj["cluster"]
     if agent is not None:
         if task is not None or all_tasks or attempt is not None or streams or build:
-            raise click.UsageError("an agent has neither tasks, attempts nor streams: --agent goes with --tail, --since and -f")
+            raise click.UsageError(
+                "--agent excludes --task, --all-tasks, --attempt, --stream and --build: an agent's log has none of these"
+            )
         asyncio.run(_show_agent(cluster, agent, since, tail, follow=follow, timestamps=timestamps, as_json=as_json))
         return
     assert job is not None
     name, task = job_and_task(job, task)
     if all_tasks and task is not None:
-        raise click.UsageError(f"--all-tasks and task {task} are two things")
+        raise click.UsageError(f"--all-tasks and task {task} exclude each other")
     wanted = {STREAMS[stream] for stream in streams} | ({Stream.BUILD} if build else set())
 
     async def show() -> None:
@@ -113,7 +115,7 @@ def logs(
         if follow and archive.client is not None:
             await follow_logs(archive.client, reader, printer, name, run)
         elif attempt is not None and reader.empty:
-            raise NotFound(f"the store has no output of attempt {attempt} of {name}; iris explain {name} tells what became of it")
+            raise NotFound(f"the store has no output of attempt {attempt} of {name}; see the attempts with: iris explain {name}")
 
     asyncio.run(show())
 
@@ -126,18 +128,18 @@ async def _show_agent(
     reader = AgentReader(store, record.name, names.check_name("agent", host), since_ms=since)
     printer: Printer = JsonPrinter(host)
     if not as_json:
-        printer = LinePrinter(prefixed=False, timestamps=timestamps, next_attempt=lambda _, life: f"-- part {life} --")
+        printer = LinePrinter(prefixed=False, timestamps=timestamps, next_attempt=lambda _, run: f"-- part {run} --")
     await _show_now(reader, printer, f"the log of the agent on {host}", tail, follow=follow)
     if reader.empty and not follow:
-        there_are = ", ".join(await store.folders(names.agent_logs(record.name, "").rstrip("/"))) or "none"
-        raise NotFound(f"the store has no log of an agent on host {host}; there are logs of: {there_are}")
+        existing = ", ".join(await store.folders(names.agent_logs(record.name, "").rstrip("/"))) or "none"
+        raise NotFound(f"the store has no log of an agent on host {host}; there are logs of: {existing}")
     if follow:
         await follow_lines(reader, printer, asyncio.get_running_loop().create_future(), f"the log of the agent on {host}")
 
 
-async def _show_now(reader: Reader, printer: Printer, what: str, tail: int | None, *, follow: bool) -> None:
+async def _show_now(reader: Reader, printer: Printer, title: str, tail: int | None, *, follow: bool) -> None:
     """Prints the present output. If the output is followed, unfinished lines stay open."""
-    with reading_from(reader.store, what):
+    with reading_from(reader.store, title):
         if tail is not None:
             printer.print(await reader.tail(tail))
         else:

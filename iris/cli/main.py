@@ -12,29 +12,29 @@ import iris.cli as cli_package
 
 #: command -> (module under iris.cli, attribute, one line for `iris --help`). Kept here so that the help needs no imports.
 COMMANDS = {
-    "submit": ("submit", "submit", "Run a command on the cluster; follows it until it ends."),
+    "submit": ("submit", "submit", "Run a command on the cluster, and follow it until it ends."),
     "jobs": ("jobs", "jobs", "List jobs, the newest first."),
     "status": ("jobs", "status", "Show a job and its tasks."),
-    "logs": ("logs", "logs", "Show what a job's tasks print."),
-    "fetch": ("fetch", "fetch", "Fetch what a job's tasks left in their output directories."),
-    "exec": ("exec", "exec_", "Run a command beside a running task."),
-    "profile": ("profile", "profile", "See what a running Python program is at."),
+    "logs": ("logs", "logs", "Show the output of a job's tasks."),
+    "fetch": ("fetch", "fetch", "Fetch the output files of a job's tasks."),
+    "exec": ("exec", "exec_", "Run a command next to a running task."),
+    "profile": ("profile", "profile", "Profile a running Python program."),
     "wait": ("jobs", "wait", "Wait until jobs have ended."),
-    "cancel": ("jobs", "cancel", "End jobs."),
-    "explain": ("jobs", "explain", "Say why a job is where it is."),
-    "hold": ("jobs", "hold", "Start nothing more of jobs until they are released."),
-    "release": ("jobs", "release", "Let held jobs go."),
-    "priority": ("jobs", "priority", "Serve jobs in another band."),
-    "cluster": ("cluster", "cluster", "Start, stop, pause and look at clusters."),
-    "autoscaler": ("autoscaler", "autoscaler", "See what the autoscaler does and why; pause it."),
-    "group": ("group", "group", "Look at scale groups: the kinds of slice a cluster can have."),
-    "slice": ("slice", "slice_", "Look at slices, drain and delete them."),
-    "host": ("host", "host", "Look at the machines, close and open them."),
-    "debug": ("debug", "debug", "Find out what is wrong with a cluster."),
+    "cancel": ("jobs", "cancel", "Cancel jobs."),
+    "explain": ("jobs", "explain", "Explain the state of a job."),
+    "hold": ("jobs", "hold", "Hold jobs: start none of their tasks until they are released."),
+    "release": ("jobs", "release", "Release held jobs."),
+    "priority": ("jobs", "priority", "Move jobs to another priority band."),
+    "cluster": ("cluster", "cluster", "Start, stop, show and pause clusters."),
+    "autoscaler": ("autoscaler", "autoscaler", "Show, pause and resume the autoscaler."),
+    "group": ("group", "group", "Show scale groups: the kinds of slice that a cluster can have."),
+    "slice": ("slice", "slice_", "List, show, drain and delete slices."),
+    "host": ("host", "host", "List, cordon, uncordon and drain hosts."),
+    "debug": ("debug", "debug", "Find faults in a cluster."),
     "controller": ("processes", "controller", "Run a control plane."),
-    "agent": ("processes", "agent", "Make this machine a host."),
+    "agent": ("processes", "agent", "Run this machine as a host."),
 }
-#: Commands that take another command, whose options are not ours, each with an example.
+#: Commands that run another command, each with an example.
 RUNS_A_COMMAND = {
     "submit": "iris submit [options] -- python train.py --lr 0.1",
     "exec": "iris exec train -- ls -la",
@@ -68,7 +68,12 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--cluster", metavar="NAME|ADDRESS", envvar="IRIS_CLUSTER", help="Which cluster; else the local one that runs.")
+@click.option(
+    "--cluster",
+    metavar="NAME|ADDRESS",
+    envvar="IRIS_CLUSTER",
+    help="Name or address of the cluster.  [default: the only known cluster]",
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(version("iris-temporal"), prog_name="iris")
 @click.pass_context
@@ -79,7 +84,7 @@ def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
     iris cluster start --local -d           a cluster on this machine
     iris submit -- python train.py          run a command, follow its logs
     iris submit --replicas 2 -d -- ./work   two tasks, without following
-    iris explain train                      why does it wait?
+    iris explain train                      show why it waits
     """
     ctx.obj = {"cluster": cluster}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Parsed, cluster_option
+from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Parsed, cluster_option, selected
 from iris.client.client import IrisClient
 from iris.client.connect.clusters import state_dir
 from iris.model.constraints import parse_attribute
@@ -23,18 +23,20 @@ def controller() -> None:
 
 
 @controller.command()
-@click.option("--name", required=True, help="The cluster's name.")
-@click.option("--address", required=True, metavar="HOST:PORT", help="The Temporal service.")
-@click.option("--namespace", default="default", show_default=True, help="The namespace there.")
+@click.option("--name", required=True, help="Name of the cluster.")
+@click.option("--address", required=True, metavar="HOST:PORT", help="Address of the Temporal service.")
+@click.option("--namespace", default="default", show_default=True, help="Temporal namespace.")
 @click.option("--store", required=True, metavar="URL", help="The object store: file:///…, gs://… or s3://….")
-@click.option("--ui", default="", metavar="URL", help="Where Temporal's Web UI is, for links.")
-@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="What the cluster consists of.")
-@click.option("--advertise", default="", metavar="HOST:PORT", help="The Temporal service as hosts reach it; else --address.")
+@click.option("--ui", default="", metavar="URL", help="URL of Temporal's Web UI, for links.")
+@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Configuration file of the cluster.")
+@click.option(
+    "--advertise", default="", metavar="HOST:PORT", help="Address of the Temporal service for hosts.  [default: --address]"
+)
 @click.option("--machines", type=click.Path(path_type=Path), hidden=True)
 def serve(
     name: str, address: str, namespace: str, store: str, ui: str, config: Path | None, advertise: str, machines: Path | None
 ) -> None:
-    """Serve a cluster's workflows until SIGTERM. If you run two, either may fail."""
+    """Serve a cluster's workflows until SIGTERM. Run two processes to tolerate the failure of one."""
     from iris.client.connect.process import be_private
     from iris.worker_agents.control_plane.serve import ControlPlaneOptions, serve
 
@@ -58,11 +60,15 @@ def serve(
     "--config",
     required=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="What the cluster consists of, unless the machine's metadata says it.",
+    help="Configuration file, unless the machine's metadata has the configuration.",
 )
-@click.option("--state-dir", required=True, type=click.Path(path_type=Path, file_okay=False), help="What is kept, on a disk.")
-@click.option("--port", default=10000, show_default=True, type=click.IntRange(1, 65534), help="Of the Temporal server.")
-@click.option("--advertise", metavar="HOST:PORT", help="That server as hosts reach it; else by this machine's internal name.")
+@click.option(
+    "--state-dir", required=True, type=click.Path(path_type=Path, file_okay=False), help="Directory for persistent state."
+)
+@click.option("--port", default=10000, show_default=True, type=click.IntRange(1, 65534), help="Port of the Temporal server.")
+@click.option(
+    "--advertise", metavar="HOST:PORT", help="Address of the Temporal server for hosts.  [default: this machine's internal name]"
+)
 def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> None:
     """Run a cluster's control plane until SIGTERM, and a Temporal server unless the configuration names one."""
     from iris.client.connect.process import be_private
@@ -74,35 +80,33 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
 
 
 @click.command()
-@click.option("--join", is_flag=True, help="Join the cluster: as a slice of one host, or as one host of --slice.")
-@click.option("--host-id", help="The host's id; else the machine's name.")
-@click.option("--slice", "slice_id", metavar="ID", help="The slice that the host belongs to; else it is one by itself.")
-@click.option("--token", help="What a machine that was made for --slice shows to it; such a machine does not --join.")
-@click.option("--slice-size", type=click.IntRange(min=1), help="How many hosts make the slice whole.  [default: 1]")
-@click.option("--address", help="Where other hosts reach this one; else what this machine's routes say.")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where tasks have their files.")
-@click.option(
-    "--cache", type=click.Path(path_type=Path), help="Where bundles and environments are kept; machines' agents may share it."
-)
-@click.option("--image", help="Container image of tasks that name none; else they are processes.")
+@click.option("--join", is_flag=True, help="Join the cluster as a slice of one host, or as one host of --slice.")
+@click.option("--host-id", help="Id of the host.  [default: the machine's name]")
+@click.option("--slice", "slice_id", metavar="ID", help="Slice of the host.  [default: a slice of this host only]")
+@click.option("--token", help="Token of a machine that was created for --slice; excludes --join.")
+@click.option("--slice-size", type=click.IntRange(min=1), help="Number of hosts in the slice.  [default: 1]")
+@click.option("--address", help="Address of this host for other hosts.  [default: from this machine's routes]")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory for the files of tasks.")
+@click.option("--cache", type=click.Path(path_type=Path), help="Directory for bundles and environments; agents may share it.")
+@click.option("--image", help="Container image of tasks without --image.  [default: none: tasks are processes]")
 @click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The cluster's configuration: which variables and directories of the host it gives to tasks.",
+    help="Configuration file of the cluster, for the variables and directories that tasks get.",
 )
 @click.option("--simulated", is_flag=True, hidden=True)
-@click.option("--cpu", type=CPU, help="Cores to offer; else those there are.")
-@click.option("--memory", type=MEMORY, help="Memory to offer; else what there is.")
-@click.option("--disk", type=DISK, help="Disk to offer; else what is free.")
-@click.option("--device", type=DEVICE, help="KIND:VARIANT:COUNT to offer, such as gpu:H100:8.")
-@click.option("--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="What else is true of this host.")
-@click.option("--accept-cpu-jobs", is_flag=True, help="Take tasks without devices too, although there are some.")
+@click.option("--cpu", type=CPU, help="Cores to offer.  [default: all]")
+@click.option("--memory", type=MEMORY, help="Memory to offer.  [default: all]")
+@click.option("--disk", type=DISK, help="Disk to offer.  [default: free space]")
+@click.option("--device", type=DEVICE, help="Device to offer: KIND:VARIANT:COUNT, such as gpu:H100:8.")
+@click.option("--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="Attribute of this host. Repeatable.")
+@click.option("--accept-cpu-jobs", is_flag=True, help="Also run tasks that request no device, although this host has devices.")
 @click.option(
     "--fault",
     type=FAULT,
     multiple=True,
     metavar="NAME=REGEX",
-    help="What in a failed program's last lines shows that it failed through no fault of its own.",
+    help="Pattern in a failed program's last output lines that shows a fault of the host. Repeatable.",
 )
 @cluster_option
 @click.pass_context
@@ -127,17 +131,19 @@ def agent(
     accept_cpu_jobs: bool,
     fault: tuple[Fault, ...],
 ) -> None:
-    """Make this machine a host, until SIGTERM.
+    """Run this machine as a host of the cluster until SIGTERM.
 
     \b
     iris --cluster 10.0.0.5:7233 agent --join
     """
     if join == (token is not None):
-        raise click.UsageError("say --join on a machine that you bring, or --slice and --token on one that was made for a slice")
+        raise click.UsageError(
+            "add --join on a machine that you add, or --slice and --token on a machine that was created for a slice"
+        )
     if token is not None and slice_id is None:
-        raise click.UsageError("--token is that of a slice: say with --slice of which")
+        raise click.UsageError("--token needs --slice")
     if slice_size is not None and slice_id is None:
-        raise click.UsageError("--slice-size says how many hosts the slice has: say with --slice which")
+        raise click.UsageError("--slice-size needs --slice")
     from iris.client.connect.process import be_private
     from iris.config import load_config
     from iris.worker_agents.host.agent import AgentOptions, serve
@@ -147,7 +153,7 @@ def agent(
     umask = be_private()
 
     async def run() -> None:
-        cluster = (await IrisClient.connect(ctx.find_root().obj["cluster"])).cluster
+        cluster = (await IrisClient.connect(selected(ctx))).record
         name = check_name("host-id", host_id or default_host_id())
         bootstrap = None if config is None else load_config(config).bootstrap
         options = AgentOptions(

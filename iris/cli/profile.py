@@ -7,7 +7,7 @@ import click
 
 from iris.cli.common import DURATION, cluster_option, job_and_task, with_client
 from iris.client.client import IrisClient
-from iris.client.exec import ExecClient, Where, new_session
+from iris.client.exec import TaskLocation, new_session
 from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue
 
@@ -18,10 +18,10 @@ _RECORDED = [each.value for each in ProfileFormat if each is not ProfileFormat.D
 
 @click.command()
 @click.argument("job", metavar="JOB[:TASK]")
-@click.option("--dump", is_flag=True, help="What every thread does at this moment.  [default]")
-@click.option("--duration", type=DURATION, help="Look for so long, such as 10s, and show where the time goes.")
-@click.option("--format", "format_", type=click.Choice(_RECORDED), help="What becomes of it.  [default: flamegraph]")
-@click.option("--rate", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Looks per second.")
+@click.option("--dump", is_flag=True, help="Show the current stack of every thread.  [default]")
+@click.option("--duration", type=DURATION, help="Record for this time, such as 10s.")
+@click.option("--format", "format_", type=click.Choice(_RECORDED), help="Format of the recording.  [default: flamegraph]")
+@click.option("--rate", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Samples per second.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file.")
 @cluster_option
 @click.pass_context
@@ -37,33 +37,32 @@ def profile(
     """Profile the Python processes of a running task with py-spy, on its host. The task keeps running.
 
     \b
-    iris profile train:3                     what every thread does now
+    iris profile train:3                     the current stack of every thread
     iris profile train:3 --duration 10s      a flame graph, as an SVG file
     """
     recorded = duration is not None or format_ is not None
     if dump and recorded:
-        raise click.UsageError("--dump shows one moment: leave it out, or --duration and --format")
+        raise click.UsageError("--dump excludes --duration and --format: it takes one sample")
     if duration is not None and duration < timedelta(seconds=1):
-        raise InvalidValue("duration", f"{duration.total_seconds():g}s", "is too short", "look for a second at least")
+        raise InvalidValue("duration", f"{duration.total_seconds():g}s", "is too short", "use at least 1s")
     kind = ProfileFormat(format_ or ProfileFormat.FLAMEGRAPH) if recorded else ProfileFormat.DUMP
     job_id, task = job_and_task(job)
 
-    async def work(user: IrisClient) -> tuple[bytes, Profile, Where]:
-        client = ExecClient.of(user)
-        where = await client.locate(job_id, task)
-        asked = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=kind, rate=rate)
+    async def work(client: IrisClient) -> tuple[bytes, Profile, TaskLocation]:
+        where = await client.exec.locate(job_id, task)
+        request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=kind, rate=rate)
         if duration is not None:
-            asked = asked.model_copy(update={"duration": duration})
-        return *await client.profile(where, asked), where
+            request = request.model_copy(update={"duration": duration})
+        return *await client.exec.profile(where, request), where
 
-    seen, found, where = with_client(ctx, work)
+    data, found, where = with_client(ctx, work)
     if kind is ProfileFormat.DUMP and output is None:
-        click.echo(seen, nl=False)
+        click.echo(data, nl=False)
         return
     name = where.job.partition("/")[2]
     file = output or Path(f"{name}-{where.task}.{_ENDINGS.get(kind, 'txt')}")
     try:
-        file.write_bytes(seen)
+        file.write_bytes(data)
     except OSError as error:
         raise InvalidValue("output", str(file), f"cannot be written: {error.strerror}", "name another file with -o") from None
     pids = ", ".join(str(pid) for pid in found.pids)

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from iris.cli.columns import Column, Listing, age, coloured
 from iris.cli.render import resources_json
-from iris.client.operate.scaling import SliceRow
+from iris.client.slices import SliceRow
 from iris.config import ClusterConfig, scale_groups_of
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView

@@ -8,7 +8,7 @@ import click
 from iris.cli import render_fleet
 from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, with_client
 from iris.client.client import IrisClient
-from iris.client.operate.scaling import FleetClient, SliceRow
+from iris.client.slices import SliceRow
 from iris.messages.scheduler import HostView
 from iris.model.errors import NotFound
 from iris.model.slices import SliceState, SliceStatus
@@ -17,28 +17,29 @@ from iris.model.units import format_duration
 
 @click.group("slice")
 def slice_() -> None:
-    """Look at slices, drain and delete them."""
+    """List, show, drain and delete slices."""
 
 
 @slice_.command("list")
-@click.option("--group", metavar="NAME", help="Only those of this scale group.")
-@click.option("--state", type=click.Choice([state.value for state in SliceState], case_sensitive=False), help="Only those in it.")
+@click.option("--group", metavar="NAME", help="Only slices of this scale group.")
+@click.option(
+    "--state", type=click.Choice([state.value for state in SliceState], case_sensitive=False), help="Only slices in this state."
+)
 @json_option
 @cluster_option
 @click.pass_context
 def list_slices(ctx: click.Context, group: str | None, state: str | None, as_json: bool) -> None:
-    """List slices: where they are, in which state and why, and what runs on them."""
+    """List slices: their zones, states and reasons, and their tasks."""
 
-    async def work(user: IrisClient) -> tuple[list[SliceRow], list[HostView]]:
-        client = FleetClient.of(user)
-        rows = await client.slices()
+    async def work(client: IrisClient) -> tuple[list[SliceRow], list[HostView]]:
+        rows = await client.slices.list()
         if group is not None:
-            settings = (await client.autoscaler()).settings
+            settings = (await client.autoscaler.status()).settings
             known = {each.name for each in settings.groups} if settings is not None else set()
             known |= {row.group for row in rows if row.made}
             if group not in known:
-                raise NotFound(f"there is no scale group {group}; there are: {', '.join(sorted(known)) or 'none'}")
-        return rows, await client.hosts()
+                raise NotFound(f"there is no scale group {group}; the groups are: {', '.join(sorted(known)) or 'none'}")
+        return rows, await client.hosts.list()
 
     rows, hosts = with_client(ctx, work)
     wanted = [row for row in rows if group in (None, row.group) and state in (None, row.state)]
@@ -51,10 +52,10 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
 @cluster_option
 @click.pass_context
 def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
-    """Show SLICE (its id, or the beginning of it): its hosts, what runs there, and its history."""
+    """Show SLICE (its id, or the beginning of it): its hosts, their tasks, and its history."""
 
-    async def work(user: IrisClient) -> tuple[SliceStatus, list[HostView]]:
-        return await FleetClient.of(user).slice(slice_id), await user.hosts()
+    async def work(client: IrisClient) -> tuple[SliceStatus, list[HostView]]:
+        return await client.slices.show(slice_id), await client.hosts.list()
 
     status, hosts = with_client(ctx, work)
     if as_json:
@@ -64,23 +65,27 @@ def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
 
 
 _slices = click.argument("slices", metavar="SLICE...", nargs=-1, required=True)
-_reason = click.option("--reason", default="", help="Why, for whoever looks at the slice later.")
+_reason = click.option("--reason", default="", help="Reason, shown by `iris slice show`.")
 
 
 @slice_.command()
 @_slices
-@click.option("--deadline", type=DURATION, help="Stop what still runs after this time, such as 10m.  [default: it may finish]")
+@click.option("--deadline", type=DURATION, help="Stop tasks that still run after this time, such as 10m.  [default: no limit]")
 @_reason
 @cluster_option
 @click.pass_context
 def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | None, reason: str) -> None:
-    """Place nothing new on each SLICE, and delete it when its running tasks have ended."""
+    """Place no new tasks on each SLICE, and delete it when its running tasks have ended."""
 
-    async def one(client: IrisClient, named: str) -> str:
+    async def one(client: IrisClient, prefix: str) -> str:
         until = datetime.now(UTC) + deadline if deadline is not None else None
-        slice_id, what = await FleetClient.of(client).drain_slice(named, reason, until)
-        later = f"; what still runs in {format_duration(deadline)} is stopped" if deadline and what == "is being drained" else ""
-        return f"slice {slice_id} {what}{later}"
+        slice_id, state = await client.slices.drain(prefix, reason, until)
+        later = (
+            f"; tasks that still run in {format_duration(deadline)} are stopped"
+            if deadline and state == "is being drained"
+            else ""
+        )
+        return f"slice {slice_id} {state}{later}"
 
     for_each(ctx, slices, one)
 
@@ -88,15 +93,15 @@ def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | Non
 @slice_.command()
 @_slices
 @_reason
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @cluster_option
 @click.pass_context
 def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) -> None:
-    """Delete each SLICE now. Its tasks are stopped after their grace period, and their jobs wait for another."""
+    """Delete each SLICE now. Its tasks are stopped after their grace period, and their jobs wait for another slice."""
 
-    async def busy(user: IrisClient) -> tuple[list[str], list[str]]:
-        hosts, client = await user.hosts(), FleetClient.of(user)
-        ids = [(await client.slice(named)).id for named in slices]
+    async def busy(client: IrisClient) -> tuple[list[str], list[str]]:
+        hosts = await client.hosts.list()
+        ids = [(await client.slices.show(prefix)).id for prefix in slices]
         return ids, [task for slice_id in ids for task in render_fleet.tasks_on(slice_id, hosts)]
 
     ids, tasks = with_client(ctx, busy) if not yes else ([], [])
@@ -104,11 +109,11 @@ def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) 
         few = ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
         question = f"Delete {', '.join(ids)}? {few} will be stopped."
         if not sys.stdin.isatty():
-            raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
+            raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
         click.confirm(question, abort=True)
 
-    async def one(client: IrisClient, named: str) -> str:
-        slice_id, what = await FleetClient.of(client).drain_slice(named, reason, datetime.now(UTC))
-        return f"slice {slice_id} {what}"
+    async def one(client: IrisClient, prefix: str) -> str:
+        slice_id, state = await client.slices.delete(prefix, reason)
+        return f"slice {slice_id} {state}"
 
     for_each(ctx, slices, one)

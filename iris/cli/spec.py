@@ -39,62 +39,69 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 #: The options by the headings under which the help shows them.
 _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "Each task": (
-        click.option("-n", "--name", help="The job's name; without it one is made up."),
+        click.option("-n", "--name", help="Name of the job.  [default: a random name]"),
         click.option("--cpu", type=CPU, default="1", show_default=True, help="Cores for each task, such as 4 or 0.5."),
         click.option("--memory", type=MEMORY, default="1g", show_default=True, help="Memory for each task, such as 8g."),
         click.option("--disk", type=DISK, default="0", help="Disk for each task, such as 50g."),
-        click.option("--tpu", type=TPU, help="TPU slice, such as v5litepod-16: a task on each host. Several: any of them."),
-        click.option("--slices", type=click.IntRange(min=1), help="How many such slices, placed at once.  [default: 1]"),
+        click.option("--tpu", type=TPU, help="TPU slice, such as v5litepod-16, with a task on each host. Several: any of them."),
+        click.option("--slices", type=click.IntRange(min=1), help="Number of TPU slices, placed together.  [default: 1]"),
         click.option("--gpu", type=GPU, help="GPUs for each task: H100x8, H100, or 8 of any kind."),
-        click.option("--device", type=DEVICE, default="cpu", help="KIND[:VARIANT[:COUNT]] for each task, spelled out."),
+        click.option("--device", type=DEVICE, default="cpu", help="Device for each task: KIND[:VARIANT[:COUNT]]."),
         click.option(
-            "--replicas", type=int, help="How many tasks run the command.  [default: 1; with --tpu one for each host]"
+            "--replicas", type=int, help="Number of tasks.  [default: 1; with --tpu one for each host]"
         ),
-        click.option("--port", multiple=True, metavar="NAME", help="A free port, told in IRIS_PORT_NAME. Repeatable."),
-        click.option("--env", "-e", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="Set a variable for the program."),
+        click.option("--port", multiple=True, metavar="NAME", help="Reserve a port, passed in IRIS_PORT_NAME. Repeatable."),
+        click.option(
+            "--env", "-e", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="Set an environment variable. Repeatable."
+        ),
     ),
     "Files and packages": (
         click.option(
             "--workspace", type=click.Path(exists=True, file_okay=False), metavar="DIR",
-            help="Take along the files of this directory, but not what .gitignore and .irisignore name; each attempt starts "
-            "in a copy.  [default: the present directory, when it is a project's]",
+            help="Send the files of this directory, except those in .gitignore and .irisignore; each attempt starts in a copy.  "
+            "[default: the current directory, if it is a project]",
         ),
-        click.option("--no-workspace", is_flag=True, help="Take no files along."),
+        click.option("--no-workspace", is_flag=True, help="Send no files."),
         click.option(
-            "--file", type=FILE, multiple=True, help="Take this file along, though ignored or from elsewhere. Repeatable."
+            "--file", type=FILE, multiple=True, help="Also send this file, even if it is ignored or elsewhere. Repeatable."
         ),
-        click.option("--workdir", help="Start there, without files: on the host, or in the image.  [default: local: here]"),
-        click.option("--extra", multiple=True, metavar="NAME", help="Optional dependencies of its pyproject.toml. Repeatable."),
-        click.option("--no-sync", is_flag=True, help="Install nothing of its pyproject.toml (uv sync)."),
-        click.option("--pip", type=TEXT, multiple=True, metavar="REQ", help="Install this package, too. Repeatable."),
         click.option(
-            "--setup", type=TEXT, multiple=True, metavar="CMD", help="Run this line of shell first, each attempt. Repeatable."
+            "--workdir",
+            help="Start in this directory of the host or image, and send no files.  [default: if local, the current one]",
         ),
-        click.option("--image", type=TEXT, metavar="IMAGE", help="The container image to run in.  [default: the scale group's]"),
+        click.option("--extra", multiple=True, metavar="NAME", help="Install this extra of pyproject.toml. Repeatable."),
+        click.option("--no-sync", is_flag=True, help="Do not install the dependencies of pyproject.toml."),
+        click.option("--pip", type=TEXT, multiple=True, metavar="REQ", help="Also install this package. Repeatable."),
+        click.option(
+            "--setup", type=TEXT, multiple=True, metavar="CMD", help="Run this shell command first, in each attempt. Repeatable."
+        ),
+        click.option("--image", type=TEXT, metavar="IMAGE", help="Container image.  [default: the scale group's]"),
     ),
     "Where and when": (
-        click.option("--gang-by", type=KEY, metavar="KEY", help="All tasks at once, on hosts that share this attribute."),
-        click.option("--constraint", type=REQUIRED, multiple=True, help="What a host must have: 'zone in (a, b)'. Repeatable."),
-        click.option("--prefer", type=PREFERRED, multiple=True, help="What a host should have. Repeatable."),
-        click.option("--region", multiple=True, help="Only in this region, or these. Repeatable."),
+        click.option("--gang-by", type=KEY, metavar="KEY", help="Place all tasks together, on hosts that share this attribute."),
+        click.option(
+            "--constraint", type=REQUIRED, multiple=True, help="Required attribute of hosts: 'zone in (a, b)'. Repeatable."
+        ),
+        click.option("--prefer", type=PREFERRED, multiple=True, help="Preferred attribute of hosts. Repeatable."),
+        click.option("--region", multiple=True, help="Only in this region. Repeatable."),
         click.option("--zone", help="Only in this zone."),
         click.option(
-            "--preemptible/--no-preemptible", default=None, help="Only on hosts that can, or cannot, be taken away."
+            "--preemptible/--no-preemptible", default=None, help="Only on preemptible hosts, or only on others."
         ),
         click.option(
             "--priority", type=click.Choice([band.value for band in Band]), default=Band.INTERACTIVE.value, show_default=True,
-            help="The band in which it is served; stronger ones may evict weaker ones.",
+            help="Priority band; jobs in higher-priority bands may evict others.",
         ),
-        click.option("--scheduling-timeout", type=DURATION, help="Give up when no host is found in this time, such as 10m."),
+        click.option("--scheduling-timeout", type=DURATION, help="Fail after waiting this long for hosts, such as 10m."),
     ),
     "When it ends": (
-        click.option("--timeout", type=DURATION, help="The longest a task may run, such as 12h."),
-        click.option("--max-retries", type=int, default=0, show_default=True, help="How often a failed task is tried again."),
+        click.option("--timeout", type=DURATION, help="How long a task may run, such as 12h."),
+        click.option("--max-retries", type=int, default=0, show_default=True, help="How often a failed task is retried."),
         click.option(
-            "--max-retries-preemption", type=int, default=100, show_default=True, help="And one whose host was taken away."
+            "--max-retries-preemption", type=int, default=100, show_default=True, help="How often a preempted task is retried."
         ),
         click.option(
-            "--max-task-failures", type=int, default=0, show_default=True, help="How many failed tasks are put up with."
+            "--max-task-failures", type=int, default=0, show_default=True, help="How many tasks may fail before the job fails."
         ),
     ),
 }  # fmt: skip
@@ -137,7 +144,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
     """
     takes_files = workspace_of(options) is not None or bool(options["file"])
     if options["extra"] and not takes_files:
-        raise click.UsageError("--extra is of a project in the workspace, and there is none: name it with --workspace DIR")
+        raise click.UsageError("--extra needs a project in the workspace; name its directory with --workspace DIR")
     here = shares_files and not takes_files and options["image"] is None  # a container does not have the current directory
     workdir = options["workdir"] or (str(Path.cwd()) if here else None)
     replicas, together = _tasks(options)
@@ -184,8 +191,8 @@ def _device(options: dict[str, Any]) -> Device | None:
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} exclude each other: a task has devices of one kind")
     if options["tpu"] is not None:
-        asked: TpuRequest = options["tpu"]
-        return asked.device
+        tpu: TpuRequest = options["tpu"]
+        return tpu.device
     device = options["gpu"] or options["device"]
     return device if isinstance(device, Device) else None
 
@@ -195,10 +202,10 @@ def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
     replicas, tpu, slices, key = options["replicas"], options["tpu"], options["slices"], options["gang_by"]
     if tpu is None:
         if slices is not None:
-            raise click.UsageError("--slices says how many: say with --tpu of what kind")
+            raise click.UsageError("--slices needs --tpu with the type of the slices")
         return 1 if replicas is None else replicas, Coscheduling(group_by=key) if key is not None else None
     if key is not None:
-        raise click.UsageError("--gang-by does not go with --tpu, whose tasks go together by slice")
+        raise click.UsageError("--gang-by and --tpu exclude each other: tasks with --tpu are placed together by slice")
     if tpu.hosts == 1 and slices is None:
         return 1 if replicas is None else replicas, None  # each on its own slice, independently
     if replicas is not None and (replicas % tpu.hosts or (slices is not None and replicas != slices * tpu.hosts)):
@@ -206,7 +213,7 @@ def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
             "replicas",
             replicas,
             f"is not a task for each host of {'a slice' if slices is None else f'{slices} slices'} of {tpu.hosts}",
-            "leave it out, and say --slices N for more than one slice",
+            "leave it out, and use --slices N for more than one slice",
         )
     groups = slices or (1 if replicas is None else replicas // tpu.hosts)
     return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)

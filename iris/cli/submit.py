@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from iris.cli import render
-from iris.cli.common import TEXT, cluster_option, json_option, print_json
-from iris.cli.follow import follow_job, tell_end
+from iris.cli.common import TEXT, cluster_option, json_option, print_json, selected
+from iris.cli.follow import follow_job, print_end
 from iris.cli.spec import JobCommand, make_spec, spec_options
 from iris.cli.workspace import send_workspace, workspace_of
 from iris.client.client import IrisClient
+from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.logs.stored import LogReader
-from iris.client.operate import scheduling
 from iris.client.views import Submitted
 from iris.model.errors import IrisError, Rejected
 from iris.model.jobs import JobSpec
@@ -25,18 +25,18 @@ from iris.scheduling.refusals import Refusal
 from iris.storage.object_store import Store
 
 #: How long a submit waits for the check that may print a warning.
-WARN_PATIENCE = timedelta(seconds=2)
+WARNING_TIMEOUT = timedelta(seconds=2)
 
 
 @click.command(cls=JobCommand, context_settings={"ignore_unknown_options": False})
 @spec_options
 @click.option(
-    "--local", "needs_no_cluster", is_flag=True, help="Run on this machine, in a cluster of its own that ends with the job."
+    "--local", "needs_no_cluster", is_flag=True, help="Run on this machine, in a temporary cluster that ends with the job."
 )
-@click.option("--dry-run", is_flag=True, help="Start nothing; say which hosts fit, and why others do not.")
-@click.option("--require-feasible", is_flag=True, help="Refuse a job that no host there is could ever run (exit code 5).")
+@click.option("--dry-run", is_flag=True, help="Start nothing; show which hosts fit, and why others do not.")
+@click.option("--require-feasible", is_flag=True, help="Fail with exit code 5 if no existing host could ever run the job.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow the job.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the id and return.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the job's id, and do not follow the job.")
 @json_option
 @click.argument("command", nargs=-1, required=True, type=TEXT)
 @cluster_option
@@ -44,8 +44,8 @@ WARN_PATIENCE = timedelta(seconds=2)
 def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, **options: Any) -> None:
     """Run COMMAND on the cluster.
 
-    Follows its output until it ends, and exits with 0 if it succeeded, 125 if it failed, 126 if it was cancelled. Ctrl-C leaves
-    it running. With --json or -q the job is not followed.
+    Follows its output until it ends, and exits with 0 if it succeeded, 125 if it failed, 126 if it was cancelled. Ctrl-C does not
+    stop the job. With --json or -q the job is not followed.
 
     \b
     iris submit -- python train.py --lr 0.1
@@ -56,8 +56,8 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, **optio
     iris submit --local -- python -c 'print(1)'
     """
     if needs_no_cluster and (dry_run or any(options[name] for name in ("detach", "quiet", "as_json"))):
-        raise click.UsageError("--local ends with the job, so it cannot be combined with -d, -q, --json or --dry-run")
-    cluster = ctx.find_root().obj["cluster"]
+        raise click.UsageError("--local ends with the job and excludes -d, -q, --json and --dry-run")
+    cluster = None if needs_no_cluster else selected(ctx)
     if dry_run:
         asyncio.run(_forecast(cluster, options))
         return
@@ -69,19 +69,19 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, **optio
         raise job
 
 
-async def _forecast(cluster: str | None, options: dict[str, Any]) -> None:
+async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None:
     client = await IrisClient.connect(cluster)
-    spec = make_spec(options, shares_files=client.cluster.supervisor is not None)
-    found = await scheduling.forecast(client, spec)
+    spec = make_spec(options, shares_files=client.record.supervisor is not None)
+    found = await client.jobs.forecast(spec)
     if options["as_json"]:
         print_json(render.forecast_json(found))
     else:
         click.echo(render.forecast_text(spec, found))
     if options["require_feasible"] and found.never is not None:
-        raise Rejected(_never(found.never))
+        raise Rejected(_infeasible(found.never))
 
 
-async def _submit(cluster: str | None, needs_no_cluster: bool, options: dict[str, Any]) -> IrisError | None:
+async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: dict[str, Any]) -> IrisError | None:
     async with contextlib.AsyncExitStack() as stack:
         if needs_no_cluster:
             task = asyncio.current_task()
@@ -91,22 +91,22 @@ async def _submit(cluster: str | None, needs_no_cluster: bool, options: dict[str
             client = await stack.enter_async_context(_own_cluster())
         else:
             client = await IrisClient.connect(cluster)
-        spec = make_spec(options, shares_files=client.cluster.supervisor is not None)
-        if options["require_feasible"] and (refusal := await scheduling.never(client, spec)) is not None:
-            raise Rejected(_never(refusal))
+        spec = make_spec(options, shares_files=client.record.supervisor is not None)
+        if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(spec)) is not None:
+            raise Rejected(_infeasible(refusal))
         spec = await _with_files(client, spec, options)
-        submitted = await client.submit(spec)
+        submitted = await client.jobs.submit(spec)
         await _warn(client, spec)
         if options["as_json"]:
             print_json(submitted.model_dump())
         elif options["quiet"]:
             click.echo(submitted.id)
         elif options["detach"]:
-            _say_submitted(submitted)
-            _say_next(submitted.id)
+            _print_submitted(submitted)
+            _print_next(submitted.id)
         else:
-            _say_submitted(submitted)
-            return await _follow(client, spec, submitted, stays=not needs_no_cluster)
+            _print_submitted(submitted)
+            return await _follow(client, spec, submitted, detachable=not needs_no_cluster)
     return None
 
 
@@ -116,45 +116,45 @@ async def _with_files(client: IrisClient, spec: JobSpec, options: dict[str, Any]
     if workspace is None and not options["file"]:
         return spec
     quiet = options["quiet"] or options["as_json"]
-    bundle = await send_workspace(Store(client.cluster.store), workspace, options["file"], quiet=quiet)
+    bundle = await send_workspace(Store(client.record.store), workspace, options["file"], quiet=quiet)
     return spec.model_copy(update={"bundle": bundle})
 
 
 async def _warn(client: IrisClient, spec: JobSpec) -> None:
-    """Warns if no present host could ever run the job. It was accepted all the same, because hosts may be added."""
+    """Warns if no existing host could ever run the job. The job was accepted anyway, because hosts may be added."""
     refusal = None
     with contextlib.suppress(TimeoutError, IrisError):  # the job is submitted, even if no control plane answers
-        refusal = await asyncio.wait_for(scheduling.never(client, spec), WARN_PATIENCE.total_seconds())
+        refusal = await asyncio.wait_for(client.jobs.why_infeasible(spec), WARNING_TIMEOUT.total_seconds())
     if refusal is not None:
-        click.echo(f"warning: {_never(refusal)}", err=True)
+        click.echo(f"warning: {_infeasible(refusal)}", err=True)
 
 
-def _never(refusal: Refusal) -> str:
+def _infeasible(refusal: Refusal) -> str:
     remedy = f"; {refusal.remedy}" if refusal.remedy else ""
-    return f"no host there is could ever run this: {refusal.message}{remedy}"
+    return f"no existing host could ever run this job: {refusal.message}{remedy}"
 
 
-async def _follow(client: IrisClient, spec: JobSpec, submitted: Submitted, *, stays: bool) -> IrisError | None:
-    reader = LogReader(Store(client.cluster.store), spec.id, submitted.run_id)
+async def _follow(client: IrisClient, spec: JobSpec, submitted: Submitted, *, detachable: bool) -> IrisError | None:
+    reader = LogReader(Store(client.record.store), spec.id, submitted.run_id)
     try:
-        tell_end(await follow_job(client, reader, spec.id, submitted.run_id, prefixed=spec.replicas > 1))
+        print_end(await follow_job(client, reader, spec.id, submitted.run_id, prefixed=spec.replicas > 1))
     except IrisError as error:
         return error
     except asyncio.CancelledError:
-        if stays:
-            click.echo(f"\ndetached; {spec.id} goes on", err=True)
-            _say_next(spec.id)
+        if detachable:
+            click.echo(f"\ndetached; {spec.id} continues", err=True)
+            _print_next(spec.id)
         raise
     return None
 
 
-def _say_submitted(submitted: Submitted) -> None:
+def _print_submitted(submitted: Submitted) -> None:
     click.echo(f"submitted {submitted.id}", err=True)
     if submitted.ui:
         click.echo(f"  {submitted.ui}", err=True)
 
 
-def _say_next(job: str) -> None:
+def _print_next(job: str) -> None:
     click.echo(f"  iris logs -f {job}\n  iris status {job}\n  iris cancel {job}", err=True)
 
 

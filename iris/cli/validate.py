@@ -1,6 +1,5 @@
 """Implements `iris cluster validate`."""
 
-import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.columns import Column, Listing
-from iris.cli.common import DURATION, Parsed, cluster_option, json_option, print_json
-from iris.cli.elsewhere import named
+from iris.cli.common import DURATION, Parsed, cluster_option, config_option, json_option, print_json, selected, with_client
 from iris.client.client import IrisClient
 from iris.model import accelerators
 from iris.model.units import format_duration
@@ -30,16 +28,14 @@ CASES: "Listing[CaseResult]" = Listing(
 
 @click.command()
 @click.argument("name", required=False)
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The cluster of this configuration."
-)
-@click.option("--tpu-type", "kind", type=KIND, default="v5litepod-16", show_default=True, help="The kind of slice to try.")
+@config_option
+@click.option("--tpu-type", "kind", type=KIND, default="v5litepod-16", show_default=True, help="TPU type of the slices.")
 @click.option(
     "--timeout",
     type=DURATION,
     default="30m",
     show_default=True,
-    help="How long a job may wait for its slice, the making of it included.",
+    help="How long a job may wait for its slice, including the creation of the slice.",
 )
 @json_option
 @cluster_option
@@ -50,29 +46,24 @@ def validate(
     """Run three small jobs on TPU slices, and check that every host answers correctly.
 
     The cases are a simple job, one that computes with arguments, and two at once that must go through the scheduler. Exits with 0
-    if all pass, with 1 if one fails. If no slice is idle, one is created, at the usual cost.
+    if all pass, with 1 if one fails. If no slice is idle, the autoscaler creates one, at the usual cost.
     """
 
-    def tell(text: str) -> None:
+    def progress(text: str) -> None:
         if not as_json:
             click.echo(text, err=True)
 
-    # Imported here because only this command needs them, and they would slow down the group's other commands.
-    from iris.client.operate import validation
-    from iris.client.operate.cluster_ref import meant_by
+    from iris.client.operate import validation  # only this command needs it
 
-    cluster = meant_by(named(ctx, name, file), file)
-
-    async def work() -> "list[CaseResult]":
-        client = await IrisClient.connect(cluster)
-        tell(f"cluster {client.cluster.name}: {kind.variant}, {kind.hosts} host(s) with {kind.chips_per_host} chip(s) each")
+    async def work(client: IrisClient) -> "list[CaseResult]":
+        progress(f"cluster {client.record.name}: {kind.variant}, {kind.hosts} host(s) with {kind.chips_per_host} chip(s) each")
         results = []
-        async for result in validation.validate(client, kind, timeout, tell):
+        async for result in validation.validate(client, kind, timeout, progress):
             results.append(result)
-            tell(f"  {'passed' if result.passed else 'FAILED'} in {format_duration(rounded(result.took))}")
+            progress(f"  {'passed' if result.passed else 'FAILED'} in {format_duration(rounded(result.took))}")
         return results
 
-    results = asyncio.run(work())
+    results = with_client(ctx, work, selected(ctx, name, file))
     ok = all(result.passed for result in results)
     if as_json:
         print_json({"ok": ok, "tpu_type": kind.variant, "hosts": kind.hosts, "cases": [CASES.json(each) for each in results]})

@@ -47,8 +47,8 @@ async def send_workspace(store: Store, directory: Path | None, files: tuple[Extr
             bar.close()
         if not quiet:
             files_text = f"{packed.files:,} file{'s' * (packed.files != 1)}"
-            fate = "uploaded" if bar.called else "unchanged, nothing sent"
-            click.echo(f"workspace: {files_text}, {format_bytes(bundle.size)}, {fate}", err=True)
+            result = "uploaded" if bar.called else "unchanged, nothing sent"
+            click.echo(f"workspace: {files_text}, {format_bytes(bundle.size)}, {result}", err=True)
         return bundle
 
 
@@ -59,7 +59,7 @@ class _Bar:
         self.called = False
         self._shown = shown
         self._bar: Any = None
-        self._told = 0
+        self._reported = 0
 
     def __call__(self, sent: int, total: int) -> None:
         self.called = True
@@ -70,11 +70,11 @@ class _Bar:
                 length=total,
                 label="workspace",
                 file=sys.stderr,
-                item_show_func=lambda told: f"{format_bytes(told or 0)} of {format_bytes(total)}",
+                item_show_func=lambda sent: f"{format_bytes(sent or 0)} of {format_bytes(total)}",
             )
             self._bar.render_progress()
-        self._bar.update(sent - self._told, sent)
-        self._told = sent
+        self._bar.update(sent - self._reported, sent)
+        self._reported = sent
 
     def close(self) -> None:
         """Ends the bar's line on the terminal."""

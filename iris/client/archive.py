@@ -36,12 +36,12 @@ async def archive_of(cluster: str | None, job: str) -> Archive:
             raise
         return await _from_store(record, job, f"cluster {record.name} does not run")
     try:
-        return Archive(client.cluster, await client.log_source(job), client)
+        return Archive(client.record, await client.jobs.log_source(job), client)
     except Unreachable:
-        return await _from_store(client.cluster, job, f"cluster {client.cluster.name} does not answer")
+        return await _from_store(client.record, job, f"cluster {client.record.name} does not answer")
     except NotFound as unknown:
         try:
-            return await _from_store(client.cluster, job, f"job {job} is older than what cluster {client.cluster.name} remembers")
+            return await _from_store(client.record, job, f"cluster {client.record.name} no longer has job {job}")
         except NotFound:
             raise unknown from None
 
@@ -53,7 +53,7 @@ async def cluster_of(cluster: str | None) -> ClusterRecord:
         Unreachable: the cluster does not answer, and no record here says where its store is.
     """
     try:
-        return (await IrisClient.connect(cluster)).cluster
+        return (await IrisClient.connect(cluster)).record
     except Unreachable:
         record = _stopped(cluster)
         if record is None:
@@ -67,11 +67,11 @@ async def _from_store(record: ClusterRecord, job: str, note: str) -> Archive:
     roots = (names.job_logs, names.job_outputs)
     runs = {run for root in roots for run in await store.folders(root(job, "").rstrip("/"))}
     if not runs:
-        raise NotFound(f"{note}, and its store {record.store} has nothing of job {job}")
+        raise NotFound(f"{note}, and its store {record.store} has no files of job {job}")
     run = max(runs)
     tasks = [int(task) for root in roots for task in await store.folders(root(job, run)) if task.isdecimal()]
     source = LogSource(run_id=run, tasks=max(tasks, default=0) + 1)
-    return Archive(record, source, None, f"{note}; this is what its store has")
+    return Archive(record, source, None, f"{note}; showing the files in its store")
 
 
 def _stopped(cluster: str | None) -> ClusterRecord | None:

@@ -1,63 +1,42 @@
-"""The client that submits, lists, explains, waits for and cancels jobs.
+"""The client of one cluster. It needs only the Temporal service; statuses and explanations also need a control plane."""
 
-It needs only the Temporal service. A job's status and explanation also need a running control plane.
-"""
+from typing import Self
 
-import asyncio
-import difflib
-import os
-import time
-from datetime import timedelta
-from typing import Any, Self
-from urllib.parse import quote
+from temporalio.client import Client
 
-from temporalio.client import (
-    WorkflowExecutionDescription,
-    WorkflowExecutionStatus,
-    WorkflowFailureError,
-    WorkflowHandle,
-)
-from temporalio.common import WorkflowIDConflictPolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
-
-from iris.client.connect.clusters import known_cluster
-from iris.client.connect.connection import connect
-from iris.client.connect.discovery import discover
-from iris.client.connect.identity import current_user
-from iris.client.connect.remote import reached
-from iris.client.connect.rpc import Asking, reaching
-from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, overruled, state_of, story
-from iris.messages.job import Attempts, JobInput
-from iris.messages.scheduler import HostView, Snapshot, SnapshotPage
-from iris.model import names
-from iris.model.attempts import AttemptRecord
-from iris.model.bounds import check_demands
-from iris.model.errors import NotFound, Rejected, Unreachable, WaitTimeout
-from iris.model.jobs import Band, JobSpec, JobStatus
-from iris.model.overrides import Hold
-from iris.model.states import TaskState
-from iris.model.units import format_duration
-from iris.scheduling.refusals import Refusal, RefusalCode
-from iris.workflows import web_ui
-from iris.workflows.job import JobWorkflow
-from iris.workflows.search_attributes import keywords
-
-#: How long `end` waits for a control plane to answer.
-END_PATIENCE = timedelta(seconds=60)
-#: How long a job waits for a control plane that died with the job's workflow task: half of the server's default. A task takes
-#: milliseconds, or two seconds when the scheduler answers slowly (`policies.EXCHANGE_QUICK`).
-TASK_TIMEOUT = timedelta(seconds=5)
-#: The most tasks of a job whose attempts one explanation lists.
-STORIES = 20
-_EXPLAINED = set(Refusal.model_fields)
+from iris.client.autoscaler import Autoscaler
+from iris.client.cluster import Cluster
+from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
+from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.remote import open_connection
+from iris.client.connect.rpc import Connection
+from iris.client.exec import Exec
+from iris.client.hosts import Hosts
+from iris.client.jobs import Jobs
+from iris.client.slices import Slices
 
 
-class IrisClient(Asking):
-    """A connection to one cluster, with the operations that its users need."""
+class IrisClient:
+    """A connection to one cluster. Each attribute has the operations on one kind of object.
+
+    client = await IrisClient.connect("my-cluster")
+    submitted = await client.jobs.submit(spec)
+    status = await client.jobs.wait(submitted.id)
+    """
+
+    def __init__(self, client: Client, record: ClusterRecord) -> None:
+        """Creates a client from a connected Temporal client and the cluster's record."""
+        self.record = record
+        self.connection = Connection(client, record)
+        self.autoscaler = Autoscaler(self.connection)
+        self.slices = Slices(self.connection, self.autoscaler)
+        self.hosts = Hosts(self.connection, self.slices)
+        self.jobs = Jobs(self.connection)
+        self.exec = Exec(self.connection, self.jobs)
+        self.cluster = Cluster(self.connection)
 
     @classmethod
-    async def connect(cls, cluster: str | None = None) -> Self:
+    async def connect(cls, cluster: str | ClusterRef | None = None) -> Self:
         """Connects to a cluster.
 
         Args:
@@ -68,298 +47,5 @@ class IrisClient(Asking):
             Unreachable: the cluster does not run or does not answer.
             NotFound: there are several clusters and none was named, or the service has no such cluster.
         """
-        cluster = cluster or os.environ.get(names.ENV_CLUSTER) or None
-        if cluster is None or ":" not in cluster:
-            record = known_cluster(cluster)
-            if record.remote:
-                return cls(*await reached(record.name))
-            return cls(await connect(record.address, record.namespace, quiet=True), record)
-        address, _, name = cluster.partition("/")
-        client = await connect(address, os.environ.get("TEMPORAL_NAMESPACE", "default"), quiet=True)
-        return cls(client, await discover(client, address, name or None))
-
-    async def submit(self, spec: JobSpec) -> Submitted:
-        """Starts the job.
-
-        Raises:
-            InvalidValue: the job demands more of its hosts than the scheduler can represent.
-            Rejected: a live job has this name.
-        """
-        check_demands(spec)
-        workflow_id = names.job_workflow(self.cluster.name, spec.id)
-        async with reaching(self.cluster):
-            try:
-                handle = await self._client.start_workflow(
-                    JobWorkflow.run,
-                    JobInput(cluster=self.cluster.name, spec=spec),
-                    id=workflow_id,
-                    task_queue=names.control_queue(self.cluster.name),
-                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                    task_timeout=TASK_TIMEOUT,
-                    memo={names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas},
-                    search_attributes=keywords(
-                        {
-                            names.SA_CLUSTER: self.cluster.name,
-                            names.SA_KIND: names.KIND_JOB,
-                            names.SA_USER: spec.user,
-                            names.SA_PRIORITY: spec.band,
-                        }
-                    ),
-                    static_summary=web_ui.summary(spec),
-                )
-            except WorkflowAlreadyStartedError:
-                raise Rejected(
-                    f"job {spec.id} is live already; look at it with `iris status {spec.id}`, "
-                    f"end it with `iris cancel {spec.id}`, or give this one another name with -n"
-                ) from None
-        run_id = handle.first_execution_run_id or ""
-        return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=self._ui(workflow_id, run_id))
-
-    async def status(self, job: str, run_id: str | None = None) -> JobStatus:
-        """Returns the job's current status. A waiting task's reason is the scheduler's current one.
-
-        Raises:
-            NotFound: there is no such job.
-            Unreachable: no control plane answers.
-        """
-        status, _ = await self._status_and_refusal(job, run_id)
-        return status
-
-    async def explain(self, job: str, index: int | None = None) -> Explanation:
-        """Explains the state of the job, or of its task with that index, and lists the outcome of every attempt so far.
-
-        Raises:
-            NotFound: there is no such job, or it has no such task.
-            Unreachable: no control plane answers.
-        """
-        status, refusal = await self._status_and_refusal(job, None, index)
-        attempts = await self._attempts(status, index)
-        if refusal is None:
-            return Explanation(
-                id=status.id, state=status.state, code=status.state, message=status.reason or story(status), attempts=attempts
-            )
-        return Explanation(id=status.id, state=status.state, attempts=attempts, **refusal.model_dump(include=_EXPLAINED))
-
-    async def jobs(self, *, live_only: bool = False, limit: int = 50) -> list[JobRow]:
-        """Lists the cluster's jobs, the newest first."""
-        query = f"{self._of(names.KIND_JOB)} AND ExecutionStatus != 'ContinuedAsNew'"
-        if live_only:
-            query += " AND ExecutionStatus = 'Running'"
-        rows = []
-        async with reaching(self.cluster):
-            async for execution in self._client.list_workflows(query, limit=limit):
-                memo = await execution.memo()
-                rows.append(
-                    JobRow(
-                        id=names.job_of_workflow(execution.id),
-                        state=state_of(execution),
-                        user=attribute(execution, names.SA_USER),
-                        submitted_at=execution.start_time,
-                        command=str(memo.get(names.MEMO_COMMAND, "")),
-                    )
-                )
-        return rows
-
-    async def cancel(self, job: str, reason: str = "") -> None:
-        """Requests the job's cancellation. The job is KILLED once its processes are dead.
-
-        Raises:
-            NotFound: there is no such job.
-            Rejected: the job has ended already.
-        """
-        described = await self._describe(job)
-        if described.status is not WorkflowExecutionStatus.RUNNING:
-            raise Rejected(f"job {job} has ended already ({state_of(described)})")
-        async with reaching(self.cluster):
-            await self._handle(job).cancel(reason=reason or f"cancelled by {current_user()}")
-
-    async def hold(self, job: str, reason: str = "") -> JobStatus:
-        """Holds the job: no task of it starts until it is released, and running tasks continue.
-
-        Returns:
-            The job's status before the hold.
-
-        Raises:
-            NotFound: there is no such job.
-            Rejected: the job has ended.
-        """
-        return await self._signal(job, "hold", Hold(by=current_user(), reason=reason))
-
-    async def release(self, job: str) -> JobStatus:
-        """Releases a job that is held.
-
-        Raises:
-            NotFound: there is no such job.
-            Rejected: the job has ended, or is not held.
-        """
-        status = await self._live(job)
-        if not status.held:
-            raise Rejected(f"job {job} is not held; it is {status.state}")
-        return await self._signal(job, "release")
-
-    async def set_priority(self, job: str, band: Band) -> JobStatus:
-        """Moves the job to another priority band. Running tasks continue in that band.
-
-        Raises:
-            NotFound: there is no such job.
-            Rejected: the job has ended.
-        """
-        return await self._signal(job, "set_priority", band)
-
-    async def wait(self, job: str, run_id: str | None = None, timeout: timedelta | None = None) -> JobStatus:
-        """Waits until the job has ended and returns its status.
-
-        Raises:
-            WaitTimeout: the timeout has expired; the job continues.
-            NotFound: there is no such job.
-        """
-        try:
-            async with asyncio.timeout(timeout.total_seconds() if timeout is not None else None):
-                await self.ended(job, run_id)
-        except TimeoutError:
-            raise WaitTimeout(f"job {job} has not ended within {format_duration(timeout or timedelta())}; it goes on") from None
-        return await self.end(job, run_id)
-
-    async def end(self, job: str, run_id: str | None = None) -> JobStatus:
-        """Returns the status of a job that has ended. Waits for a control plane that is being restarted.
-
-        Raises:
-            Unreachable: no control plane answered for a minute.
-        """
-        deadline = time.monotonic() + END_PATIENCE.total_seconds()
-        while True:
-            try:
-                return await self.status(job, run_id)
-            except Unreachable:
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(1)
-
-    async def ended(self, job: str, run_id: str | None = None) -> None:
-        """Returns once the job has ended, with or without success. Retries while the service does not answer.
-
-        Raises:
-            NotFound: there is no such job.
-            Unreachable: the cluster is local and has been stopped.
-        """
-        while True:
-            try:
-                await self._handle(job, run_id).result()
-                return
-            except WorkflowFailureError:
-                return
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    raise await self._not_found(job) from None
-                if self.cluster.supervisor is not None and not self.cluster.alive():
-                    raise Unreachable(f"cluster {self.cluster.name} was stopped before job {job} had ended") from None
-                await asyncio.sleep(1)
-
-    async def hosts(self) -> list[HostView]:
-        """Lists the hosts by id, with their free resources and what they run."""
-        hosts: list[HostView] = []
-        while True:
-            page = await self.ask_scheduler("snapshot", SnapshotPage(offset=len(hosts)), Snapshot)
-            hosts.extend(page.hosts)
-            if not page.hosts or len(hosts) >= page.total_hosts:
-                return sorted(hosts, key=lambda view: view.host.id)
-
-    async def log_source(self, job: str) -> LogSource:
-        """Returns where the job's logs are. Asks only the service, so it works while no control plane answers.
-
-        Raises:
-            NotFound: there is no such job.
-        """
-        described = await self._describe(job)
-        first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
-        return LogSource(run_id=first_run, tasks=int((await described.memo()).get(names.MEMO_TASKS, 1)))
-
-    # -- private -------------------------------------------------------------------------------------------------------------
-
-    def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
-        return self._client.get_workflow_handle(names.job_workflow(self.cluster.name, job), run_id=run_id)
-
-    def _of(self, kind: str) -> str:
-        return f"{names.SA_CLUSTER} = '{self.cluster.name}' AND {names.SA_KIND} = '{kind}'"
-
-    def _ui(self, workflow_id: str, run_id: str) -> str:
-        if not self.cluster.ui:
-            return ""
-        return f"{self.cluster.ui}/namespaces/{self.cluster.namespace}/workflows/{quote(workflow_id, safe='')}/{run_id}"
-
-    async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
-        """Describes the job's latest run, or the run with this id where a later job has taken the name."""
-        async with reaching(self.cluster):
-            try:
-                described = await self._handle(job).describe()
-                if run_id is not None and described.raw_description.workflow_execution_info.first_run_id != run_id:
-                    described = await self._handle(job, run_id).describe()
-                return described
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    raise await self._not_found(job) from None
-                raise
-
-    async def _status_and_refusal(
-        self, job: str, run_id: str | None, index: int | None = None
-    ) -> tuple[JobStatus, Refusal | None]:
-        described = await self._describe(job, run_id)
-        status = await self._query(self._handle(job, described.run_id), "status", None, JobStatus)
-        if index is not None and index >= len(status.tasks):
-            raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {len(status.tasks) - 1}")
-        if described.status is not WorkflowExecutionStatus.RUNNING:
-            return overruled(status, state_of(described)), None
-        wanted = status.tasks if index is None else (status.tasks[index],)
-        waiting = next((task for task in wanted if task.state is TaskState.PENDING and task.key), None)
-        if waiting is None or waiting.key is None:
-            return status, None
-        refusal = await self.ask_scheduler("explain", waiting.key, Refusal)
-        if refusal.code in (RefusalCode.UNKNOWN, RefusalCode.HELD):
-            return status, None
-        # All tasks of a gang wait with one key, for one reason.
-        changes = {"reason": refusal.message}
-        tasks = [task.model_copy(update=changes) if task.key == waiting.key else task for task in status.tasks]
-        together = all(task.key == waiting.key for task in tasks)
-        reason = refusal.message if together else f"task {waiting.index}: {refusal.message}"
-        return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
-
-    async def _attempts(self, status: JobStatus, index: int | None) -> dict[int, tuple[AttemptRecord, ...]]:
-        """Returns the attempts by task.
-
-        The workflow of a job with independent tasks has no attempts itself. Then this asks the workflows of the tasks that have
-        failed, been preempted or never been started.
-        """
-        own = await self._query(self._handle(status.id), "attempts", None, Attempts)
-        if own.attempts or len(status.tasks) == 1:
-            return {0: own.attempts}
-        told = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered][:STORIES]
-        asked = told if index is None else [index]
-        ids = [names.task_workflow(self.cluster.name, names.task_id(status.id, each)) for each in asked]
-        answers = await asyncio.gather(*(self._task_attempts(workflow_id) for workflow_id in ids))
-        return {each: answer for each, answer in zip(asked, answers, strict=True) if answer}
-
-    async def _task_attempts(self, workflow_id: str) -> tuple[AttemptRecord, ...]:
-        try:
-            return (await self._query(self._client.get_workflow_handle(workflow_id), "attempts", None, Attempts)).attempts
-        except Unreachable:  # a gang's task has no workflow
-            return ()
-
-    async def _live(self, job: str) -> JobStatus:
-        """Returns the status of a job that has not ended."""
-        described = await self._describe(job)
-        if described.status is not WorkflowExecutionStatus.RUNNING:
-            raise Rejected(f"job {job} has ended already ({state_of(described)})")
-        return await self._query(self._handle(job), "status", None, JobStatus)
-
-    async def _signal(self, job: str, signal: str, *arguments: Any) -> JobStatus:
-        status = await self._live(job)
-        async with reaching(self.cluster):
-            await self._handle(job).signal(signal, args=arguments)
-        return status
-
-    async def _not_found(self, job: str) -> NotFound:
-        known = [row.id for row in await self.jobs(limit=500)]
-        near = difflib.get_close_matches(job, known, n=3, cutoff=0.6)
-        near += [other for other in known if other.partition("/")[2] == job.partition("/")[2] and other not in near]
-        hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
-        return NotFound(f"there is no job {job}; {hint}")
+        ref = cluster if isinstance(cluster, ClusterRef) else resolve_cluster(cluster)
+        return cls(*await open_connection(ref))

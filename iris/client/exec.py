@@ -16,9 +16,8 @@ from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.host.store_stream import StoreStream
-from iris.client.client import IrisClient
-from iris.client.connect.clusters import ClusterRecord
-from iris.client.connect.rpc import reaching
+from iris.client.connect.rpc import Connection
+from iris.client.jobs import Jobs
 from iris.messages.exec import (
     CANNOT,
     EXEC_TASK,
@@ -38,22 +37,22 @@ from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
 #: An idle agent takes an activity from its queue at once.
-TAKE_UP = timedelta(seconds=15)
+START_TIMEOUT = timedelta(seconds=15)
 #: The agent heartbeats twice a second; the SDK passes on some of these heartbeats.
 HEARTBEAT = timedelta(seconds=30)
 #: A command may run as long as a job: ten years. Temporal requires a number.
 NO_TIMEOUT = timedelta(days=3650)
 #: Added to the timeout of a command or a profile: time to start it and to upload its result.
 MARGIN = timedelta(minutes=2)
-#: Must be shorter than the time after which the agent takes a silent client for gone (`iris.activities.host.exec.SILENCE`).
+#: Must be shorter than the time after which the agent counts a silent client as gone (`iris.activities.host.exec.SILENCE`).
 ALIVE_EVERY = timedelta(seconds=10)
-#: How long a client that leaves waits for its command to end.
-LAST_WORDS = timedelta(seconds=5)
+#: How long a client that disconnects waits for its command to end.
+CLOSE_TIMEOUT = timedelta(seconds=5)
 _ONCE = RetryPolicy(maximum_attempts=1)
 T = TypeVar("T")
 
 
-class Where(NamedTuple):
+class TaskLocation(NamedTuple):
     """A running task and its host."""
 
     job: str
@@ -64,10 +63,14 @@ class Where(NamedTuple):
         return names.task_id(self.job, self.task)
 
 
-class ExecClient(IrisClient):
-    """A connection to one cluster, for commands in running tasks and profiles of them."""
+class Exec:
+    """Commands next to running tasks of one cluster, and profiles of these tasks."""
 
-    async def locate(self, job: str, index: int | None = None) -> Where:
+    def __init__(self, connection: Connection, jobs: Jobs) -> None:
+        self._connection = connection
+        self._jobs = jobs
+
+    async def locate(self, job: str, index: int | None = None) -> TaskLocation:
         """Finds the host of a running task.
 
         Args:
@@ -78,7 +81,7 @@ class ExecClient(IrisClient):
             Rejected: the task does not run.
             InvalidValue: `index` is None and the job has several tasks.
         """
-        status = await self.status(job)
+        status = await self._jobs.status(job)
         if index is None and len(status.tasks) > 1:
             running = [task.index for task in status.tasks if task.state in (TaskState.RUNNING, TaskState.BUILDING)]
             example = names.task_id(job, running[0] if running else 0)
@@ -89,10 +92,10 @@ class ExecClient(IrisClient):
         if task.state not in (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING) or task.host is None:
             why = f": {task.reason}" if task.reason else ""
             raise Rejected(f"task {names.task_id(job, task.index)} does not run: it is {task.state}{why}")
-        return Where(job, task.index, task.host)
+        return TaskLocation(job, task.index, task.host)
 
     @asynccontextmanager
-    async def exec(self, where: Where, request: ExecRequest) -> AsyncIterator["Session"]:
+    async def run(self, where: TaskLocation, request: ExecRequest) -> AsyncIterator["Session"]:
         """Starts the command and yields its session. Ends the command if the block is left before the command ends.
 
         Raises:
@@ -100,53 +103,61 @@ class ExecClient(IrisClient):
             Unreachable: the host does not answer.
         """
         limit = request.timeout + MARGIN if request.timeout is not None else NO_TIMEOUT
-        handle = await self._started(EXEC_TASK, request, ExecEnd, where, limit, f"{request.argv[0]} beside {where}")
-        session = Session(handle, Store(self.cluster.store), request, where, self.cluster)
+        handle = await self._start(EXEC_TASK, request, ExecEnd, where, limit, f"{request.argv[0]} beside {where}")
+        session = Session(handle, self._connection, request, where)
         try:
             yield session
         finally:
             await session.close()
 
-    async def profile(self, where: Where, request: ProfileRequest) -> tuple[bytes, Profile]:
+    async def profile(self, where: TaskLocation, request: ProfileRequest) -> tuple[bytes, Profile]:
         """Profiles the task's Python processes and returns the profile in the requested format.
 
         Raises:
             Rejected: the task no longer runs there, has no Python process, or its host does not allow profiling.
             Unreachable: the host or the store does not answer.
         """
-        store = Store(self.cluster.store)
+        store = Store(self._connection.record.store)
         limit = request.duration + MARGIN
-        handle = await self._started(PROFILE_TASK, request, Profile, where, limit, f"{request.format} of {where}")
+        handle = await self._start(PROFILE_TASK, request, Profile, where, limit, f"{request.format} of {where}")
         try:
-            async with reaching(self.cluster):
+            with self._connection.rpc_errors():
                 found = await _result(handle, where)
         except asyncio.CancelledError:
             with suppress(RPCError):
-                await handle.cancel(reason="its client has left")
+                await handle.cancel(reason="the client disconnected")
             raise
         try:
-            seen = await store.get(found.path)
+            profile = await store.get(found.path)
             await store.delete([found.path])
         except STORE_ERRORS as error:
-            raise Unreachable(f"the store at {self.cluster.store} does not answer: {error}") from None
-        if seen is None:
-            raise Unreachable(f"what host {where.host} saw is not in the store at {self.cluster.store}: do they use the same?")
-        return seen, found
+            raise Unreachable(f"the store at {self._connection.record.store} does not answer: {error}") from None
+        if profile is None:
+            raise Unreachable(
+                f"the profile that host {where.host} stored is not in {store.url}; check that the host uses the same store"
+            )
+        return profile, found
 
-    async def _started(
-        self, name: str, request: ExecRequest | ProfileRequest, result: type[T], where: Where, limit: timedelta, summary: str
+    async def _start(
+        self,
+        name: str,
+        request: ExecRequest | ProfileRequest,
+        result: type[T],
+        where: TaskLocation,
+        limit: timedelta,
+        summary: str,
     ) -> ActivityHandle[T]:
         """Starts an activity on the host's task queue, without a workflow."""
-        queue = names.host_queue(self.cluster.name, where.host)
-        async with reaching(self.cluster):
+        queue = names.host_queue(self._connection.record.name, where.host)
+        with self._connection.rpc_errors():
             try:
-                return await self._client.start_activity(
+                return await self._connection.client.start_activity(
                     name,
                     request,
                     id=f"{queue}/{name}/{request.session}",
                     task_queue=queue,
                     result_type=result,
-                    schedule_to_start_timeout=TAKE_UP,
+                    schedule_to_start_timeout=START_TIMEOUT,
                     start_to_close_timeout=limit,
                     heartbeat_timeout=HEARTBEAT,
                     retry_policy=_ONCE,
@@ -155,30 +166,32 @@ class ExecClient(IrisClient):
             except RPCError as error:
                 if error.status is not RPCStatusCode.UNIMPLEMENTED:
                     raise
-                where_to = f"the Temporal service at {self.cluster.address}"
-                raise Rejected(f"{where_to} is too old: it cannot start an activity by itself, as 1.32 can") from None
+                address = self._connection.record.address
+                raise Rejected(
+                    f"the Temporal service at {address} is too old for this command; use version 1.32 or later"
+                ) from None
 
 
 class Session:
     """The client's side of a command that runs next to a task."""
 
     def __init__(
-        self, handle: ActivityHandle[ExecEnd], store: Store, request: ExecRequest, where: Where, cluster: ClusterRecord
+        self, handle: ActivityHandle[ExecEnd], connection: Connection, request: ExecRequest, where: TaskLocation
     ) -> None:
         self._handle = handle
         self._where = where
-        self._cluster = cluster
-        self._talk = StoreStream(store, request.session, says="in", alive_every=ALIVE_EVERY)
-        self._speaking = asyncio.create_task(self._talk.speak())
+        self._connection = connection
+        self._stream = StoreStream(Store(connection.record.store), request.session, says="in", alive_every=ALIVE_EVERY)
+        self._sending = asyncio.create_task(self._stream.speak())
         self._ending = asyncio.create_task(self._end())
 
     async def send(self, frame: Frame) -> None:
         """Sends a frame to the command. Waits while the command has not consumed enough of the frames before it."""
-        await self._talk.say_in_turn(frame)
+        await self._stream.say_in_turn(frame)
 
     def say(self, frame: Frame) -> None:
         """Sends a small frame without waiting."""
-        self._talk.say(frame)
+        self._stream.say(frame)
 
     async def output(self) -> AsyncIterator[Frame]:
         """Yields the command's output until the command has ended and all of its output is read.
@@ -187,12 +200,12 @@ class Session:
             Unreachable: the store does not answer.
         """
         try:
-            while (frames := await self._talk.hear()) is not None:
+            while (frames := await self._stream.hear()) is not None:
                 for frame in frames:
                     yield frame
-                self._talk.took(self._talk.heard)
+                self._stream.took(self._stream.heard)
         except (ValueError, *STORE_ERRORS) as error:
-            raise Unreachable(f"the store at {self._cluster.store} does not answer: {error}") from None
+            raise Unreachable(f"the store at {self._connection.record.store} does not answer: {error}") from None
 
     async def end(self) -> ExecEnd:
         """Waits until the command has ended and returns its result.
@@ -206,30 +219,30 @@ class Session:
     async def close(self) -> None:
         """Ends the command if it still runs, and removes the session's frames from the store."""
         if not self._ending.done():
-            self._talk.say(Frame(FrameKind.HANG_UP))
-            self._talk.finish()
-            await asyncio.wait([self._ending], timeout=LAST_WORDS.total_seconds())
+            self._stream.say(Frame(FrameKind.HANG_UP))
+            self._stream.finish()
+            await asyncio.wait([self._ending], timeout=CLOSE_TIMEOUT.total_seconds())
         if ended := self._ending.done():
-            await self._talk.remove()
-        for each in (self._speaking, self._ending):
+            await self._stream.remove()
+        for each in (self._sending, self._ending):
             each.cancel()
-        await asyncio.gather(self._speaking, self._ending, return_exceptions=True)
+        await asyncio.gather(self._sending, self._ending, return_exceptions=True)
         if not ended:  # the agent notices that the client is gone and removes the frames after its `SILENCE`
             with suppress(RPCError):
-                await self._handle.cancel(reason="its client has left")
+                await self._handle.cancel(reason="the client disconnected")
 
     async def _end(self) -> ExecEnd:
         chunks = 0
         try:
-            async with reaching(self._cluster):
+            with self._connection.rpc_errors():
                 end: ExecEnd = await _result(self._handle, self._where)
             chunks = end.chunks
             return end
         finally:
-            self._talk.expect(chunks)
+            self._stream.expect(chunks)
 
 
-async def _result(handle: ActivityHandle[T], where: Where) -> T:
+async def _result(handle: ActivityHandle[T], where: TaskLocation) -> T:
     """Returns the result from the host.
 
     Raises:
@@ -239,26 +252,26 @@ async def _result(handle: ActivityHandle[T], where: Where) -> T:
     try:
         return await handle.result()
     except ActivityFailureError as error:
-        raise _told(error.cause, where) from None
+        raise _user_error(error.cause, where) from None
 
 
-def _told(cause: BaseException | None, where: Where) -> IrisError:
+def _user_error(cause: BaseException | None, where: TaskLocation) -> IrisError:
     """Converts the failure of an exec or profile activity to an error for the user."""
     match cause:
         case ApplicationError() if cause.type in (NOT_RUNNING, CANNOT):
             return Rejected(f"host {where.host}: {cause.message}")
         case TimeoutError(type=TimeoutType.SCHEDULE_TO_START):
-            waited = format_duration(TAKE_UP)
+            waited = format_duration(START_TIMEOUT)
             return Unreachable(
-                f"host {where.host} did not take it up within {waited}; `iris host list` shows whether it is there"
+                f"host {where.host} did not start it within {waited}; check with `iris host list` that the host is there"
             )
         case TimeoutError(type=TimeoutType.HEARTBEAT):
-            return Unreachable(f"nothing is heard of host {where.host} any more")
+            return Unreachable(f"host {where.host} stopped reporting")
         case TimeoutError():
-            return Unreachable(f"host {where.host} took too long")
+            return Unreachable(f"host {where.host} did not finish in time")
         case ApplicationError():
             return IrisError(f"host {where.host}: {cause.message}")
-    return Unreachable(f"host {where.host} has ended it: its agent stops, or it was cancelled")
+    return Unreachable(f"host {where.host} ended it: its agent stopped, or it was cancelled")
 
 
 def new_session() -> str:

@@ -13,10 +13,10 @@ from iris.model.errors import IrisError, Rejected
 from iris.storage.object_store import Store
 
 #: The most files that are fetched at the same time.
-AT_ONCE = 8
+CONCURRENCY = 8
 #: The most paths that a refusal names.
 NAMED = 5
-DIFFERS = "there is something else already"
+DIFFERS = "a different file exists"
 ELSEWHERE = "fetch into another directory with -o, or overwrite with --force"
 
 
@@ -89,7 +89,7 @@ async def fetch(
     if not force:
         _refuse([to for file, to in zip(files, targets, strict=True) if _differs(to, file.size)], DIFFERS, ELSEWHERE)
     directory.mkdir(parents=True, exist_ok=True)
-    gate = asyncio.Semaphore(AT_ONCE)
+    gate = asyncio.Semaphore(CONCURRENCY)
     # Inside the target directory, so that each file can be moved to its place in one step.
     with tempfile.TemporaryDirectory(prefix=".iris-fetch-", dir=directory) as parts:
 
@@ -97,7 +97,7 @@ async def fetch(
             async with gate:
                 part = Path(parts) / str(number)
                 if not await store.get_file(file.object, part):
-                    raise IrisError(f"{file.object} has gone from the store {store.url} meanwhile; try again")
+                    raise IrisError(f"{file.object} was deleted from the store {store.url}; try again")
                 fetched = Fetched(file, to, written=_put_in_place(part, to, force=force))
                 progress(fetched)
                 return fetched

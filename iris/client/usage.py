@@ -10,15 +10,14 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.client.client import IrisClient
-from iris.client.connect.rpc import reaching
+from iris.client.connect.rpc import Connection
 from iris.messages.job import JobInput
 from iris.model import names
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.resources import Resources
 from iris.model.states import TaskState
 
-#: The most tasks of a job that are asked for at the same time.
+#: The most tasks of a job whose workflows are described at the same time.
 AT_ONCE = 20
 _ON_HOSTS = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
 _RUN_TASK = "run_task"
@@ -43,63 +42,71 @@ class InUse(BaseModel):
     ports: dict[str, int] = Field(default_factory=dict)
 
 
-class UseClient(IrisClient):
-    """A connection to one cluster, for reading resource use."""
+async def usage_of(connection: Connection, status: JobStatus) -> list[InUse]:
+    """Returns the resource use of each task that is on a host now.
 
-    async def in_use(self, status: JobStatus) -> list[InUse]:
-        """Returns the resource use of each task that is on a host now."""
-        wanted = {task.index: task for task in status.tasks if task.state in _ON_HOSTS and task.host is not None}
-        found = await self._said(names.job_workflow(self.cluster.name, status.id), wanted.values())
-        slots = asyncio.Semaphore(AT_ONCE)
+    Raises:
+        Unreachable: the service does not answer.
+    """
+    on_hosts = {task.index: task for task in status.tasks if task.state in _ON_HOSTS and task.host is not None}
+    found = await _heartbeats(connection, names.job_workflow(connection.record.name, status.id), on_hosts.values())
+    slots = asyncio.Semaphore(AT_ONCE)
 
-        async def of_own_workflow(task: TaskStatus) -> dict[int, InUse]:
-            async with slots:
-                task_id = names.task_id(status.id, task.index)
-                return await self._said(names.task_workflow(self.cluster.name, task_id), [task])
+    async def of_own_workflow(task: TaskStatus) -> dict[int, InUse]:
+        async with slots:
+            task_id = names.task_id(status.id, task.index)
+            return await _heartbeats(connection, names.task_workflow(connection.record.name, task_id), [task])
 
-        if not found and len(status.tasks) > 1:  # independent tasks: each has its own workflow
-            for each in await asyncio.gather(*(of_own_workflow(task) for task in wanted.values())):
-                found |= each
-        return [found.get(index) or InUse(task=index, host=task.host or "") for index, task in sorted(wanted.items())]
+    if not found and len(status.tasks) > 1:  # independent tasks: each has its own workflow
+        for each in await asyncio.gather(*(of_own_workflow(task) for task in on_hosts.values())):
+            found |= each
+    return [found.get(index) or InUse(task=index, host=task.host or "") for index, task in sorted(on_hosts.items())]
 
-    async def asked(self, job: str) -> Resources:
-        """Returns the resources that each task of the job requests, from the job's submitted specification."""
-        handle = self._client.get_workflow_handle(names.job_workflow(self.cluster.name, job))
-        async with reaching(self.cluster):
-            async for event in handle.fetch_history_events(page_size=1):
-                if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                    payloads = event.workflow_execution_started_event_attributes.input.payloads
-                    (given,) = await self._client.data_converter.decode(payloads, [JobInput])
-                    assert isinstance(given, JobInput)
-                    return given.spec.resources
-                break
-        return Resources(cpu_millis=0)
 
-    async def _said(self, workflow_id: str, tasks: Iterable[TaskStatus]) -> dict[int, InUse]:
-        """Returns the latest heartbeats of the workflow's pending attempts, by task index."""
-        async with reaching(self.cluster):
-            try:
-                described = await self._client.get_workflow_handle(workflow_id).describe()
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    return {}
-                raise
-        found = {}
-        hosts: dict[str, list[int]] = {}
-        for task in tasks:
-            hosts.setdefault(task.host or "", []).append(task.index)
-        for pending in described.raw_description.pending_activities:
-            if pending.activity_type.name == _RUN_TASK and pending.HasField("heartbeat_details"):
-                host = pending.last_worker_identity.rpartition("@")[0]
-                details = await self._details(pending)
-                on_host = hosts.get(host, [])
-                task_index = details.get("task", on_host[0] if len(on_host) == 1 else None)
-                if task_index in on_host:
-                    known = {name: details[name] for name in InUse.model_fields if details.get(name) is not None}
-                    at = pending.last_heartbeat_time.ToDatetime(tzinfo=UTC)
-                    found[task_index] = InUse.model_validate({**known, "task": task_index, "host": host, "at": at})
-        return found
+async def requested_by(connection: Connection, job: str) -> Resources:
+    """Returns the resources that each task of the job requests, from the job's submitted specification.
 
-    async def _details(self, pending: PendingActivityInfo) -> dict[str, Any]:
-        decoded = await self._client.data_converter.decode(pending.heartbeat_details.payloads)
-        return decoded[0] if decoded and isinstance(decoded[0], dict) else {}
+    Raises:
+        Unreachable: the service does not answer.
+    """
+    handle = connection.workflow(names.job_workflow(connection.record.name, job))
+    with connection.rpc_errors():
+        async for event in handle.fetch_history_events(page_size=1):
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                payloads = event.workflow_execution_started_event_attributes.input.payloads
+                (submitted,) = await connection.client.data_converter.decode(payloads, [JobInput])
+                assert isinstance(submitted, JobInput)
+                return submitted.spec.resources
+            break
+    return Resources(cpu_millis=0)
+
+
+async def _heartbeats(connection: Connection, workflow_id: str, tasks: Iterable[TaskStatus]) -> dict[int, InUse]:
+    """Returns the latest heartbeats of the workflow's pending attempts, by task index."""
+    with connection.rpc_errors():
+        try:
+            described = await connection.workflow(workflow_id).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return {}
+            raise
+    found = {}
+    hosts: dict[str, list[int]] = {}
+    for task in tasks:
+        hosts.setdefault(task.host or "", []).append(task.index)
+    for pending in described.raw_description.pending_activities:
+        if pending.activity_type.name == _RUN_TASK and pending.HasField("heartbeat_details"):
+            host = pending.last_worker_identity.rpartition("@")[0]
+            details = await _details(connection, pending)
+            on_host = hosts.get(host, [])
+            task_index = details.get("task", on_host[0] if len(on_host) == 1 else None)
+            if task_index in on_host:
+                known = {name: details[name] for name in InUse.model_fields if details.get(name) is not None}
+                at = pending.last_heartbeat_time.ToDatetime(tzinfo=UTC)
+                found[task_index] = InUse.model_validate({**known, "task": task_index, "host": host, "at": at})
+    return found
+
+
+async def _details(connection: Connection, pending: PendingActivityInfo) -> dict[str, Any]:
+    decoded = await connection.client.data_converter.decode(pending.heartbeat_details.payloads)
+    return decoded[0] if decoded and isinstance(decoded[0], dict) else {}

@@ -24,7 +24,7 @@ def test_a_good_file_is_summed_up() -> None:
     result = invoke("check", EU_WEST4)
 
     assert result.exit_code == 0
-    assert "is fine: cluster eu-west4, platform gcp, 9 scale group(s)" in result.output
+    assert "is valid: cluster eu-west4, platform gcp, 9 scale group(s)" in result.output
     assert any(line.split()[:5] == ["tpu_v5e_16", "tpu_vm", "0", "to", "4"] for line in result.output.splitlines())
 
 

@@ -10,10 +10,12 @@ import pytest
 
 from iris.cli import debug_render
 from iris.cli.main import run
-from iris.client.connect.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, write_record
-from iris.client.operate.cluster_ref import Discovery, MachineSeen, subject
-from iris.client.operate.controller_ssh import container_log, gate_of, look, ssh_command
+from iris.client.connect.cluster_ref import resolve_cluster
+from iris.client.connect.clusters import ClusterRecord, ControllerVm, ProcessRef, cluster_dir, write_record
+from iris.client.connect.controller_vm import controller_vm_of
+from iris.client.operate.controller_ssh import container_log, machine_status, ssh_command
 from iris.client.operate.debugging import Check, WorkerRow, WorkerState
+from iris.client.operate.discovery import Discovery, MachineSeen
 from iris.config import load_config
 from iris.model.errors import Rejected, Unreachable
 from tests.builders import at
@@ -44,9 +46,9 @@ def file(home: Path) -> Path:
 
 
 @pytest.fixture
-def gate(file: Path) -> Gate:
+def vm(file: Path) -> ControllerVm:
     """Its control plane's machine."""
-    return gate_of(load_config(file))
+    return controller_vm_of(load_config(file))
 
 
 @pytest.fixture
@@ -71,22 +73,22 @@ def a_local_cluster(name: str = "here") -> ClusterRecord:
     return record
 
 
-def test_a_login_names_machine_project_and_zone_and_goes_through_iap_where_there_is_no_other_way(gate: Gate) -> None:
+def test_a_login_names_machine_project_and_zone_and_goes_through_iap_where_there_is_no_other_way(vm: ControllerVm) -> None:
     """Without a question: nobody is there to answer it. A machine that says nothing is waited for for a minute at most."""
     expected = ["gcloud", "compute", "ssh", "iris-euw4-controller", "--project=my-project", "--zone=europe-west4-b", "--quiet"]
     flags = ("ServerAliveInterval=15", "ServerAliveCountMax=4", "ConnectTimeout=15")
     ways = [*(f"--ssh-flag=-o{flag}" for flag in flags), "--command=true"]
-    assert ssh_command(gate, "true") == [*expected, "--tunnel-through-iap", *ways]
-    assert ssh_command(gate.model_copy(update={"iap": False}), "true") == [*expected, *ways]
+    assert ssh_command(vm, "true") == [*expected, "--tunnel-through-iap", *ways]
+    assert ssh_command(vm.model_copy(update={"iap": False}), "true") == [*expected, *ways]
 
 
-def test_what_a_login_shows_is_put_into_words(gate: Gate, gcloud: Callable[[str], Path]) -> None:
+def test_what_a_login_shows_is_put_into_words(vm: ControllerVm, gcloud: Callable[[str], Path]) -> None:
     """Lines that make no sense, as of a message of the day, are passed over."""
     gcloud(
         r"printf 'hello\nhostname|host-1\nup|up 2 days\ndisk|1G 50G 2%%\n'"
         r"; printf 'container|iris-controller|controller:1|Up 2 days\n'"
     )
-    found = look(gate)
+    found = machine_status(vm)
     assert found == {
         "machine": "iris-euw4-controller",
         "zone": "europe-west4-b",
@@ -98,18 +100,18 @@ def test_what_a_login_shows_is_put_into_words(gate: Gate, gcloud: Callable[[str]
     assert "iris-controller  controller:1  Up 2 days" in debug_render.machine_text(found)
 
 
-def test_a_login_that_fails_says_what_gcloud_said_last(gate: Gate, gcloud: Callable[[str], Path]) -> None:
+def test_a_login_that_fails_says_what_gcloud_said_last(vm: ControllerVm, gcloud: Callable[[str], Path]) -> None:
     """The remedy stands there: it is Google's own."""
     gcloud("echo 'ERROR: (gcloud.compute.ssh) Reauthentication required. Please run: gcloud auth login' >&2; exit 1")
     with pytest.raises(Unreachable, match=r"ssh to iris-euw4-controller in europe-west4-b ended with 1:\nERROR: .*auth login"):
-        look(gate)
+        machine_status(vm)
 
 
-def test_without_gcloud_one_is_told_to_install_it(gate: Gate, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+def test_without_gcloud_one_is_told_to_install_it(vm: ControllerVm, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     """It is the only way in, and no part of Iris."""
     monkeypatch.setenv("PATH", str(home))
     with pytest.raises(Rejected, match="gcloud is not installed here; install the Google Cloud CLI"):
-        container_log(gate, 10)
+        container_log(vm, 10)
 
 
 def test_logs_of_a_cluster_on_google_cloud_are_those_of_its_container(
@@ -137,19 +139,19 @@ def test_logs_of_a_local_cluster_are_its_files(part: str, capsys: pytest.Capture
 
 def test_a_configuration_does_not_mean_a_simulation_of_its_name_that_was_stopped(file: Path) -> None:
     """It must not stand before the real one."""
-    assert subject(None, file).platform == "gcp"
+    assert resolve_cluster(None, file).platform == "gcp"
     a_local_cluster("euw4")
-    assert subject(None, file).platform == "gcp"
-    assert subject("euw4", None).platform == "local"
+    assert resolve_cluster(None, file).platform == "gcp"
+    assert resolve_cluster("euw4", None).platform == "local"
 
 
 def test_of_a_cluster_elsewhere_that_was_used_from_here_its_name_says_all(file: Path) -> None:
     """Its configuration was kept, and its machine is where it was found."""
-    gate = Gate(project="my-project", zone="europe-west4-a", machine="moved", port=12000)
-    write_record(ClusterRecord(name="euw4", address="127.0.0.1:1", store="file:///x", remote=True, gate=gate))
+    vm = ControllerVm(project="my-project", zone="europe-west4-a", machine="moved", port=12000)
+    write_record(ClusterRecord(name="euw4", address="127.0.0.1:1", store="file:///x", remote=True, vm=vm))
     (cluster_dir("euw4") / "config.yaml").write_text(file.read_text())
-    known = subject("euw4", None)
-    assert (known.platform, known.gate("")) == ("gcp", gate)
+    known = resolve_cluster("euw4", None)
+    assert (known.platform, known.controller_vm("")) == ("gcp", vm)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +165,8 @@ def test_of_a_cluster_elsewhere_that_was_used_from_here_its_name_says_all(file: 
         (["bootstrap-logs", "--cluster", "here"], 5, "runs on this machine: its control plane has no machine of its own"),
         (["tunnel", "--cluster", "here"], 5, "cluster here runs on this machine: it needs no tunnel"),
         (["ssh-status", "--cluster", "10.0.0.1:7233"], 5, "not known to be on Google Cloud"),
-        (["logs", "--cluster", "10.0.0.1:7233"], 5, "keeps its log is not known; name its configuration"),
-        (["discover", "--cluster", "other"], 3, "cluster 'other' is not known here; name its configuration with --config FILE"),
+        (["logs", "--cluster", "10.0.0.1:7233"], 5, "is not known; name its configuration with --config"),
+        (["discover", "--cluster", "other"], 3, "cluster 'other' is not known here: there is no local cluster 'other'"),
         (["discover"], 4, "no cluster: no local cluster runs"),
         (["health"], 4, "no cluster: no local cluster runs"),
         (["list-workers", "--config", "nowhere.yaml"], 2, "'nowhere.yaml' does not exist"),

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from iris.cli.main import cli
-from iris.client.connect.clusters import ClusterRecord, Gate, write_config, write_record
+from iris.client.connect.clusters import ClusterRecord, ControllerVm, write_config, write_record
 from iris.config import InvalidConfig, load_written
 from iris.model import names
 from iris.model.errors import InvalidValue, NotFound
@@ -28,8 +28,8 @@ def iris(*arguments: str) -> Result:
 
 def know(name: str) -> None:
     """A cluster elsewhere that was started from here."""
-    gate = Gate(project="p", zone="z", machine="m", port=10000)
-    write_record(ClusterRecord(name=name, address="127.0.0.1:1", store="gs://bucket", remote=True, gate=gate))
+    vm = ControllerVm(project="p", zone="z", machine="m", port=10000)
+    write_record(ClusterRecord(name=name, address="127.0.0.1:1", store="gs://bucket", remote=True, vm=vm))
     write_config(name, Path(CONFIG).read_text().replace("name: eu-west4", f"name: {name}"))
 
 
@@ -43,16 +43,16 @@ def test_a_dry_run_shows_every_request_and_asks_nobody() -> None:
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (["start"], "say --local for a cluster on this machine, or with --config"),
+        (["start"], "add --local for a cluster on this machine, or --config FILE"),
         (
             ["start", "--config", CONFIG, "--hosts", "2", "--name", "x"],
-            "--name, --hosts: of a cluster elsewhere that is in",
+            "--name, --hosts: only for local clusters",
         ),
-        (["start", "--config", str(EXAMPLES / "local.yaml")], "is on this machine: say --local"),
-        (["start", "--local", "--dry-run"], "--dry-run shows what would be asked of a cloud"),
-        (["stop", "x", "--json"], "--json shows what --dry-run has found: say both"),
+        (["start", "--config", str(EXAMPLES / "local.yaml")], "is on this machine: add --local"),
+        (["start", "--local", "--dry-run"], "--dry-run shows the requests to a cloud"),
+        (["stop", "x", "--json"], "--json needs --dry-run"),
         *(
-            ([command, "x", "--config", CONFIG], "NAME and --config FILE: say which cluster by one of them")
+            ([command, "x", "--config", CONFIG], "NAME and --config FILE exclude each other")
             for command in ("stop", "restart", "tunnel", "status", "validate", "cleanup")
         ),
     ],
@@ -68,7 +68,7 @@ def test_a_cluster_that_nobody_here_knows_is_meant_by_its_configuration() -> Non
     """Its name alone does not say where it is."""
     ran = iris("stop", "far", "--yes")
     assert isinstance(ran.exception, NotFound)
-    assert "of such a one name the configuration with --config FILE" in str(ran.exception)
+    assert "name its configuration with --config FILE" in str(ran.exception)
 
 
 def test_a_name_is_that_of_one_cluster() -> None:
@@ -76,7 +76,7 @@ def test_a_name_is_that_of_one_cluster() -> None:
     know("far")
     ran = iris("start", "--local", "--name", "far", "-d")
     assert isinstance(ran.exception, InvalidValue)
-    assert "name: 'far' is that of a cluster elsewhere" in str(ran.exception)
+    assert "name: 'far' is the name of a cluster elsewhere" in str(ran.exception)
 
 
 def test_a_cluster_gets_no_other_clusters_configuration() -> None:

@@ -108,11 +108,11 @@ async def test_the_stop_of_a_dead_cluster_clears_what_it_has_left(
 
     assert await stopped("dead", "--dry-run") == 0
     said = capsys.readouterr().out
-    assert said.startswith("cluster dead does not run; would clear away: 1 slice(s) and 1 process(es)")
+    assert said.startswith("cluster dead does not run; would delete: 1 slice(s) and 1 process(es)")
     assert agent.alive()
 
     assert await stopped("dead") == 0
-    assert "cluster dead did not run; cleared away: 1 slice(s) and 1 process(es)" in capsys.readouterr().out
+    assert "cluster dead did not run; deleted: 1 slice(s) and 1 process(es)" in capsys.readouterr().out
     assert not agent.alive()
     assert directory.exists() != ephemeral
     assert not machines_dir(directory).exists()
@@ -142,7 +142,7 @@ def test_a_cleanup_shows_what_dead_clusters_have_left_and_deletes_it_when_told_t
         f"would delete process {sleeper.pid} of cluster dead",
         f"would delete directory {dead} of cluster dead",
         f"would delete directory {failed} of cluster failed",
-        "nothing was deleted; to do so say --no-dry-run",
+        "nothing was deleted; to delete, add --no-dry-run",
     ]
     assert sleeper.poll() is None
 
@@ -151,7 +151,7 @@ def test_a_cleanup_shows_what_dead_clusters_have_left_and_deletes_it_when_told_t
     assert [path.exists() for path in (dead, failed, kept, with_jobs)] == [False, False, True, True]
     capsys.readouterr()
     assert run(["cluster", "cleanup"]) == 0
-    assert capsys.readouterr().out == "nothing is left over\n"
+    assert capsys.readouterr().out == "there is nothing to delete\n"
 
 
 def test_a_reload_of_a_cluster_that_does_not_run_is_refused(config: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,4 +166,4 @@ def test_a_reload_of_a_cluster_that_does_not_run_is_refused(config: str, capsys:
 def test_more_hosts_than_one_machine_can_have_are_refused(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is started."""
     assert run(["cluster", "start", "--local", "-d", "--config", config]) == 2
-    assert "that begins with 501 hosts; 500 is the most" in capsys.readouterr().err
+    assert "the cluster would start 501 hosts; the limit for one machine is 500" in capsys.readouterr().err

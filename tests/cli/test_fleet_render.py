@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from iris.cli import render_fleet
-from iris.client.operate.scaling import SliceRow
+from iris.client.slices import SliceRow
 from iris.config import load_config
 from iris.messages.autoscaler import AutoscalerStatus, ScalingSettings
 from iris.messages.scheduler import HostView

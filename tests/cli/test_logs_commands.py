@@ -89,7 +89,7 @@ def test_the_logs_of_a_stopped_cluster_are_shown_and_why_from_the_store(room: St
     room.has("train", (0, OUT, b"old", False), run="0193a000-0000")
     room.has("train", (0, OUT, b"hello", False), (1, ERR, b"warning", False))
 
-    assert room.iris("logs", "train") == (0, "hello\nwarning\n", "cluster room does not run; this is what its store has\n")
+    assert room.iris("logs", "train") == (0, "hello\nwarning\n", "cluster room does not run; showing the files in its store\n")
     assert room.iris("--cluster", "room", "logs", "ada/train:0", "-f").out == "hello\nwarning\n"
 
 
@@ -100,7 +100,7 @@ def test_what_the_store_does_not_have_is_not_found(room: Stopped) -> None:
     missing = room.iris("logs", "other")
     assert (missing.code, missing.out) == (3, "")
     assert "cluster room does not run, and its store file://" in missing.err
-    assert "has nothing of job ada/other" in missing.err
+    assert "has no files of job ada/other" in missing.err
     assert "has no task 1; its tasks are 0 to 0" in room.iris("logs", "train:1").err
     assert "no output of attempt 2 of ada/train" in room.iris("logs", "train", "--attempt", "2").err
     assert room.iris("--cluster", "elsewhere", "logs", "train").code == 4
@@ -190,10 +190,10 @@ def test_the_log_of_an_agent_needs_no_job(room: Stopped) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "say whose: JOB, or --agent HOST"),
-        (["train", "--agent", "host-1"], "say whose: JOB, or --agent HOST"),
-        (["--agent", "host-1", "--build"], "an agent has neither tasks, attempts nor streams"),
-        (["train:1", "--all-tasks"], "--all-tasks and task 1 are two things"),
+        ([], "give either JOB or --agent HOST"),
+        (["train", "--agent", "host-1"], "give either JOB or --agent HOST"),
+        (["--agent", "host-1", "--build"], "--agent excludes --task, --all-tasks, --attempt, --stream and --build"),
+        (["train:1", "--all-tasks"], "--all-tasks and task 1 exclude each other"),
         (["train", "--since", "yesterday"], "since: 'yesterday' is neither a duration nor a time"),
         (["train", "--stream", "stdin"], "'stdin' is not one of"),
     ],
@@ -207,13 +207,13 @@ def test_options_that_do_not_go_together_are_wrong_usage(room: Stopped, argument
 
 def test_a_task_cannot_be_named_in_two_ways_at_once(room: Stopped) -> None:
     """One of them would have to be ignored."""
-    assert "names another task than --task 2" in room.iris("logs", "train:1", "--task", "2").err
+    assert "differs from --task 2" in room.iris("logs", "train:1", "--task", "2").err
 
 
 @pytest.mark.parametrize("text", ["", "10 minutes ago", "2026-13-01", "-10m", "1e400"])
 def test_a_time_that_is_none_is_refused(text: str) -> None:
     """With what could be written instead."""
-    with pytest.raises(InvalidValue, match="write how long ago, such as 10m, or when"):
+    with pytest.raises(InvalidValue, match="write a duration, such as 10m, or a time"):
         milliseconds_since(text)
 
 
@@ -249,7 +249,7 @@ def test_the_outputs_of_a_job_of_one_task_are_fetched_into_a_folder_of_its_name(
     }
     assert "5 B  train-outputs/weights" in said.err
     assert said.err.endswith("2 files, 13 B, in train-outputs\n")
-    assert room.iris("fetch", "ada/train").err.endswith("in train-outputs; 2 were there already\n")
+    assert room.iris("fetch", "ada/train").err.endswith("in train-outputs; 2 existed already\n")
 
 
 def test_each_task_has_a_folder_unless_one_was_asked_for(room: Stopped, files: Callable[..., Path], tmp_path: Path) -> None:
@@ -297,5 +297,5 @@ def test_a_job_without_outputs_says_when_there_would_be_some(room: Stopped) -> N
     said = room.iris("fetch", "train", "-o", "empty")
 
     assert said.code == 3
-    assert "what a program leaves in $IRIS_OUTPUT_DIR is kept when its attempt ends" in said.err
+    assert "files in $IRIS_OUTPUT_DIR are stored when an attempt ends" in said.err
     assert not Path("empty").exists()

@@ -147,9 +147,9 @@ def test_a_short_form_is_the_constraint_that_it_stands_for(options: str, shown: 
         ("--tpu v5litepod-16 --gpu 8", "--tpu and --gpu exclude each other"),
         ("--tpu v5litepod-16 --device gpu:H100", "--tpu and --device exclude each other"),
         ("--gpu 8 --device gpu:H100", "--gpu and --device exclude each other"),
-        ("--slices 2", "say with --tpu of what kind"),
-        ("--slices 2 --gpu 8", "say with --tpu of what kind"),
-        ("--tpu v5litepod-16 --gang-by zone", "--gang-by does not go with --tpu"),
+        ("--slices 2", "needs --tpu with the type of the slices"),
+        ("--slices 2 --gpu 8", "needs --tpu with the type of the slices"),
+        ("--tpu v5litepod-16 --gang-by zone", "--gang-by and --tpu exclude each other"),
     ],
 )
 def test_options_that_contradict_each_other_are_wrong_usage(options: str, words: str) -> None:
@@ -161,7 +161,7 @@ def test_options_that_contradict_each_other_are_wrong_usage(options: str, words:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--replicas 3", "replicas: '3' is not a task for each host of a slice of 4; leave it out, and say --slices N"),
+        ("--replicas 3", "replicas: '3' is not a task for each host of a slice of 4; leave it out, and use --slices N"),
         ("--replicas 0", "replicas: '0' is out of range; ask for 1 to 1,000 tasks"),
         ("--replicas -4", "replicas: '-4' is out of range; ask for 1 to 1,000 tasks"),
         ("--slices 2 --replicas 4", "replicas: '4' is not a task for each host of 2 slices of 4; leave it out"),
@@ -251,12 +251,12 @@ def test_a_job_starts_among_its_files_and_without_any_where_it_was_told(
         ("--workspace . --no-workspace", "--workspace and --no-workspace exclude each other"),
         ("--workspace . --workdir /data", "--workdir and --workspace exclude each other"),
         ("--file x --workdir /data", "--workdir and --file exclude each other"),
-        ("--extra tpu --no-workspace", "--extra is of a project in the workspace"),
-        ("--extra tpu --workdir /data", "--extra is of a project in the workspace"),
+        ("--extra tpu --no-workspace", "--extra needs a project in the workspace"),
+        ("--extra tpu --workdir /data", "--extra needs a project in the workspace"),
         ("--workspace nowhere", "nowhere"),
         ("--workspace x", "is a file"),
-        ("--file nothing", "'nothing' is no file"),
-        ("--file x:../y", "is no place in a workspace"),
+        ("--file nothing", "'nothing' is not a file"),
+        ("--file x:../y", "is not a path in a workspace"),
     ],
 )
 def test_words_about_files_that_make_no_sense_are_wrong_usage(

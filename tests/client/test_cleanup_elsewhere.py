@@ -87,14 +87,14 @@ def test_without_a_control_plane_all_that_is_the_clusters_is_left_over_and_nothi
         ["would", "delete", "slice", "ours-tpu"],
         ["would", "delete", "slice", "ours-vm"],
     ]
-    assert said[-1] == "nothing was deleted; to do so say --no-dry-run"
+    assert said[-1] == "nothing was deleted; to delete, add --no-dry-run"
     assert left.names() == there_were
 
     assert left.cleanup("--no-dry-run") == 0
     assert left.names() == ["kept", "others", "unlabelled"]
     capsys.readouterr()
     assert left.cleanup() == 0
-    assert capsys.readouterr().out == "nothing is left over\n"
+    assert capsys.readouterr().out == "there is nothing to delete\n"
     left.google.check(left.project)
 
 
@@ -105,7 +105,7 @@ def test_of_a_control_plane_that_does_not_answer_nothing_is_taken_for_left_over(
     left.there_is("ours")
     left.there_is_a_controller()
     assert left.cleanup("--no-dry-run") == 4
-    assert "if cluster euw4 is dead for good, say --controller" in capsys.readouterr().err
+    assert "if cluster euw4 will not run again, add --controller" in capsys.readouterr().err
     assert left.names() == ["iris-euw4-controller", "ours"]
 
     assert left.cleanup("--controller") == 0
@@ -142,7 +142,7 @@ def test_a_stop_asks_before_it_deletes_slices_whose_control_plane_is_gone(left: 
     left.there_is("ours")
     stop = ["cluster", "stop", "--config", str(left.file)]
     assert run(stop) == 2
-    assert "Its control plane has no machine: its slices are deleted directly. Say --yes" in capsys.readouterr().err
+    assert "Its control plane has no machine: its slices are deleted directly. There is no terminal" in capsys.readouterr().err
     assert left.names() == ["ours"]
     assert run([*stop, "--yes"]) == 0
     assert left.names() == []
@@ -153,8 +153,8 @@ def test_a_stop_asks_before_it_deletes_slices_whose_control_plane_is_gone(left: 
     finally:
         left.google.clear()
     first, second = capsys.readouterr().out.splitlines()
-    assert first == "cluster euw4 does not run; nothing that can be seen was left of it"
-    assert second.startswith("cannot see what is in europe-west4-a: ")
+    assert first == "cluster euw4 does not run; nothing to delete in the zones that could be listed"
+    assert second.startswith("zone europe-west4-a could not be listed: ")
 
 
 def test_programs_are_told_the_same(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,7 +184,7 @@ def test_what_is_in_a_zone_that_cannot_be_listed_is_not_known(left: Left, capsys
     try:
         assert left.cleanup("--no-dry-run") == 4
         assert left.names() == ["ours"]
-        assert "So it is not known which of its machines are looked after" in capsys.readouterr().err
+        assert "So it is not known which of its slices are in use" in capsys.readouterr().err
         assert left.cleanup("--controller", "--no-dry-run") == 1
     finally:
         left.google.clear()
@@ -195,4 +195,4 @@ def test_what_is_in_a_zone_that_cannot_be_listed_is_not_known(left: Left, capsys
 def test_the_machine_of_a_control_plane_is_a_matter_of_clusters_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     """On this machine there is none."""
     assert run(["cluster", "cleanup", "--controller"]) == 5
-    assert "--controller is about a cluster on Google Cloud" in capsys.readouterr().err
+    assert "--controller needs a cluster on Google Cloud" in capsys.readouterr().err

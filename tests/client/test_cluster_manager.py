@@ -10,7 +10,7 @@ import pytest
 from iris.client.operate.cluster_manager import ClusterManager
 from iris.client.operate.controllers import LocalController
 from iris.client.operate.delete_slices import delete_all
-from iris.client.operate.scaling import the_one
+from iris.client.slices import the_one
 from iris.config import load_config, local_config, make_local_config
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected
 from iris.model.provisioning import DeleteResult, FleetListing, MachineState, SliceObservation
@@ -45,7 +45,7 @@ def test_a_cluster_is_there_for_the_block_and_gone_after_it_however_that_ends(
     """Its address answers; a second of its name is refused; an exception in the block leaves no directory and no process."""
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
     told: list[str] = []
-    manager = ClusterManager(local_config("block"), ephemeral=True, tell=told.append)
+    manager = ClusterManager(local_config("block"), ephemeral=True, progress=told.append)
     with pytest.raises(KeyError), manager.connect() as address:  # noqa: PT012
         controller = manager.controller
         assert controller.discover() == address
@@ -59,7 +59,7 @@ def test_a_cluster_is_there_for_the_block_and_gone_after_it_however_that_ends(
     assert not controller.status().running
     assert controller.fetch_startup_logs() is None
     assert not list(tmp_path.glob("clusters/*"))
-    assert told[0].startswith("giving back 1 slice(s): local-cpu-")
+    assert told[0].startswith("deleting 1 slice(s): local-cpu-")
     with pytest.raises(RuntimeError):
         _ = manager.controller
 
@@ -75,7 +75,7 @@ def test_a_slice_is_meant_by_its_id_or_by_enough_of_the_beginning() -> None:
     """A whole id means itself, even if others begin with it; what is not clear is answered with what there is."""
     ids = ["tpu-1", "tpu-12", "tpu-2", "cpu-7", "tpu-1"]
     assert [the_one(named, ids) for named in ("tpu-1", "tpu-12", "c")] == ["tpu-1", "tpu-12", "cpu-7"]
-    with pytest.raises(NotFound, match="tpu is the beginning of 3 slices' ids: tpu-1, tpu-12, tpu-2; say more of it"):
+    with pytest.raises(NotFound, match="tpu is the beginning of 3 slices' ids: tpu-1, tpu-12, tpu-2; give more of the id"):
         the_one("tpu", ids)
     with pytest.raises(NotFound, match=r"there is no slice ctu-7; did you mean cpu-7,"):
         the_one("ctu-7", ids)
@@ -120,9 +120,9 @@ async def test_machines_are_deleted_until_the_platform_says_that_they_are_gone()
 
 async def test_machines_that_do_not_go_are_named_and_so_are_zones_that_cannot_be_seen() -> None:
     """A stop that says all is well while something still costs money would be worse than one that fails."""
-    with pytest.raises(IrisError, match=r"2 slice\(s\) are still there.*: a, b; say the same again"):
+    with pytest.raises(IrisError, match=r"2 slice\(s\) still exist.*: a, b; run the command again"):
         await delete_all(Cloud("a", "b", asks=1_000), timedelta(seconds=0.5))
-    with pytest.raises(IrisError, match=r"not known, so it was not deleted: west-b \(timeout\); say the same again"):
+    with pytest.raises(IrisError, match=r"slices were not deleted: west-b \(timeout\); run the command again"):
         await delete_all(Cloud("a", unreachable={"west-b": "timeout"}), timedelta(seconds=0.5))
 
 
@@ -131,4 +131,4 @@ async def test_a_list_that_fails_once_is_asked_for_again() -> None:
     told: list[str] = []
     cloud = Cloud("a", "b", troubles=[RateLimited("slowly"), Unavailable("no answer")])
     assert await delete_all(cloud, SOON, told.append) == ["a", "b"]
-    assert told == [f"cannot see what is in all zones ({why}); looking again" for why in ("no answer", "slowly")]
+    assert told == [f"zones that cannot be listed: all zones ({why}); trying again" for why in ("no answer", "slowly")]

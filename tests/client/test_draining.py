@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from temporalio.client import ActivityExecutionStatus
 
-from iris.client.operate.draining import DrainClient
+from iris.client.hosts import Hosts
 from iris.model import names
 from iris.model.errors import NotFound
 from iris.model.states import JobState, TaskState
@@ -22,12 +22,12 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-def operator(cluster: Cluster) -> DrainClient:
-    return DrainClient.of(cluster.users)
+def operator(cluster: Cluster) -> Hosts:
+    return cluster.users.hosts
 
 
 async def reason(cluster: Cluster) -> str:
-    (view,) = await cluster.users.hosts()
+    (view,) = await cluster.users.hosts.list()
     return view.closed
 
 
@@ -38,20 +38,20 @@ async def test_what_runs_on_a_host_runs_until_the_deadline_and_is_evicted_then(c
     await cluster.until(lambda: cluster.hosts["h1"].taken)
 
     said = await operator(cluster).drain("h1", "new kernel", SOON)
-    assert said == "host h1 takes nothing new; what still runs in 2s is stopped"
+    assert said == "host h1 takes no new tasks; tasks that still run in 2s are stopped"
     assert (await reason(cluster)).startswith("cordoned: to be empty by ")
     assert ": new kernel (by " in await reason(cluster)
-    status = await cluster.users.status(job)
+    status = await cluster.users.jobs.status(job)
     assert status.tasks[0].state in (TaskState.RUNNING, TaskState.ASSIGNED, TaskState.BUILDING)
 
     await cluster.until(lambda: _waits(cluster, job))
     assert (await reason(cluster)).startswith("drained: new kernel (by ")
-    (attempt,) = (await cluster.users.explain(job)).attempts[0]
+    (attempt,) = (await cluster.users.jobs.explain(job)).attempts[0]
     assert attempt.reason.startswith("evicted: host h1 is drained: new kernel")
 
 
 async def _waits(cluster: Cluster, job: str) -> bool:
-    task = (await cluster.users.status(job)).tasks[0]
+    task = (await cluster.users.jobs.status(job)).tasks[0]
     return task.state is TaskState.PENDING and task.preemptions == 1
 
 
@@ -69,7 +69,7 @@ async def test_a_host_that_is_opened_again_keeps_what_runs_and_a_later_plan_take
     await client.drain("h1", deadline=timedelta(hours=1))
     await client.uncordon("h1")
     assert await reason(cluster) == ""
-    plan = cluster.client.get_activity_handle(f"{names.host_queue(cluster.users.cluster.name, 'h1')}/drain")
+    plan = cluster.client.get_activity_handle(f"{names.host_queue(cluster.users.record.name, 'h1')}/drain")
     assert (await plan.describe()).status is ActivityExecutionStatus.TERMINATED
     program.let_go()
     assert (await cluster.end(job)).state is JobState.SUCCEEDED

@@ -67,7 +67,7 @@ class Place:
 
     def controller(self, text: str = "") -> GcpController:
         written = text or self.text
-        return GcpController(load_config(written), text=written, tell=self.told.append)
+        return GcpController(load_config(written), text=written, progress=self.told.append)
 
     def there_is(self) -> ControllerMachine:
         """Its control plane's machine, which never answers."""

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from iris.client.connect.cluster_ref import resolve_cluster
 from iris.client.connect.clusters import (
     ClusterRecord,
-    Gate,
+    ControllerVm,
     ProcessRef,
     check_is_free,
     cluster_dir,
@@ -19,7 +20,6 @@ from iris.client.connect.clusters import (
     write_config,
     write_record,
 )
-from iris.client.operate.cluster_ref import subject
 from iris.client.operate.controllers import LocalController
 from iris.config import local_config
 from iris.model.errors import InvalidValue
@@ -51,8 +51,8 @@ def file(state: Path) -> Path:
 
 def far(project: str = "my-project", store: str = "gs://mine", port: int = 10000) -> ClusterRecord:
     """What is known of a cluster elsewhere, whose machine was found in another zone than its configuration says."""
-    gate = Gate(project=project, zone="europe-west4-a", machine="iris-euw4-controller", port=port)
-    record = ClusterRecord(name="euw4", address="127.0.0.1:1", store=store, remote=True, project=project, gate=gate)
+    vm = ControllerVm(project=project, zone="europe-west4-a", machine="iris-euw4-controller", port=port)
+    record = ClusterRecord(name="euw4", address="127.0.0.1:1", store=store, remote=True, project=project, vm=vm)
     write_record(record)
     write_config("euw4", CONFIG)
     return record
@@ -70,11 +70,11 @@ def test_a_configuration_is_taken_as_it_is_written_and_not_as_it_was_kept(file: 
     """Somebody mends a port in the file: the record leads to the old one, and so is not used."""
     record = far()
     file.write_text(CONFIG + "# mended\n")
-    known = subject(None, file)
-    assert (known.text, known.record, known.gate("")) == (CONFIG + "# mended\n", record, record.gate)
+    known = resolve_cluster(None, file)
+    assert (known.text, known.record, known.controller_vm("")) == (CONFIG + "# mended\n", record, record.vm)
     file.write_text(CONFIG.replace("gcp: {}}", "gcp: {port: 12000}}"))
-    known = subject(None, file)
-    assert (known.record, known.gate("").port) == (None, 12000)
+    known = resolve_cluster(None, file)
+    assert (known.record, known.controller_vm("").port) == (None, 12000)
 
 
 @pytest.mark.parametrize(
@@ -91,29 +91,29 @@ def test_a_configuration_does_not_mean_another_cluster_of_its_name(
 ) -> None:
     """Two clusters that are called the same: what is done to the one must not be done to the other."""
     know()
-    this = "this one is in project my-project, store gs://mine; give this one another, or "
-    with pytest.raises(InvalidValue, match=f"name: 'euw4' is that of a cluster {words}{this}"):
-        subject(None, file)
+    this = "this one is in project my-project, store gs://mine; give this one another name, or "
+    with pytest.raises(InvalidValue, match=f"name: 'euw4' is the name of a cluster {words}{this}"):
+        resolve_cluster(None, file)
 
 
 def test_a_simulation_has_not_the_name_of_a_cluster_elsewhere(file: Path) -> None:
     """Neither is it started under it, nor is its configuration that cluster's; whoever starts it, a program too."""
     far()
-    with pytest.raises(InvalidValue, match=r"is that of a cluster elsewhere .*, and this one is on this machine; give "):
+    with pytest.raises(InvalidValue, match=r"is the name of a cluster elsewhere .*, and this one is on this machine; give "):
         LocalController(local_config("euw4")).start()
     file.write_text("name: euw4\nplatform: {local: {}}\nscale_groups: {c: {type: local_vm, max_slices: 1}}\n")
-    with pytest.raises(InvalidValue, match="is that of a cluster elsewhere"):
-        subject(None, file)
+    with pytest.raises(InvalidValue, match="is the name of a cluster elsewhere"):
+        resolve_cluster(None, file)
 
 
 def test_what_a_stopped_simulation_has_kept_is_not_lost_to_a_cluster_elsewhere(state: Path) -> None:
     """Its jobs go on at its next start; who wants them no more is told how to say so."""
     here()
-    words = rf"on this machine that was stopped, and .*; .* forget that one .* with: rm -r {state}/clusters/euw4$"
+    words = rf"on this machine that was stopped, and .*; .* delete the other cluster .* with: rm -r {state}/clusters/euw4$"
     with pytest.raises(InvalidValue, match=words):
         check_is_free("euw4", "my-project", "gs://mine")
     here(ephemeral=True)
-    with pytest.raises(InvalidValue, match=r"or stop that one with: iris cluster stop euw4$"):
+    with pytest.raises(InvalidValue, match=r"or stop the other cluster with: iris cluster stop euw4$"):
         check_is_free("euw4", "my-project", "gs://mine")
     check_is_free("euw4")
     check_is_free("another", "my-project", "gs://mine")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.connect.clusters import Gate
-from iris.client.operate.controller_ssh import run_there
+from iris.client.connect.clusters import ControllerVm
+from iris.client.operate.controller_ssh import run_on_machine
 from iris.model.errors import Unreachable
 from tests.e2e.cluster import alive, eventually
 
-GATE = Gate(project="p", zone="z", machine="m", port=10000)
+VM = ControllerVm(project="p", zone="z", machine="m", port=10000)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_a_login_that_takes_too_long_leaves_no_process(gcloud: Path, tmp_path: P
     """What is ended with gcloud is the ssh that it has started, which would go on for ever."""
     gcloud.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {tmp_path}/ssh\nwait\n")
     with pytest.raises(Unreachable, match="m did not answer over SSH within 2 s"):
-        run_there(GATE, "true", timedelta(seconds=2))
+        run_on_machine(VM, "true", timedelta(seconds=2))
     ssh = int((tmp_path / "ssh").read_text())
     eventually(lambda: not alive(ssh))
 
@@ -36,4 +36,4 @@ def test_a_login_that_takes_too_long_leaves_no_process(gcloud: Path, tmp_path: P
 def test_what_is_no_text_is_shown_as_far_as_it_is(gcloud: Path) -> None:
     """A program may have written anything into its log."""
     gcloud.write_text("#!/bin/sh\nprintf 'a\\377b\\n'\n")
-    assert run_there(GATE, "true") == "a\ufffdb\n"
+    assert run_on_machine(VM, "true") == "a\ufffdb\n"

@@ -66,7 +66,7 @@ async def test_a_file_that_differs_is_not_overwritten_unless_forced(store: Store
     (into / "notes").write_text(mine)
     files = await outputs_of(store, JOB, RUN)
 
-    with pytest.raises(Rejected, match="notes: there is something else already; fetch into another directory with -o, or"):
+    with pytest.raises(Rejected, match="notes: a different file exists; fetch into another directory with -o, or"):
         await fetch(store, files, into, by_task=False)
     assert (into / "notes").read_text() == mine
 
@@ -119,6 +119,6 @@ async def test_what_has_gone_meanwhile_is_told(store: Store, tmp_path: Path) -> 
     files = await outputs_of(store, JOB, RUN)
     (Path(store.url.removeprefix("file://")) / files[0].object).unlink()
 
-    with pytest.raises(IrisError, match="has gone from the store"):
+    with pytest.raises(IrisError, match="was deleted from the store"):
         await fetch(store, files, tmp_path / "into", by_task=False)
     assert list((tmp_path / "into").iterdir()) == []

@@ -15,9 +15,9 @@ import psutil
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from iris.client.connect.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, forget, read_record, write_record
+from iris.client.connect.clusters import ClusterRecord, ControllerVm, ProcessRef, cluster_dir, forget, read_record, write_record
 from iris.client.connect.process import free_ports, locked
-from iris.client.connect.remote import reached
+from iris.client.connect.remote import connect_remote
 from iris.client.connect.tunnel import MODULE, close_tunnel, open_tunnel, tunnel_command, tunnel_log
 from iris.model.errors import Unreachable
 from iris.worker_agents.local.temporal_server import temporal_binary
@@ -37,11 +37,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     close_tunnel("far")
 
 
-def know(port: int) -> Gate:
+def know(port: int) -> ControllerVm:
     """A cluster elsewhere, whose service is at this port of its machine."""
-    gate = Gate(project="p", zone="z", machine="m", port=port)
-    write_record(ClusterRecord(name="far", address="", store="file:///nowhere", remote=True, gate=gate))
-    return gate
+    vm = ControllerVm(project="p", zone="z", machine="m", port=port)
+    write_record(ClusterRecord(name="far", address="", store="file:///nowhere", remote=True, vm=vm))
+    return vm
 
 
 def tunnel_of(record: ClusterRecord) -> psutil.Process:
@@ -51,31 +51,31 @@ def tunnel_of(record: ClusterRecord) -> psutil.Process:
 
 def test_the_command_line_is_what_a_person_would_type() -> None:
     """Both ports lead to the machine, a way that cannot be opened is an error, and a dead one is noticed."""
-    gate = Gate(project="p", zone="europe-west4-b", machine="iris-c-controller", port=10000)
-    command = tunnel_command(gate, 7233, 8233)
+    vm = ControllerVm(project="p", zone="europe-west4-b", machine="iris-c-controller", port=10000)
+    command = tunnel_command(vm, 7233, 8233)
     ways = "-L 127.0.0.1:7233:localhost:10000 -L 127.0.0.1:8233:localhost:10001"
     begin = "gcloud compute ssh iris-c-controller --project=p --zone=europe-west4-b --quiet -- -N"
     assert " ".join(command).startswith(f"{begin} {ways} -o ExitOnForwardFailure=yes -o ServerAliveInterval=15")
-    assert "--tunnel-through-iap" in tunnel_command(gate.model_copy(update={"iap": True}), 7233, 8233)[: command.index("--") + 1]
+    assert "--tunnel-through-iap" in tunnel_command(vm.model_copy(update={"iap": True}), 7233, 8233)[: command.index("--") + 1]
 
 
 async def test_a_tunnel_serves_all_who_come_and_comes_back_whatever_dies(home: Path) -> None:
     """One process for a cluster; a connection that breaks and a process that is killed are replaced, at the same address."""
     async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
         know(int(server.client.service_client.config.target_host.rpartition(":")[2]))
-        (_, first), (_, second) = await asyncio.gather(reached("far"), reached("far"))
+        (_, first), (_, second) = await asyncio.gather(connect_remote("far"), connect_remote("far"))
         assert first.tunnel == second.tunnel
         assert first.address.startswith("127.0.0.1:")
 
         (connection,) = tunnel_of(first).children()
         connection.kill()
-        _, again = await reached("far")
+        _, again = await connect_remote("far")
         assert (again.address, again.tunnel) == (first.address, first.tunnel)
 
         dead = tunnel_of(again)
         dead.send_signal(signal.SIGKILL)
         await asyncio.to_thread(eventually, lambda: not alive(dead.pid))
-        _, other = await reached("far")
+        _, other = await connect_remote("far")
         assert other.address == first.address
         assert other.tunnel != first.tunnel
 
@@ -88,14 +88,14 @@ async def test_a_tunnel_serves_all_who_come_and_comes_back_whatever_dies(home: P
 async def test_a_port_that_somebody_else_has_meanwhile_is_left_to_him(home: Path) -> None:
     """The next tunnel begins elsewhere, and the record says where."""
     async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
-        gate = know(int(server.client.service_client.config.target_host.rpartition(":")[2]))
+        vm = know(int(server.client.service_client.config.target_host.rpartition(":")[2]))
         with closing(socket.socket()) as somebody:
             somebody.bind(("127.0.0.1", 0))
             somebody.listen()
             taken = f"127.0.0.1:{somebody.getsockname()[1]}"
             record = ClusterRecord(name="far", address=taken, ui="http://127.0.0.1:1", store="file:///nowhere", remote=True)
-            write_record(record.model_copy(update={"gate": gate}))
-            _, found = await reached("far")
+            write_record(record.model_copy(update={"vm": vm}))
+            _, found = await connect_remote("far")
         assert found.address != taken
 
 
@@ -106,7 +106,7 @@ async def test_a_refusal_is_told_in_the_words_of_who_refuses(home: Path) -> None
     await asyncio.to_thread(open_tunnel, "far")
     await asyncio.to_thread(eventually, lambda: "was not found" in tunnel_log("far").read_text())
     with pytest.raises(Unreachable, match=r"cluster far does not answer: (.|\n)*Could not fetch resource: m was not found"):
-        await reached("far", SOON)
+        await connect_remote("far", SOON)
 
 
 def test_without_gcloud_the_remedy_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,9 +119,9 @@ def test_without_gcloud_the_remedy_is_told(home: Path, monkeypatch: pytest.Monke
 
 def test_a_record_that_has_lost_its_tunnel_gets_it_back(home: Path) -> None:
     """Two commands write it at once, and the one that has not seen the tunnel comes last: there is one, and no second may be."""
-    gate = know(free_ports()[0])
+    vm = know(free_ports()[0])
     first = open_tunnel("far")
-    write_record(ClusterRecord(name="far", address="", store="file:///nowhere", remote=True, gate=gate))
+    write_record(ClusterRecord(name="far", address="", store="file:///nowhere", remote=True, vm=vm))
     again = open_tunnel("far")
     assert (again.tunnel, again.address, again.ui) == (first.tunnel, first.address, first.ui)
 

@@ -16,7 +16,7 @@ def test_clusters_of_different_names_run_side_by_side_until_they_are_stopped() -
             for start in starts:
                 start.ends()
             assert one.iris("--cluster", "one", "submit", "-n", "only", "--", "echo", "in one").out == "in one\n"
-            assert one.iris("jobs", code=3).err == "error: several local clusters run (one, two); say which with --cluster NAME\n"
+            assert one.iris("jobs", code=3).err == "error: several local clusters run (one, two); name one with --cluster NAME\n"
             assert one.iris("--cluster", "two", "jobs", "--json").json == []
             assert "runs already" in one.iris("cluster", "start", "--local", "-d", "--name", "one", code=5).err
             shown = one.iris("cluster", "status", "two", "--json").json

@@ -46,7 +46,7 @@ def test_with_a_temporal_service_elsewhere_jobs_outlive_the_machine_of_the_contr
         cluster.there_is("on", within=120)
         google.node(cluster.machine, vanish=True)
         assert (
-            f"making machine {cluster.machine}"
+            f"creating machine {cluster.machine}"
             in cluster.iris("cluster", "start", "--config", str(cluster.config), within=120).err
         )
         assert cluster.status("before")["state"] == "SUCCEEDED"
@@ -78,7 +78,7 @@ def test_a_start_that_fails_says_why_and_the_next_one_mends_it(google: FakeGoogl
         assert len(google.alive(cluster.project)) == 1
 
         cluster.config.write_text(cluster.text)
-        assert "it could not be set up when it booted last; trying that again" in cluster.iris(*start, within=120).err
+        assert "its last setup failed; trying again" in cluster.iris(*start, within=120).err
         assert cluster.iris("submit", "-n", "hello", "--", "echo", "hello", within=120).out == "hello\n"
         assert [path.rpartition("/")[2] for path in google.created("instance", cluster.project)].count(cluster.machine) == 1
         cluster.iris("cluster", "stop", "--yes", within=120)

@@ -82,7 +82,7 @@ def test_a_slice_that_is_drained_goes_when_what_runs_on_it_has_ended(fleet: Clus
     assert (shown["id"], shown["group"], shown["made"], shown["size"]) == (slice_id, "gpus", True, 1)
     assert [host["running"] for host in shown["hosts"]] == [[f"{USER}/works:0"]]
     said = fleet.iris("slice", "delete", slice_id, code=2).err
-    assert f"Delete {slice_id}? {USER}/works:0 will be stopped. Say --yes" in said
+    assert f"Delete {slice_id}? {USER}/works:0 will be stopped. There is no terminal" in said
 
     assert fleet.iris("slice", "drain", "gpus", "--reason", "repair").out == f"slice {slice_id} is being drained\n"
     fleet.file("go").touch()
@@ -102,7 +102,7 @@ def test_a_slice_that_is_deleted_is_replaced_if_its_group_needs_it_and_a_joined_
     (former,) = ready(fleet, "cpus")
     said = fleet.iris("slice", "delete", "own", "nothing", former, "--yes", code=5)
     assert said.out == f"slice {former} is being deleted\n"
-    assert "slice own joined by itself: there is nothing to give back; stop its agents" in said.err
+    assert "slice own joined by itself, so Iris has no machine to delete; stop its agents" in said.err
     assert "there is no slice nothing" in said.err
     joined = next(each for each in slices(fleet) if each["id"] == "own")
     assert (joined["state"], joined["made"], joined["group"], joined["hosts"]) == ("READY", False, None, ["own"])
@@ -135,7 +135,7 @@ def test_a_restarted_control_plane_finds_slices_and_jobs_as_they_were(fleet: Clu
     fleet.submit("through", "--", "sh", "-c", f"touch through; {until('on')}")
     fleet.there_is("through")
     before, control = slices(fleet), fleet.pid("controller", "serve")
-    assert fleet.iris("cluster", "restart").out == "the control plane of cluster fleet was started again\n"
+    assert fleet.iris("cluster", "restart").out == "the control plane of cluster fleet was restarted\n"
     assert fleet.pid("controller", "serve") not in (None, control)
     assert slices(fleet) == before
     fleet.file("on").touch()
@@ -150,7 +150,7 @@ def test_a_cleanup_deletes_machines_that_nobody_looks_after_and_no_others(fleet:
     before = slices(fleet)
     assert fleet.iris("cluster", "cleanup").out.splitlines() == [
         "would delete slice stray (FAILED) of cluster fleet",
-        "nothing was deleted; to do so say --no-dry-run",
+        "nothing was deleted; to delete, add --no-dry-run",
     ]
     (left,) = fleet.iris("cluster", "cleanup", "--json").json["left"]
     assert left == {"cluster": "fleet", "kind": "slice", "id": "stray", "zone": None, "state": "FAILED"}
@@ -158,14 +158,14 @@ def test_a_cleanup_deletes_machines_that_nobody_looks_after_and_no_others(fleet:
     fleet.iris("cluster", "cleanup", "fleet", "--no-dry-run")
     assert not stray.exists()
     assert slices(fleet) == before
-    assert fleet.iris("cluster", "cleanup").out == "nothing is left over\n"
+    assert fleet.iris("cluster", "cleanup").out == "there is nothing to delete\n"
 
 
 def test_a_dry_run_of_a_stop_names_everything_and_changes_nothing(fleet: Cluster) -> None:
     """Slices, jobs and processes, before somebody says yes."""
     there = [each["id"] for each in slices(fleet)]
     said = fleet.iris("cluster", "stop", "--dry-run").out
-    assert said.splitlines()[:2] == ["would give back 1 slice(s), by the autoscaler", f"  {there[0]}"]
+    assert said.splitlines()[:2] == ["would delete 1 slice(s), by the autoscaler", f"  {there[0]}"]
     assert str(fleet.pid("controller", "serve")) in said
     assert [each["id"] for each in slices(fleet)] == there
 
@@ -194,4 +194,4 @@ def test_a_stop_that_was_interrupted_is_finished_by_the_next_even_when_the_contr
         assert cluster.processes() == []
         assert list((cluster.home / "clusters" / "local").glob("machines/*")) == []
         again = cluster.iris("cluster", "stop", "local", "--yes").out
-        assert again == "cluster local did not run; nothing was left of it\n"
+        assert again == "cluster local did not run; nothing to delete\n"

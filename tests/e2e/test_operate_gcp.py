@@ -41,7 +41,7 @@ def test_a_kind_of_slice_that_no_group_has_fails_at_once(cluster: GcpCluster) ->
     ran = cluster.iris("cluster", "validate", "--tpu-type", "v6e-8", "--json", code=1)
     first, *others = ran.json["cases"]
     assert "no scale group can make one" in first["said"]
-    assert [each["said"] for each in others] == ["not tried: simple did not run to its end"] * 2
+    assert [each["said"] for each in others] == ["not run: simple did not finish"] * 2
 
 
 def test_where_a_cluster_is_is_found_by_its_name_and_by_its_configuration(cluster: GcpCluster) -> None:
@@ -66,7 +66,7 @@ def test_each_part_of_a_cluster_is_looked_at_by_itself(cluster: GcpCluster) -> N
     (wrong,) = [each for each in found["checks"] if not each["ok"]]
     assert (wrong["name"], wrong["said"]) == (
         "autoscaler",
-        f"paused: budget (by {USER}); go on with: iris autoscaler resume",
+        f"paused: budget (by {USER}); resume with: iris autoscaler resume",
     )
     assert cluster.iris("debug", "autoscaler-status", "--json").json["paused"] == f"budget (by {USER})"
     cluster.iris("autoscaler", "resume")

@@ -6,7 +6,7 @@ from tests.e2e.cluster import USER, Cluster, a_home, until
 def test_a_name_in_use_is_refused_until_its_job_has_ended(cluster: Cluster) -> None:
     """Exit code 5 and which job it is; afterwards the name is free, and the new job has logs and status of its own."""
     cluster.submit("taken", "--", "sh", "-c", f"echo first; {until('taken.go')}")
-    assert f"job {USER}/taken is live already" in cluster.iris("submit", "-n", "taken", "--", "true", code=5).err
+    assert f"job {USER}/taken already exists and has not ended" in cluster.iris("submit", "-n", "taken", "--", "true", code=5).err
     cluster.file("taken.go").touch()
     cluster.iris("wait", "taken")
     assert cluster.iris("submit", "-n", "taken", "--", "echo", "second").out == "second\n"

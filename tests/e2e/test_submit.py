@@ -133,7 +133,7 @@ def test_a_cancelled_job_ends_its_program_and_says_so_to_who_waits(cluster: Clus
 def test_a_wait_that_takes_too_long_ends_alone(cluster: Cluster) -> None:
     """Exit code 124, and the job goes on to its own end."""
     cluster.submit("slow", "--", "sh", "-c", until("slow.go"))
-    assert "goes on" in cluster.iris("wait", "slow", "--timeout", "500ms", code=124).err
+    assert "continues" in cluster.iris("wait", "slow", "--timeout", "500ms", code=124).err
     cluster.file("slow.go").touch()
     cluster.iris("wait", "slow")
 
@@ -155,7 +155,7 @@ def test_ctrl_c_detaches_from_a_job_and_leaves_it_running(cluster: Cluster) -> N
     attached.interrupt()
     said = attached.ends(130).err
     assert f"iris logs -f {USER}/detached" in said
-    assert "goes on" in said
+    assert "continues" in said
     followed = cluster.begin("logs", "-f", "detached")
     cluster.file("detached.go").touch()
     assert followed.ends().out == "end\n"

@@ -83,7 +83,7 @@ async def test_a_job_whose_client_checks_nothing_ends_with_what_is_wrong_and_ask
     for tasks in (1, 2):
         spec = a_spec(name=f"huge{tasks}", replicas=tasks, constraints=huge())
         with pytest.raises(InvalidValue, match=r"^constraint: .* has 5\d,\d{3} bytes; use at most 1,024"):
-            await cluster.users.submit(spec)
+            await cluster.users.jobs.submit(spec)
         handle = await cluster.client.start_workflow(
             JobWorkflow.run,
             JobInput(cluster=cluster.name, spec=spec),

@@ -124,7 +124,7 @@ async def test_what_ran_on_a_lost_host_waits_for_its_next_life(cluster: Cluster)
     await cluster.waits(job, attempt=1)
 
     assert (await cluster.snapshot()).hosts == ()
-    assert (await cluster.users.explain(job)).code == RefusalCode.NO_HOSTS
+    assert (await cluster.users.jobs.explain(job)).code == RefusalCode.NO_HOSTS
     host.program = succeeds
     await cluster.join(offers=WHOLE_HOST, incarnation="second")
     status = await cluster.end(job)

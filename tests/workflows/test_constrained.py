@@ -2,7 +2,6 @@
 
 import pytest
 
-from iris.client.operate.scheduling import forecast
 from iris.model.constraints import parse_constraint, preemptible_constraint
 from iris.model.states import JobState
 from tests.builders import CHIPS, a_spec, demands
@@ -30,7 +29,7 @@ async def test_a_job_runs_where_its_constraint_holds_and_the_forecast_agrees(clu
     for host_id, value in {"spot": True, "firm": False, **others}.items():
         await cluster.join(host_id, attributes={"preemptible": value})
     constraints = (parse_constraint(text),)
-    foreseen = await forecast(cluster.users, a_spec(constraints=constraints))
+    foreseen = await cluster.users.jobs.forecast(a_spec(constraints=constraints))
     status = await cluster.end(await cluster.submit(constraints=constraints))
 
     assert (status.state, status.tasks[0].host) == (JobState.SUCCEEDED, where)

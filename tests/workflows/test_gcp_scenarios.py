@@ -226,7 +226,7 @@ async def test_scenario_07_a_quota_is_shown_by_its_name(fleet: GoogleCluster, go
     job = await fleet.gang(tasks=4, resources=CHIPS)
 
     async def told() -> bool:
-        return "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI" in (await fleet.users.explain(job)).message
+        return "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI" in (await fleet.users.jobs.explain(job)).message
 
     await fleet.until(told)
     assert any("TPUV5sPreemptibleLitepod" in each.reason for each in (await fleet.scaling()).actions)

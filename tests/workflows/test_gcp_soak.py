@@ -421,7 +421,7 @@ async def test_a_stop_without_a_control_plane_deletes_all_of_the_cluster_and_not
 
         stop = partial(delete_all, fleet.platform.another())
         google.zone_down(A)
-        with pytest.raises(IrisError, match="say the same again"):
+        with pytest.raises(IrisError, match="run the command again"):
             await stop(timedelta(seconds=5))
         assert fleet.platform.alive != []
         google.zone_down(A, False)

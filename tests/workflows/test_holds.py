@@ -27,7 +27,7 @@ async def test_a_waiting_job_that_is_held_gets_no_host_before_it_is_released(clu
     """Nor does it keep one from others; and it says who holds it, and why."""
     job = await cluster.submit()
     await cluster.waits(job)
-    await cluster.users.hold(job, "the data is not there yet")
+    await cluster.users.jobs.hold(job, "the data is not there yet")
     await cluster.until(lambda: _counts(cluster, held=1))
     host = await cluster.join(offers=some(cpu=1))
     other = await cluster.submit("other")
@@ -37,7 +37,7 @@ async def test_a_waiting_job_that_is_held_gets_no_host_before_it_is_released(clu
     assert [status.state, status.held] == [JobState.HELD, True]
     assert status.reason.startswith("held by ")
     assert status.reason.endswith(": the data is not there yet")
-    await cluster.users.release(job)
+    await cluster.users.jobs.release(job)
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
     assert [task.job for task in host.taken] == [other, job]
     assert await cluster.nothing_held()
@@ -49,9 +49,9 @@ async def test_a_released_job_that_has_to_wait_gives_the_schedulers_reason_again
     job = await cluster.submit(resources=some(cpu=32))
     await cluster.waits(job)
     before = (await cluster.status(job)).reason
-    await cluster.users.hold(job)
+    await cluster.users.jobs.hold(job)
     await cluster.until(lambda: _counts(cluster, held=1))
-    await cluster.users.release(job)
+    await cluster.users.jobs.release(job)
     await cluster.until(lambda: _counts(cluster, held=0, waiting=1))
     await cluster.waits(job)
 
@@ -65,7 +65,7 @@ async def test_a_running_job_that_is_held_runs_on_and_is_not_tried_again_before_
     host = await cluster.join(program=in_turn(taken_away, succeeds))
     job = await cluster.submit()
     await cluster.until(lambda: host.taken)
-    await cluster.users.hold(job, "look at the curves first")
+    await cluster.users.jobs.hold(job, "look at the curves first")
     await cluster.until(lambda: _is_held(cluster, job))
 
     assert [(await cluster.status(job)).state, taken_away.cancelled] == [JobState.RUNNING, False]
@@ -75,7 +75,7 @@ async def test_a_running_job_that_is_held_runs_on_and_is_not_tried_again_before_
     assert [await cluster.nothing_held(), len(host.taken)] == [True, 1]
     await cluster.lose(host.host)
     await cluster.until(lambda: _no_hosts(cluster))
-    await cluster.users.release(job)
+    await cluster.users.jobs.release(job)
     await cluster.waits(job, attempt=1)
     assert "held" not in (await cluster.status(job)).reason
     await cluster.join(incarnation="second")
@@ -101,16 +101,16 @@ async def test_the_scheduling_timeout_does_not_run_while_a_job_is_held(cluster: 
         cluster.outbox.asks.close()
     job = await cluster.submit(scheduling_timeout=HOUR)
     if at_first:
-        await cluster.users.hold(job)
+        await cluster.users.jobs.hold(job)
         cluster.outbox.asks.open()
     else:
         await cluster.waits(job)
         await cluster.later(HOUR / 2)
-        await cluster.users.hold(job)
+        await cluster.users.jobs.hold(job)
     await cluster.until(lambda: _counts(cluster, held=1))
     await cluster.later(3 * HOUR)
     assert await _is(cluster, job, JobState.HELD)
-    await cluster.users.release(job)
+    await cluster.users.jobs.release(job)
     await cluster.until(lambda: _counts(cluster, held=0, waiting=1))
     await cluster.later(HOUR / 2 - 5 * MINUTE)
     assert await _is(cluster, job, JobState.PENDING)
@@ -126,7 +126,7 @@ async def test_a_held_job_can_be_cancelled(cluster: Cluster) -> None:
     """Neither its request nor its workflow stays behind."""
     job = await cluster.submit()
     await cluster.waits(job)
-    await cluster.users.hold(job)
+    await cluster.users.jobs.hold(job)
     await cluster.until(lambda: _counts(cluster, held=1))
     await cluster.cancel(job, "not needed")
     status = await cluster.end(job)
@@ -143,7 +143,7 @@ async def test_a_hold_reaches_every_task_of_a_job_of_several(cluster: Cluster) -
     await cluster.until(lambda: host.taken)
     await cluster.announce(host.taken[0])
     await cluster.until(lambda: _counts(cluster, held=0, waiting=2))
-    await cluster.users.hold(job)
+    await cluster.users.jobs.hold(job)
     await cluster.until(lambda: _counts(cluster, held=2))
     await cluster.until(lambda: _is(cluster, job, JobState.RUNNING))
     runs.let_go()
@@ -152,7 +152,7 @@ async def test_a_hold_reaches_every_task_of_a_job_of_several(cluster: Cluster) -
 
     assert sorted(task.state for task in tasks) == [TaskState.PENDING, TaskState.PENDING, TaskState.SUCCEEDED]
     assert len(host.taken) == 1
-    await cluster.users.release(job)
+    await cluster.users.jobs.release(job)
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
     assert len(host.taken) == 3
     assert await cluster.nothing_held()
@@ -166,9 +166,9 @@ async def test_tasks_that_are_being_started_hear_of_a_hold_that_comes_and_goes_m
     runs = Held()
     host = await cluster.join(offers=some(cpu=64), program=runs)
     job = await cluster.submit(replicas=32)
-    await cluster.users.hold(job)
+    await cluster.users.jobs.hold(job)
     await cluster.until(lambda: _is_held(cluster, job))
-    await cluster.users.release(job)
+    await cluster.users.jobs.release(job)
     await cluster.until(lambda: len(host.taken) == 32)
     runs.let_go()
 
@@ -184,7 +184,7 @@ async def test_a_hold_that_comes_when_the_hosts_are_given_finds_the_job_running(
     cluster.notifier.away = True
     host = await cluster.join(program=runs)
     await cluster.until(lambda: cluster.notifier.given)
-    await cluster.users.hold(job)
+    await cluster.users.jobs.hold(job)
     await cluster.until(lambda: host.taken)
 
     status = await cluster.status(job)
@@ -200,11 +200,11 @@ async def test_a_held_gang_starts_as_a_whole_when_it_is_released(cluster: Cluste
     """A hold knows no tasks: the gang is one request."""
     gang = await cluster.gang()
     await cluster.waits(gang)
-    await cluster.users.hold(gang)
+    await cluster.users.jobs.hold(gang)
     await cluster.until(lambda: _counts(cluster, held=1))
     hosts = await cluster.join_slice()
     assert await _is(cluster, gang, JobState.HELD)
-    await cluster.users.release(gang)
+    await cluster.users.jobs.release(gang)
 
     assert (await cluster.end(gang)).state is JobState.SUCCEEDED
     assert [len(host.taken) for host in hosts] == [1, 1]
@@ -215,7 +215,7 @@ async def test_a_held_job_that_continues_as_new_stays_held_and_the_hold_counts_i
     async with dev_server_cluster("limit.historyCount.suggestContinueAsNew=30") as cluster:
         job = await cluster.submit(scheduling_timeout=timedelta(seconds=2))
         await cluster.waits(job)
-        await cluster.users.hold(job)
+        await cluster.users.jobs.hold(job)
         await cluster.until(lambda: _counts(cluster, held=1))
         first = (await cluster.job(job).describe()).run_id
         await cluster.until(lambda: _other_run_after_a_wish(cluster, job, first))
@@ -224,7 +224,7 @@ async def test_a_held_job_that_continues_as_new_stays_held_and_the_hold_counts_i
         await cluster.later(held_until - await cluster.now())
 
         assert await _is(cluster, job, JobState.HELD)
-        await cluster.users.release(job)
+        await cluster.users.jobs.release(job)
         await cluster.until(lambda: _counts(cluster, held=0, waiting=1))
         await cluster.join()
         assert (await cluster.end(job)).state is JobState.SUCCEEDED
@@ -233,5 +233,5 @@ async def test_a_held_job_that_continues_as_new_stays_held_and_the_hold_counts_i
 
 async def _other_run_after_a_wish(cluster: Cluster, job: str, first: str | None) -> bool:
     """Whether the job has continued as new; each wish makes its history longer."""
-    await cluster.users.set_priority(job, Band.BATCH)
+    await cluster.users.jobs.set_priority(job, Band.BATCH)
     return (await cluster.job(job).describe()).run_id != first

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from temporalio.common import SearchAttributeKey
 
-from iris.client.operate.scheduling import drain, uncordon
 from iris.model import names
 from iris.model.attempts import Account
 from iris.model.jobs import Band
@@ -35,7 +34,7 @@ async def test_a_waiting_job_that_gets_another_band_is_served_in_that(cluster: C
     jobs = [await cluster.submit(name, resources=WHOLE_HOST) for name in ("second", "third")]
     for job in jobs:
         await cluster.waits(job)
-    await cluster.users.set_priority(jobs[1], Band.PRODUCTION)
+    await cluster.users.jobs.set_priority(jobs[1], Band.PRODUCTION)
     await cluster.until(lambda: _ahead_of(cluster, jobs[0], 1))
     first.let_go()
     for job in (running, *jobs):
@@ -45,7 +44,7 @@ async def test_a_waiting_job_that_gets_another_band_is_served_in_that(cluster: C
 
 
 async def _ahead_of(cluster: Cluster, job: str, count: int) -> bool:
-    return (await cluster.users.explain(job)).ahead == count
+    return (await cluster.users.jobs.explain(job)).ahead == count
 
 
 async def test_a_new_band_reaches_every_task_of_a_job_of_several(cluster: Cluster) -> None:
@@ -57,7 +56,7 @@ async def test_a_new_band_reaches_every_task_of_a_job_of_several(cluster: Cluste
     several = await cluster.submit("several", replicas=2, resources=WHOLE_HOST)
     for job in (older, several):
         await cluster.waits(job)
-    await cluster.users.set_priority(several, Band.PRODUCTION)
+    await cluster.users.jobs.set_priority(several, Band.PRODUCTION)
     await cluster.until(lambda: _ahead_of(cluster, older, 2))
 
     for index in range(2):
@@ -101,7 +100,7 @@ async def test_a_stronger_job_waits_until_its_victim_is_dead_and_says_so(cluster
     batch = await _running(cluster, "batch", band=Band.BATCH)
     production = await cluster.submit("production", resources=WHOLE_HOST, band=Band.PRODUCTION)
     await cluster.until(lambda: victim.cancelled)
-    explanation = await cluster.users.explain(production)
+    explanation = await cluster.users.jobs.explain(production)
 
     assert [explanation.code, explanation.message] == [RefusalCode.EVICTING, "1 weaker gang is being stopped to make room"]
     assert [task.job for task in host.taken] == [batch]
@@ -136,7 +135,7 @@ async def test_operators_can_switch_eviction_off_and_on(cluster: Cluster) -> Non
     production = await cluster.submit("production", resources=WHOLE_HOST, band=Band.PRODUCTION)
     await cluster.waits(production)
 
-    assert [cluster.notifier.evictions, (await cluster.users.explain(production)).code] == [[], RefusalCode.BUSY]
+    assert [cluster.notifier.evictions, (await cluster.users.jobs.explain(production)).code] == [[], RefusalCode.BUSY]
     await cluster.rules(min_run_time=NONE, preemption=True)
     assert (await cluster.end(production)).state is JobState.SUCCEEDED
     assert (await cluster.end(batch)).tasks[0].preemptions == 1
@@ -184,7 +183,7 @@ async def test_a_job_that_is_strengthened_while_it_runs_is_no_victim_any_more(cl
     host = await cluster.join(program=by_job({"batch": runs}))
     await cluster.rules(min_run_time=NONE)
     batch = await _running(cluster, "batch", band=Band.BATCH)
-    await cluster.users.set_priority(batch, Band.PRODUCTION)
+    await cluster.users.jobs.set_priority(batch, Band.PRODUCTION)
     await cluster.until(lambda: cluster.outbox.amended)
     production = await cluster.submit("production", resources=WHOLE_HOST, band=Band.PRODUCTION)
     await cluster.waits(production)
@@ -231,18 +230,18 @@ async def test_a_drained_host_gets_rid_of_its_jobs_and_takes_no_new_ones(cluster
     victim = Held()
     host = await cluster.join(program=in_turn(victim, succeeds))
     job = await _running(cluster, "job", band=Band.PRODUCTION)
-    await drain(cluster.users, "h1", "new disk")
-    await drain(cluster.users, "h1", "new disk")
+    await cluster.users.hosts.drain("h1", "new disk")
+    await cluster.users.hosts.drain("h1", "new disk")
     await cluster.waits(job, attempt=1)
 
-    explanation = await cluster.users.explain(job)
+    explanation = await cluster.users.jobs.explain(job)
     assert explanation.code == RefusalCode.CLOSED
     assert "drained: new disk" in explanation.message
     (attempt,) = explanation.attempts[0]
     assert attempt.account is Account.PREEMPTIONS
     assert attempt.reason.startswith("evicted: host h1 is drained: new disk")
     assert [len(cluster.notifier.evictions), len(host.taken)] == [1, 1]
-    await uncordon(cluster.users, "h1")
+    await cluster.users.hosts.uncordon("h1")
     end = await cluster.end(job)
     assert [end.state, end.tasks[0].preemptions] == [JobState.SUCCEEDED, 1]
 
@@ -280,7 +279,7 @@ async def test_a_scheduler_that_continues_as_new_forgets_no_notice_and_no_evicti
         await cluster.join("h1")
         await cluster.until(lambda: cluster.notifier.given)
         await cluster.join("h2")
-        await drain(cluster.users, "drained")
+        await cluster.users.hosts.drain("drained")
         first = (await cluster.scheduler.describe()).run_id
         for _ in range(15):
             await cluster.rules(min_run_time=MINUTE)

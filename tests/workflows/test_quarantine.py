@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from iris.client.operate.scheduling import uncordon
 from iris.model.constraints import Constraint, Operator
 from iris.model.states import JobState
 from iris.scheduling.refusals import RefusalCode
@@ -54,11 +53,11 @@ async def test_a_host_that_waits_for_an_operator_is_the_reason_of_those_who_wait
     await cluster.waits(job, attempt=3)
     await cluster.join(incarnation="second")
 
-    explanation = await cluster.users.explain(job)
+    explanation = await cluster.users.jobs.explain(job)
     assert explanation.code == RefusalCode.CLOSED
     assert "quarantined: 3 attempts in a row failed there" in explanation.message
     assert [record.number for record in explanation.attempts[0]] == [1, 2, 3]
-    await uncordon(cluster.users, "h1")
+    await cluster.users.hosts.uncordon("h1")
     end = await cluster.end(job, within=MINUTE)
     assert [end.state, len(host.taken)] == [JobState.SUCCEEDED, 6]
     assert await _closed(cluster) == {}
@@ -107,7 +106,7 @@ async def test_of_a_gangs_hosts_only_the_one_that_spoilt_the_attempts_is_closed(
     await cluster.waits(job, attempt=3)
 
     assert list(await _closed(cluster)) == ["s1-w1"]
-    explanation = await cluster.users.explain(job)
+    explanation = await cluster.users.jobs.explain(job)
     assert explanation.code == RefusalCode.CLOSED
     assert [task.preemptions for task in (await cluster.status(job)).tasks] == [3, 3]
 

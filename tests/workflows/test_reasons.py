@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from iris.client.operate.scheduling import cordon, pause, resume, uncordon
 from iris.model.states import JobState
 from iris.scheduling.refusals import RefusalCode
 from iris.workflows import policies
@@ -46,17 +45,17 @@ async def test_the_page_of_a_waiting_job_follows_the_reason(cluster: Cluster) ->
 async def test_a_gang_shows_operators_doings_as_its_reason(cluster: Cluster) -> None:
     """A closed host, then a pause of everything: the user sees whom to ask."""
     await cluster.join_slice("s1")
-    await cordon(cluster.users, "s1-w1", "new disk")
+    await cluster.users.hosts.cordon("s1-w1", "new disk")
     gang = await cluster.gang()
     await cluster.waits(gang)
     await cluster.later(FIRST_LOOK)
     assert await _says(cluster, gang, "cordoned: new disk")
-    await pause(cluster.users, "moving house")
+    await cluster.users.cluster.pause("moving house")
     await cluster.later(2 * MINUTE)
     await cluster.until(lambda: _says(cluster, gang, "**PENDING** the cluster is paused: moving house"))
-    await uncordon(cluster.users, "s1-w1")
+    await cluster.users.hosts.uncordon("s1-w1")
     assert await _is_waiting(cluster, 1)
-    await resume(cluster.users)
+    await cluster.users.cluster.resume()
 
     assert (await cluster.end(gang)).state is JobState.SUCCEEDED
 
@@ -85,7 +84,7 @@ async def test_a_held_job_shows_who_holds_it_whatever_the_scheduler_thinks(clust
     await cluster.waits(job)
     await cluster.later(FIRST_LOOK)
     (late,) = cluster.notifier.reasons
-    await cluster.users.hold(job, "not yet")
+    await cluster.users.jobs.hold(job, "not yet")
     await cluster.until(lambda: _is_waiting(cluster, 0))
     await cluster.job(job).signal("waits", late)
     await cluster.later(3 * MINUTE)

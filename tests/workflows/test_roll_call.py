@@ -62,7 +62,7 @@ async def test_gangs_and_held_jobs_are_in_the_new_book_too(cluster: Cluster) -> 
     await cluster.until(lambda: _counts(cluster, running=1, waiting=0))
     kept = await cluster.submit("kept", resources=some(cpu=64))
     await cluster.waits(kept)
-    await cluster.users.hold(kept)
+    await cluster.users.jobs.hold(kept)
     await cluster.until(lambda: _held(cluster, 1))
 
     await start_anew(cluster)
@@ -100,7 +100,7 @@ async def test_a_wish_that_meets_a_book_without_the_gang_is_in_it_afterwards(clu
     await cluster.scheduler.terminate("by mistake")
     await cluster.start_scheduler(SchedulerStart(cluster=cluster.name))
 
-    await cluster.users.set_priority(job, Band.PRODUCTION)
+    await cluster.users.jobs.set_priority(job, Band.PRODUCTION)
 
     await cluster.until(lambda: _counts(cluster, running=0, waiting=1))
     (demand,) = (await cluster.scheduler.query("wanted", result_type=Wanted)).demands

@@ -34,7 +34,7 @@ async def test_a_gang_that_waits_is_told_which_slice_is_on_its_way(fleet: FleetC
     await fleet.comes_true(lambda: fleet.platform.created)
     (slice_id,) = fleet.platform.created
     await fleet.comes_true(lambda: _hears_of(fleet, job, slice_id), within=MINUTE)
-    told = await fleet.users.explain(job)
+    told = await fleet.users.jobs.explain(job)
 
     assert told.code == RefusalCode.SCALING
     assert told.scaling == f"slice {slice_id} of scale group tpu is on its way (PROVISIONING in europe-west4-a)"
@@ -43,7 +43,7 @@ async def test_a_gang_that_waits_is_told_which_slice_is_on_its_way(fleet: FleetC
 
 
 async def _hears_of(fleet: FleetCluster, job: str, slice_id: str) -> bool:
-    return slice_id in (await fleet.users.explain(job)).message
+    return slice_id in (await fleet.users.jobs.explain(job)).message
 
 
 async def test_two_gangs_get_a_slice_each(fleet: FleetCluster) -> None:

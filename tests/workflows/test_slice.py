@@ -80,7 +80,7 @@ async def test_the_last_lost_host_ends_the_slice_and_frees_its_resources(cluster
     await cluster.end(job)
     waiting = await cluster.submit("waiting")
     await cluster.waits(waiting)
-    assert (await cluster.users.explain(waiting)).code == RefusalCode.NO_HOSTS
+    assert (await cluster.users.jobs.explain(waiting)).code == RefusalCode.NO_HOSTS
 
 
 async def test_a_new_incarnation_ends_what_was_placed_on_the_old_one(cluster: Cluster) -> None:

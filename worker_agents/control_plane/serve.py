@@ -28,10 +28,10 @@ from iris.activities.control.observe import FleetObserver
 from iris.activities.control.outbox import Outbox
 from iris.activities.control.recovery import RollCall
 from iris.activities.control.slices import Slices
+from iris.client.configuring import configure_planners, scaling_settings
 from iris.client.connect.connection import connect
 from iris.client.connect.identity import cluster_uid
 from iris.client.connect.process import rest_memory, stop_event
-from iris.client.operate.configuring import scaling_settings, tell_planners
 from iris.config import ClusterConfig, rules_of
 from iris.messages.autoscaler import AutoscalerStart
 from iris.messages.scheduler import SchedulerStart
@@ -170,7 +170,7 @@ class Planners:
         config = self._platform.renew() if self._platform is not None else None
         await start_planners(self._client, self._options, config)
         if config is not None and config is not self._told:
-            await tell_planners(self._client, self._options.cluster, config)
+            await configure_planners(self._client, self._options.cluster, config)
             self._told = config
 
 

@@ -88,8 +88,8 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
         if record is not None and record.alive():
             with contextlib.suppress(IrisError):
                 client = client or await IrisClient.connect(options.name)
-                hosts = [view.host for view in await client.hosts()]
-                if len(hosts) >= expected and all([await client.polls(host) for host in hosts]):
+                hosts = [view.host for view in await client.hosts.list()]
+                if len(hosts) >= expected and all([await client.hosts.polls(host) for host in hosts]):
                     return record
         await asyncio.sleep(POLL)
     what = f"did not start within {patience.total_seconds():.0f} s" if running() else "ended while it was starting"

@@ -1,7 +1,7 @@
-"""Finds the selected cluster among those that are known here, and keeps their records.
+"""Keeps the records of the clusters that are known here.
 
 Starting a cluster from this machine writes a record below the user's state directory. The record of a cluster elsewhere stays
-until the cluster is stopped. Any other cluster is named by its address, and the service there supplies the rest.
+until the cluster is stopped. Any other cluster is named by its address; its service supplies the record.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from iris.model import names
 from iris.model.errors import InvalidValue, NotFound, Unreachable
@@ -49,8 +49,8 @@ class ProcessRef(BaseModel):
             return False
 
 
-class Gate(BaseModel):
-    """The machine of a control plane that is reached through an SSH tunnel."""
+class ControllerVm(BaseModel):
+    """The machine of a control plane that clients reach through an SSH tunnel."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -78,10 +78,10 @@ class ClusterRecord(BaseModel):
     ephemeral: bool = False
     #: The cluster was started from here and is elsewhere.
     remote: bool = False
-    #: The project of a cluster on Google Cloud; empty: `gate` names it.
+    #: The project of a cluster on Google Cloud; empty: `vm` names it.
     project: str = ""
-    #: The machine at the end of its tunnel; None: the cluster needs no tunnel.
-    gate: Gate | None = None
+    #: The machine at the end of its tunnel; None: the cluster needs no tunnel. Stored records call it `gate`.
+    vm: ControllerVm | None = Field(default=None, validation_alias=AliasChoices("vm", "gate"), serialization_alias="gate")
     #: The process that keeps the tunnel open, at `address` on this machine. It may have ended: the next client starts another.
     tunnel: ProcessRef | None = None
 
@@ -89,16 +89,13 @@ class ClusterRecord(BaseModel):
         """Returns whether a local cluster's supervisor runs."""
         return self.supervisor is not None and self.supervisor.alive()
 
-    def place(self) -> str:
+    def location(self) -> str:
         """Describes where a cluster elsewhere is, for people. Distinguishes it from another cluster with the same name."""
-        project = self.gate.project if self.gate is not None else self.project
+        project = self.vm.project if self.vm is not None else self.project
         return f"project {project}, store {self.store.rstrip('/')}"
 
-    def is_meant(self) -> bool:
-        """Returns whether a command without a cluster's name may mean this one.
-
-        It may if the cluster runs here, or was started from here and not stopped.
-        """
+    def in_use(self) -> bool:
+        """Returns whether the cluster runs on this machine, or was started elsewhere from here and not stopped since."""
         return self.remote or self.alive()
 
 
@@ -132,7 +129,7 @@ def read_record(name: str) -> ClusterRecord | None:
 
 def write_record(record: ClusterRecord) -> None:
     """Writes the cluster's record."""
-    _put(make_cluster_dir(record.name) / "cluster.json", record.model_dump_json(indent=2) + "\n")
+    _write(make_cluster_dir(record.name) / "cluster.json", record.model_dump_json(indent=2, by_alias=True) + "\n")
 
 
 def read_config(name: str) -> str:
@@ -149,10 +146,10 @@ def read_config(name: str) -> str:
 
 def write_config(name: str, text: str) -> None:
     """Writes the cluster's configuration text, unchanged."""
-    _put(make_cluster_dir(name) / CONFIG, text)
+    _write(make_cluster_dir(name) / CONFIG, text)
 
 
-def _put(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> None:
     """Writes the file completely or not at all. Several processes may write it at the same time."""
     draft = path.with_name(f"{path.name}.new-{os.getpid()}")
     private_file(draft).write_bytes(text.encode())
@@ -172,19 +169,22 @@ def check_is_free(name: str, project: str = "", store: str = "") -> None:
     if known is None:
         return
     here = ClusterRecord(name=name, address="", store=store, project=project, remote=bool(project))
-    if known.remote == here.remote and (not here.remote or known.place() == here.place()):
+    if known.remote == here.remote and (not here.remote or known.location() == here.location()):
         return
-    this = f"this one is in {here.place()}" if here.remote else "this one is on this machine"
+    this = f"this one is in {here.location()}" if here.remote else "this one is on this machine"
     stop, forget = f"iris cluster stop {name}", f"rm -r {shlex.quote(str(cluster_dir(name)))}"
     if known.remote:
-        there, way = f"a cluster elsewhere that was started from here ({known.place()})", f"stop that one with: {stop}"
+        there, remedy = f"a cluster elsewhere ({known.location()})", f"stop the other cluster with: {stop}"
     elif known.ephemeral:
-        there, way = "a cluster on this machine", f"stop that one with: {stop}"
+        there, remedy = "a cluster on this machine", f"stop the other cluster with: {stop}"
     elif known.alive():
-        there, way = "a cluster that runs on this machine", f"stop that one and forget its jobs with: {stop} && {forget}"
+        there, remedy = (
+            "a cluster that runs on this machine",
+            f"stop the other cluster and delete its jobs with: {stop} && {forget}",
+        )
     else:
-        there, way = "a cluster on this machine that was stopped", f"forget that one and its jobs with: {forget}"
-    raise InvalidValue("name", name, f"is that of {there}, and {this}", f"give this one another, or {way}")
+        there, remedy = "a cluster on this machine that was stopped", f"delete the other cluster and its jobs with: {forget}"
+    raise InvalidValue("name", name, f"is the name of {there}, and {this}", f"give this one another name, or {remedy}")
 
 
 def forget(name: str) -> None:
@@ -200,7 +200,7 @@ def forget(name: str) -> None:
 def known_clusters() -> list[ClusterRecord]:
     """Lists by name the clusters that run on this machine, and the clusters elsewhere that were started from here."""
     found = (read_record(path.parent.name) for path in sorted(state_dir().glob("clusters/*/cluster.json")))
-    return [record for record in found if record is not None and record.is_meant()]
+    return [record for record in found if record is not None and record.in_use()]
 
 
 def not_running(name: str, beside: str = "") -> Unreachable:
@@ -211,26 +211,3 @@ def not_running(name: str, beside: str = "") -> Unreachable:
     """
     beside = f" ({beside})" if beside else ""
     return Unreachable(f"local cluster {name!r} does not run{beside}; start it with: iris cluster start --local --name {name} -d")
-
-
-def known_cluster(name: str | None) -> ClusterRecord:
-    """Returns the known cluster with that name, or the only known cluster.
-
-    Raises:
-        Unreachable: the cluster does not run, or no cluster does.
-        NotFound: several clusters are known and none was named.
-    """
-    known = known_clusters()
-    if name is not None:
-        for record in known:
-            if record.name == name:
-                return record
-        raise not_running(name, f"running: {', '.join(record.name for record in known)}" if known else "no local cluster runs")
-    if not known:
-        raise Unreachable(
-            f"no cluster: no local cluster runs, and neither --cluster nor {names.ENV_CLUSTER} names one; {START_HINT}"
-        )
-    if len(known) > 1:
-        what = "several clusters are known here" if any(record.remote for record in known) else "several local clusters run"
-        raise NotFound(f"{what} ({', '.join(record.name for record in known)}); say which with --cluster NAME")
-    return known[0]

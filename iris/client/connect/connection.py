@@ -21,6 +21,8 @@ from iris.model.errors import Unreachable
 COMPRESS_ABOVE = 32 * 1024
 #: The zlib level. The state of 10,000 hosts and 100,000 waiting gangs takes 2.23 MiB with level 1 and 1.91 MiB with level 6.
 LEVEL = 6
+#: How long a query or an update may take before the control plane counts as unreachable.
+RPC_TIMEOUT = timedelta(seconds=10)
 _ENCODING = b"binary/zlib"
 
 

@@ -8,8 +8,9 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 from iris.model.errors import Rejected
 from iris.storage.files import make_private, private_file
@@ -37,6 +38,15 @@ def be_private() -> int:
         The previous umask, which the user's programs get.
     """
     return os.umask(0o077)
+
+
+async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Runs work that cannot be undone to its end. A cancellation takes effect afterwards, when the result can be found."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    finally:
+        await asyncio.wait({task})
 
 
 @contextlib.contextmanager

@@ -1,36 +1,59 @@
-"""Connects to a cluster elsewhere that was started from here. Opens its tunnel if none is open."""
+"""Connects to the Temporal service of a cluster. Opens the tunnel to a cluster elsewhere if none is open."""
 
 import asyncio
+import os
 import time
 from datetime import timedelta
 
 from temporalio.client import Client
 
-from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.connect.clusters import ClusterRecord, known_clusters, not_running
 from iris.client.connect.connection import connect
-from iris.client.connect.tunnel import last_words, open_tunnel
+from iris.client.connect.discovery import discover
+from iris.client.connect.tunnel import last_output, open_tunnel
 from iris.model.errors import Unreachable
 
 #: A connection takes seconds, and the tunnel soon replaces a broken one.
 TUNNEL_TIMEOUT = timedelta(seconds=30)
 #: The timeout of one attempt.
-TRY = timedelta(seconds=5)
+ATTEMPT_TIMEOUT = timedelta(seconds=5)
 POLL_INTERVAL = timedelta(seconds=0.2)
 
 
-async def reached(name: str, patience: timedelta = TUNNEL_TIMEOUT) -> tuple[Client, ClusterRecord]:
+async def open_connection(cluster: ClusterRef) -> tuple[Client, ClusterRecord]:
     """Returns a connected client, and the cluster's record with its current address.
+
+    Raises:
+        Unreachable: the cluster does not run or does not answer.
+        NotFound: the service at the address has no such cluster, or has several and none was named.
+    """
+    if cluster.is_address:
+        address, _, name = cluster.name.partition("/")
+        client = await connect(address, os.environ.get("TEMPORAL_NAMESPACE", "default"), quiet=True)
+        return client, await discover(client, address, name or None)
+    known = {record.name: record for record in known_clusters()}
+    record = known.get(cluster.name)
+    if record is None:
+        raise not_running(cluster.name, f"running: {', '.join(known)}" if known else "no local cluster runs")
+    if record.remote:
+        return await connect_remote(record.name)
+    return await connect(record.address, record.namespace, quiet=True), record
+
+
+async def connect_remote(name: str, timeout: timedelta = TUNNEL_TIMEOUT) -> tuple[Client, ClusterRecord]:
+    """Connects to a cluster elsewhere that was started from here.
 
     Raises:
         Unreachable: the cluster is not known here, no tunnel can be opened, or no service answers through it in time.
     """
-    give_up = time.monotonic() + patience.total_seconds()
+    give_up = time.monotonic() + timeout.total_seconds()
     while True:
         record = await asyncio.to_thread(open_tunnel, name)
         try:
-            return await connect(record.address, record.namespace, timeout=TRY, quiet=True), record
+            return await connect(record.address, record.namespace, timeout=ATTEMPT_TIMEOUT, quiet=True), record
         except Unreachable as error:
             if time.monotonic() > give_up:
-                words = last_words(name) if record.gate is not None else ""
-                raise Unreachable(f"cluster {name} does not answer: {error}{words}") from None
+                output = last_output(name) if record.vm is not None else ""
+                raise Unreachable(f"cluster {name} does not answer: {error}{output}") from None
         await asyncio.sleep(POLL_INTERVAL.total_seconds())

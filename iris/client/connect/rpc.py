@@ -1,16 +1,16 @@
-"""Queries and updates of a cluster's workflows, and the conversion of RPC errors to errors for users."""
+"""Queries, updates and signals of a cluster's workflows, and the conversion of RPC errors to errors for users."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from datetime import timedelta
-from typing import Any, Self, TypeVar
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Client,
+    WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
@@ -20,100 +20,123 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.connection import RPC_TIMEOUT
 from iris.messages.scheduler import Answers, Batch, Message
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
-from iris.model.hosts import Host
 
-#: How long a query or update may take before the control plane counts as unreachable.
-ASK_TIMEOUT = timedelta(seconds=10)
 T = TypeVar("T")
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION)
 
 
-class Asking:
-    """A connection to one cluster that can query and update the cluster's workflows."""
+class Connection:
+    """A Temporal client and the cluster that it is used for. All parts of an `IrisClient` share one connection."""
 
-    def __init__(self, client: Client, cluster: ClusterRecord) -> None:
-        self._client = client
-        self.cluster = cluster
+    def __init__(self, client: Client, record: ClusterRecord) -> None:
+        self.client = client
+        self.record = record
+        self.scheduler = names.scheduler_workflow(record.name)
+        self.autoscaler = names.autoscaler_workflow(record.name)
 
-    @classmethod
-    def of(cls, client: "Asking") -> Self:
-        """Creates a client of this class that shares the connection of another one."""
-        return cls(client._client, client.cluster)
+    def workflow(self, workflow_id: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
+        """Returns a handle of the workflow's latest run, or of the run with this id."""
+        return self.client.get_workflow_handle(workflow_id, run_id=run_id)
 
-    async def tell_scheduler(self, message: Message) -> None:
+    def list_query(self, kind: str) -> str:
+        """Returns the visibility query that lists the cluster's workflows of this kind."""
+        return f"{names.SA_CLUSTER} = '{self.record.name}' AND {names.SA_KIND} = '{kind}'"
+
+    @contextlib.contextmanager
+    def rpc_errors(self) -> Iterator[None]:
+        """Converts RPC errors of a service that does not answer to `Unreachable`."""
+        try:
+            yield
+        except RPCError as error:
+            if error.status in _GONE:
+                cluster = self.record
+                raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
+            raise
+
+    async def query(self, handle: WorkflowHandle[Any, Any] | str, query: str, result: type[T], argument: Any = None) -> T:
+        """Queries a workflow.
+
+        Args:
+            handle: the workflow, or its id.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        handle = self.workflow(handle) if isinstance(handle, str) else handle
+        arguments = [] if argument is None else [argument]
+        with self.rpc_errors():
+            try:
+                answer: T = await handle.query(query, args=arguments, result_type=result, rpc_timeout=RPC_TIMEOUT)
+                return answer
+            except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+                raise Unreachable(f"the control plane of cluster {self.record.name} could not answer: {error}") from None
+            except RPCError as error:
+                raise self._not_started(error) from None
+
+    async def signal_autoscaler(self, signal: str, *arguments: Any) -> None:
+        """Signals the autoscaler.
+
+        Raises:
+            Unreachable: the service does not answer, or the cluster has no autoscaler.
+        """
+        with self.rpc_errors():
+            try:
+                await self.workflow(self.autoscaler).signal(signal, args=arguments)
+            except RPCError as error:
+                raise self._not_started(error) from None
+
+    async def update_scheduler(self, message: Message) -> None:
         """Sends one message to the scheduler and waits for its answer.
 
         Raises:
             Rejected: the scheduler refuses the message; the error has its reason.
             Unreachable: no control plane answers.
         """
-        scheduler = self._client.get_workflow_handle(names.scheduler_workflow(self.cluster.name))
-        async with reaching(self.cluster):
+        update = self.workflow(self.scheduler).execute_update("exchange", Batch(messages=(message,)), result_type=Answers)
+        with self.rpc_errors():
             try:
-                reply = await asyncio.wait_for(
-                    scheduler.execute_update("exchange", Batch(messages=(message,)), result_type=Answers),
-                    ASK_TIMEOUT.total_seconds(),
-                )
+                reply = await asyncio.wait_for(update, RPC_TIMEOUT.total_seconds())
             except (TimeoutError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-                raise Unreachable(f"the control plane of cluster {self.cluster.name} does not answer: {error}") from None
+                raise Unreachable(f"the control plane of cluster {self.record.name} does not answer: {error}") from None
             except RPCError as error:
                 raise self._not_started(error) from None
         if reply.answers[0].problem:
             raise Rejected(reply.answers[0].problem)
 
-    async def ask_scheduler(self, query: str, argument: Any, result: type[T]) -> T:
-        """Queries the scheduler.
-
-        Raises:
-            Unreachable: no control plane answers.
-        """
-        return await self._query(
-            self._client.get_workflow_handle(names.scheduler_workflow(self.cluster.name)), query, argument, result
-        )
-
-    async def polls(self, host: Host) -> bool:
-        """Returns whether this incarnation of the host polls its task queue. After a power cut the scheduler can still list old
-        incarnations.
+    async def is_running(self, workflow_id: str) -> bool:
+        """Returns whether the workflow exists and has not ended. This is current, while the service's lists lag behind.
 
         Raises:
             Unreachable: the service does not answer.
         """
-        request = DescribeTaskQueueRequest(
-            namespace=self._client.namespace,
-            task_queue=TaskQueue(name=names.host_queue(self.cluster.name, host.id)),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
-        )
-        async with reaching(self.cluster):
-            described = await self._client.workflow_service.describe_task_queue(request, timeout=ASK_TIMEOUT)
-        return any(poller.identity == names.worker_identity(host.id, host.incarnation) for poller in described.pollers)
-
-    async def _query(self, handle: WorkflowHandle[Any, Any], query: str, argument: Any, result: type[T]) -> T:
-        arguments = [] if argument is None else [argument]
-        async with reaching(self.cluster):
+        with self.rpc_errors():
             try:
-                answer: T = await handle.query(query, args=arguments, result_type=result, rpc_timeout=ASK_TIMEOUT)
-                return answer
-            except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
-                raise Unreachable(f"the control plane of cluster {self.cluster.name} could not answer: {error}") from None
+                return (await self.workflow(workflow_id).describe()).status is WorkflowExecutionStatus.RUNNING
             except RPCError as error:
-                raise self._not_started(error) from None
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return False
+                raise
+
+    async def pollers(self, queue: str, *, activities: bool = False) -> set[str]:
+        """Returns the identities of the workers that poll the task queue for workflow tasks, or for activities.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY if activities else TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+        request = DescribeTaskQueueRequest(
+            namespace=self.client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
+        )
+        with self.rpc_errors():
+            described = await self.client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)
+        return {poller.identity for poller in described.pollers}
 
     def _not_started(self, error: RPCError) -> Unreachable | RPCError:
         """Converts NOT_FOUND for a planner's workflow to `Unreachable`. Returns any other error unchanged."""
         if error.status is not RPCStatusCode.NOT_FOUND:
             return error
-        return Unreachable(f"the control plane of cluster {self.cluster.name} has not started: {error.message}")
-
-
-@contextlib.asynccontextmanager
-async def reaching(cluster: ClusterRecord) -> AsyncIterator[None]:
-    """Converts RPC errors of a service that does not answer to `Unreachable`."""
-    try:
-        yield
-    except RPCError as error:
-        if error.status in _GONE:
-            raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
-        raise
+        return Unreachable(f"the control plane of cluster {self.record.name} has not started: {error.message}")

@@ -18,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from iris.client.connect.children import Child, Restarts
-from iris.client.connect.clusters import ClusterRecord, Gate, ProcessRef, cluster_dir, read_record, write_record
+from iris.client.connect.clusters import ClusterRecord, ControllerVm, ProcessRef, cluster_dir, read_record, write_record
 from iris.client.connect.process import free_ports, locked, stop_event
 from iris.model.errors import IrisError, Rejected, Unreachable
 from iris.model.units import format_duration
@@ -40,20 +40,20 @@ START = timedelta(seconds=15)
 STOP = timedelta(seconds=5)
 POLL = 0.05
 #: How many lines of its log an error shows.
-SAID = 8
+LOG_LINES = 8
 
 
 #: SSH options: a connection that is silent for a minute is dead.
 SSH_OPTIONS = ("ServerAliveInterval=15", "ServerAliveCountMax=4", "ConnectTimeout=15")
 
 
-def login(gate: Gate) -> list[str]:
+def ssh_login(vm: ControllerVm) -> list[str]:
     """Builds the SSH command line for the machine. It never prompts, because it may run without a user."""
-    through = ["--tunnel-through-iap"] if gate.iap else []
-    return [GCLOUD, "compute", "ssh", gate.machine, f"--project={gate.project}", f"--zone={gate.zone}", "--quiet", *through]
+    through = ["--tunnel-through-iap"] if vm.iap else []
+    return [GCLOUD, "compute", "ssh", vm.machine, f"--project={vm.project}", f"--zone={vm.zone}", "--quiet", *through]
 
 
-def tunnel_command(gate: Gate, port: int, ui_port: int) -> list[str]:
+def tunnel_command(vm: ControllerVm, port: int, ui_port: int) -> list[str]:
     """Builds the command line of one connection.
 
     Args:
@@ -61,19 +61,19 @@ def tunnel_command(gate: Gate, port: int, ui_port: int) -> list[str]:
         ui_port: the port of this machine that leads to its Web UI.
     """
     return [
-        *login(gate),
+        *ssh_login(vm),
         "--",
         "-N",
-        *("-L", _way(gate, port)),
-        *("-L", f"127.0.0.1:{ui_port}:localhost:{gate.port + 1}"),
+        *("-L", _forwarding(vm, port)),
+        *("-L", f"127.0.0.1:{ui_port}:localhost:{vm.port + 1}"),
         *("-o", "ExitOnForwardFailure=yes"),
         *(part for option in SSH_OPTIONS for part in ("-o", option)),
     ]
 
 
-def _way(gate: Gate, port: int) -> str:
+def _forwarding(vm: ControllerVm, port: int) -> str:
     """Returns the argument of SSH's `-L` option."""
-    return f"127.0.0.1:{port}:localhost:{gate.port}"
+    return f"127.0.0.1:{port}:localhost:{vm.port}"
 
 
 def tunnel_log(name: str) -> Path:
@@ -81,13 +81,13 @@ def tunnel_log(name: str) -> Path:
     return cluster_dir(name) / "logs" / "tunnel.log"
 
 
-def last_words(name: str) -> str:
+def last_output(name: str) -> str:
     """Returns the end of that log, for an error message; empty when there is none."""
     try:
-        said = tunnel_log(name).read_text(errors="replace").splitlines()[-SAID:]
+        lines = tunnel_log(name).read_text(errors="replace").splitlines()[-LOG_LINES:]
     except OSError:
         return ""
-    return "\n".join([f"; the end of {tunnel_log(name)}:", *said]) if said else ""
+    return "\n".join([f"; the end of {tunnel_log(name)}:", *lines]) if lines else ""
 
 
 # -- for clients ---------------------------------------------------------------------------------------------------------------
@@ -102,18 +102,18 @@ def open_tunnel(name: str) -> ClusterRecord:
     record = read_record(name)
     if record is None:
         raise Unreachable(f"cluster {name!r} is not known here; name its configuration: iris cluster start --config FILE")
-    if record.gate is None or (record.tunnel is not None and record.tunnel.alive()):
+    if record.vm is None or (record.tunnel is not None and record.tunnel.alive()):
         return record
-    check_gcloud(record.name, record.gate.port)
+    check_gcloud(record.name, record.vm.port)
     process: subprocess.Popen[bytes] | None = None
     deadline = time.monotonic() + START.total_seconds()
     while True:
         record = read_record(name) or record
-        if record.gate is None or (record.tunnel is not None and record.tunnel.alive()):
+        if record.vm is None or (record.tunnel is not None and record.tunnel.alive()):
             return record
         ended = process.poll() if process is not None else 0
         if ended or time.monotonic() > deadline:
-            raise Unreachable(f"the tunnel to cluster {name} could not be started{last_words(name)}")
+            raise Unreachable(f"the tunnel to cluster {name} could not be started{last_output(name)}")
         if ended == 0:  # no process yet, or it found another one, which is in the record soon or about to end
             process = _start(name)
         time.sleep(POLL)
@@ -140,8 +140,8 @@ def _start(name: str) -> "subprocess.Popen[bytes]":
     log = tunnel_log(name)
     make_private(log.parent)
     command = [sys.executable, "-m", MODULE, name]
-    with private_file(log).open("ab") as said:  # an existing log becomes private, too
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+    with private_file(log).open("ab") as output:  # an existing log becomes private, too
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
 
 
 def close_tunnel(name: str) -> None:
@@ -155,7 +155,7 @@ def close_tunnel(name: str) -> None:
     deadline = time.monotonic() + 2 * STOP.total_seconds()
     while record.tunnel.alive() and time.monotonic() < deadline:
         time.sleep(POLL)
-    _end_left(record)
+    _end_orphans(record)
 
 
 # -- the process ---------------------------------------------------------------------------------------------------------------
@@ -173,43 +173,43 @@ async def serve_tunnel(name: str) -> None:
     delay, closed_since = timedelta(), time.monotonic()
     with locked(cluster_dir(name) / "tunnel", f"cluster {name} has a tunnel already"):
         if (before := read_record(name)) is not None:
-            _end_left(before)
+            _end_orphans(before)
         while not stop.is_set():
             record = read_record(name)
-            gate = record.gate if record is not None else None
-            if record is None or gate is None:
+            vm = record.vm if record is not None else None
+            if record is None or vm is None:
                 raise Unreachable(f"cluster {name} is not known here, or is reached without a tunnel")
             ports = free_ports(_ports(record))
             address, ui = (f"127.0.0.1:{port}" for port in ports)
             record = record.model_copy(update={"address": address, "ui": f"http://{ui}", "tunnel": me})
             write_record(record)
             began = time.monotonic()
-            if await _connection(record, gate, ports, stop):
+            if await _connection(record, vm, ports, stop):
                 closed_since = time.monotonic()
             if time.monotonic() - closed_since > GIVE_UP.total_seconds():
-                raise Unreachable(f"machine {gate.machine} could not be reached for {format_duration(GIVE_UP)}")
+                raise Unreachable(f"machine {vm.machine} could not be reached for {format_duration(GIVE_UP)}")
             delay = RESTARTS.after(timedelta(seconds=time.monotonic() - began), delay)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), delay.total_seconds())
 
 
-async def _connection(record: ClusterRecord, gate: Gate, ports: tuple[int, int], stop: asyncio.Event) -> bool:
+async def _connection(record: ClusterRecord, vm: ControllerVm, ports: tuple[int, int], stop: asyncio.Event) -> bool:
     """Runs one connection until it breaks or is no longer needed; returns whether it was ever open.
 
     Restores its own entries in the record, because another process may overwrite them with an older copy.
     """
-    logger.info("connecting port %d to port %d of %s", ports[0], gate.port, gate.machine)
-    child = Child("the connection", tunnel_command(gate, *ports), None)
+    logger.info("connecting port %d to port %d of %s", ports[0], vm.port, vm.machine)
+    child = Child("the connection", tunnel_command(vm, *ports), None)
     process = await child.start()
     ended = asyncio.ensure_future(process.wait())
     opened = False
     try:
         while not ended.done() and not stop.is_set():
             await asyncio.wait({ended}, timeout=CHECK_INTERVAL.total_seconds())
-            if not opened and (opened := await _takes(ports[0])):
+            if not opened and (opened := await _is_open(ports[0])):
                 logger.info("connected")
-            if (now := read_record(record.name)) is None or now.gate != gate:
-                logger.info("the cluster is not wanted any more, or is elsewhere")
+            if (now := read_record(record.name)) is None or now.vm != vm:
+                logger.info("the cluster was stopped, or has another machine")
                 stop.set()
             elif (now.tunnel, now.address) != (record.tunnel, record.address):
                 write_record(now.model_copy(update={"address": record.address, "ui": record.ui, "tunnel": record.tunnel}))
@@ -228,25 +228,25 @@ async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Future[int]"
         await asyncio.wait({ended}, timeout=STOP.total_seconds())
 
 
-def _end_left(record: ClusterRecord) -> None:
+def _end_orphans(record: ClusterRecord) -> None:
     """Ends the `gcloud` and `ssh` that a killed tunnel has left, because they keep the ports."""
     import psutil  # slow to import, as in `ProcessRef`
 
     port, _ = _ports(record)
-    if record.gate is None or not port:
+    if record.vm is None or not port:
         return
     left = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             # If a live tunnel is among its parents, another cluster's tunnel uses it.
             kept = (MODULE in each.cmdline() for each in process.parents())
-            if _way(record.gate, port) in process.cmdline() and not any(kept):
+            if _forwarding(record.vm, port) in process.cmdline() and not any(kept):
                 process.kill()
                 left.append(process)
     psutil.wait_procs(left, STOP.total_seconds())
 
 
-async def _takes(port: int) -> bool:
+async def _is_open(port: int) -> bool:
     """Returns whether a process listens on this port: `ssh` does once it is connected."""
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -258,7 +258,7 @@ async def _takes(port: int) -> bool:
 
 def _ports(record: ClusterRecord) -> tuple[int, int]:
     """Returns the ports of the last tunnel, so that the next one gets the same ports; zeros: there was none."""
-    if record.gate is None or not record.address.startswith("127.0.0.1:"):
+    if record.vm is None or not record.address.startswith("127.0.0.1:"):
         return 0, 0
     return int(record.address.rpartition(":")[2]), int(record.ui.rpartition(":")[2])
 

@@ -1,4 +1,4 @@
-"""Finds and deletes what clusters have left: slices without a workflow, and files and processes of dead local clusters."""
+"""Finds and deletes the remains of clusters: slices without a workflow, and files and processes of dead local clusters."""
 
 import asyncio
 import fcntl
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from iris.client.client import IrisClient
 from iris.client.connect.clusters import cluster_dir, read_record, state_dir
 from iris.client.operate.controllers import LocalController
 from iris.client.operate.delete_slices import delete_slices, unowned
-from iris.client.operate.scaling import FleetClient
 from iris.model.errors import NotFound, Unreachable
 from iris.model.provisioning import SliceObservation
 from iris.platforms.base import Unavailable
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from iris.client.operate.gcp_controller import GcpController
 
 #: How long local machines may take to disappear.
-DELETE = timedelta(minutes=1)
+DELETE_TIMEOUT = timedelta(minutes=1)
 #: The same for Google Cloud: deleting a TPU takes minutes.
-DELETE_ELSEWHERE = timedelta(minutes=15)
+DELETE_TIMEOUT_ELSEWHERE = timedelta(minutes=15)
 
 
 class Leftover(BaseModel):
-    """Something that a cluster has left."""
+    """A slice, machine, process or directory that a cluster has left."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -60,11 +60,11 @@ async def leftovers(name: str | None) -> list[Leftover]:
     for each in [name] if name is not None else directories:
         record = read_record(each)
         if record is None:
-            found += _nameless(cluster_dir(each))
-        elif record.remote:  # a cluster in a cloud is only asked by name: `left_elsewhere`
+            found += _of_failed_start(cluster_dir(each))
+        elif record.remote:  # a cluster in a cloud is only checked by name: `left_elsewhere`
             continue
         elif record.alive():
-            client = await FleetClient.connect(each)
+            client = await IrisClient.connect(each)
             found += [
                 Leftover(cluster=each, kind="slice", id=seen.slice_id, state=seen.state, machines=seen)
                 for seen in await unowned(client, (await LocalController.of(each).machines().list_slices()).slices)
@@ -81,12 +81,12 @@ async def clean(found: list[Leftover]) -> None:
     """Deletes the leftovers of clusters on this machine.
 
     Raises:
-        IrisError: some machines are still there.
+        IrisError: some machines still exist.
     """
     for name in sorted({each.cluster for each in found}):
         machines = [each.machines for each in found if each.cluster == name and each.machines is not None]
         if machines:
-            await delete_slices(LocalController.of(name).machines(), machines, DELETE)
+            await delete_slices(LocalController.of(name).machines(), machines, DELETE_TIMEOUT)
         elif read_record(name) is None:
             shutil.rmtree(cluster_dir(name), ignore_errors=True)
         else:
@@ -98,31 +98,31 @@ class Elsewhere(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: Slices without a live workflow, and the machine of a control plane that does not answer, if that is to be deleted.
+    #: Slices without a live workflow; with `--controller` also the machine of a control plane that does not answer.
     left: tuple[Leftover, ...] = ()
     #: Zones that could not be listed, with the error: their content is unknown.
     unreachable: dict[str, str] = Field(default_factory=dict)
 
 
 async def left_elsewhere(controller: "GcpController", *, with_controller: bool) -> Elsewhere:
-    """Lists what carries the cluster's uid, except what people have marked as theirs. Changes nothing.
+    """Lists the resources with the cluster's uid, except those with the label iris-manual=true. Changes nothing.
 
     Args:
-        with_controller: takes a control plane that does not answer for dead, and lists its machine and all slices as left.
+        with_controller: counts a control plane that does not answer as dead, and lists its machine and all slices.
 
     Raises:
-        Unreachable: the cluster does not answer and is not taken for dead, so it is not known which machines have a workflow.
+        Unreachable: the cluster does not answer and does not count as dead, so it is not known which machines have a workflow.
         PlatformError: Google does not answer at all.
     """
-    dead = (
-        f"So it is not known which of its machines are looked after; if cluster {controller.name} is dead for good, say "
-        f"--controller: that deletes its control plane's machine and all of its slices"
+    remedy = (
+        f"So it is not known which of its slices are in use; if cluster {controller.name} will not run again, add --controller "
+        f"to delete its control plane's machine and all of its slices"
     )
     try:
         seen = await controller.seen()
     except Unavailable as error:  # the machine may be in a zone that does not answer
         if not with_controller:
-            raise Unreachable(f"{error}. {dead}") from None
+            raise Unreachable(f"{error}. {remedy}") from None
         seen = None
     ops = await controller.machines()
     listing = await ops.list_slices()
@@ -136,7 +136,7 @@ async def left_elsewhere(controller: "GcpController", *, with_controller: bool) 
     try:
         if seen is not None:
             await asyncio.to_thread(controller.discover)  # writes the cluster's record here
-        client = await FleetClient.connect(controller.name)
+        client = await IrisClient.connect(controller.name)
         lost = {each.slice_id for each in await unowned(client, listing.slices)}
     except (NotFound, Unreachable) as error:
         if with_controller and seen is not None:
@@ -144,7 +144,7 @@ async def left_elsewhere(controller: "GcpController", *, with_controller: bool) 
             slices.insert(0, machine)
         if with_controller:
             return found.model_copy(update={"left": tuple(slices)})
-        raise Unreachable(f"{error}. {dead}") from None
+        raise Unreachable(f"{error}. {remedy}") from None
     return found.model_copy(update={"left": tuple(each for each in slices if each.id in lost)})
 
 
@@ -152,23 +152,23 @@ async def clean_elsewhere(controller: "GcpController", found: Elsewhere) -> None
     """Deletes the leftovers of a cluster on Google Cloud.
 
     Raises:
-        IrisError: some of it is still there.
+        IrisError: some of them still exist.
     """
     if any(each.kind == "machine" for each in found.left):
         # The control plane goes first, because it would create new slices. This also deletes all other machines of the cluster.
         await asyncio.to_thread(controller.stop)
     else:
         machines = [each.machines for each in found.left if each.machines is not None]
-        await delete_slices(await controller.machines(), machines, DELETE_ELSEWHERE)
+        await delete_slices(await controller.machines(), machines, DELETE_TIMEOUT_ELSEWHERE)
 
 
-def _nameless(directory: Path) -> list[Leftover]:
+def _of_failed_start(directory: Path) -> list[Leftover]:
     """Returns the directory of a start that failed or was killed: it has neither a record nor a database, and no supervisor.
 
     A record that cannot be read, such as one of another version, protects the directory.
     """
-    kept = any((directory / name).exists() for name in ("cluster.json", "temporal.sqlite"))
-    if kept or _locked(directory / "lock"):
+    protected = any((directory / name).exists() for name in ("cluster.json", "temporal.sqlite"))
+    if protected or _locked(directory / "lock"):
         return []
     return [Leftover(cluster=directory.name, kind="directory", id=str(directory))]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from iris.client.operate.controllers import ControllerProtocol, Tell, create_controller
+from iris.client.operate.controllers import ControllerProtocol, Progress, create_controller
 from iris.config import ClusterConfig
 
 
@@ -14,16 +14,16 @@ class ClusterManager:
         ...
     """
 
-    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, tell: Tell | None = None) -> None:
+    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, progress: Progress | None = None) -> None:
         """Creates a manager for the configuration's cluster.
 
         Args:
             ephemeral: a local cluster deletes its data when it stops.
-            tell: called with progress messages of long operations.
+            progress: called with progress messages of long operations.
         """
         self._config = config
         self._ephemeral = ephemeral
-        self._tell = tell or (lambda _: None)
+        self._progress = progress or (lambda _: None)
         self._controller: ControllerProtocol | None = None
 
     @property
@@ -53,7 +53,7 @@ class ClusterManager:
             Rejected: a cluster with this name runs already: here, or elsewhere if `new`.
             IrisError: the cluster did not start.
         """
-        controller = create_controller(self._config, ephemeral=self._ephemeral, tell=self._tell)
+        controller = create_controller(self._config, ephemeral=self._ephemeral, progress=self._progress)
         address = controller.start(new=new)
         self._controller = controller
         return address

@@ -8,18 +8,19 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.client.connect.tunnel import last_words
-from iris.client.operate.scaling import FleetClient, SliceRow
-from iris.messages.scheduler import Snapshot, SnapshotPage
+from iris.client.client import IrisClient
+from iris.client.connect.tunnel import last_output
+from iris.client.slices import SliceRow
 from iris.model.errors import Unreachable
 
 #: How long a control plane may take to answer. If it does not, machines are deleted directly.
-ANSWER = timedelta(seconds=6)
+ANSWER_TIMEOUT = timedelta(seconds=6)
 
-Tell = Callable[[str], None]
+#: Receives progress messages of long operations.
+Progress = Callable[[str], None]
 
 
-def nobody(_: str) -> None:
+def no_progress(_: str) -> None:
     """Discards progress messages."""
 
 
@@ -106,46 +107,47 @@ class ControllerProtocol(Protocol):
         ...
 
 
-async def answering(cluster: str, patience: timedelta = ANSWER) -> FleetClient | None:
+async def answering_client(cluster: str, timeout: timedelta = ANSWER_TIMEOUT) -> IrisClient | None:
     """Returns a client of the cluster if its scheduler and its autoscaler answer in time, else None."""
     with contextlib.suppress(Unreachable):
-        return await answered(cluster, patience)
+        return await client_once_it_answers(cluster, timeout)
     return None
 
 
-async def answered(cluster: str, patience: timedelta = ANSWER) -> FleetClient:
+async def client_once_it_answers(cluster: str, timeout: timedelta = ANSWER_TIMEOUT) -> IrisClient:
     """Returns a client of the cluster once its scheduler and its autoscaler have answered.
 
     Raises:
         Unreachable: they do not answer in time; the error has the reason.
     """
     try:
-        async with asyncio.timeout(patience.total_seconds()):
-            client = await FleetClient.connect(cluster)
-            snapshot = client.ask_scheduler("snapshot", SnapshotPage(limit=0), Snapshot)
-            await asyncio.gather(client.autoscaler(), snapshot)
+        async with asyncio.timeout(timeout.total_seconds()):
+            client = await IrisClient.connect(cluster)
+            await asyncio.gather(client.autoscaler.status(), client.cluster.status())
             return client
     except TimeoutError:
-        seconds = f"{patience.total_seconds():g} s"
-        raise Unreachable(f"nobody answers for cluster {cluster} within {seconds}{last_words(cluster)}") from None
+        seconds = f"{timeout.total_seconds():g} s"
+        raise Unreachable(
+            f"the control plane of cluster {cluster} did not answer within {seconds}{last_output(cluster)}"
+        ) from None
 
 
-def last_lines(said: str, count: int) -> str:
+def last_lines(text: str, count: int) -> str:
     """Returns the last lines of a text."""
-    return "\n".join(said.splitlines()[-count:] if count else [])
+    return "\n".join(text.splitlines()[-count:] if count else [])
 
 
-async def give_back(client: FleetClient, patience: timedelta, tell: Tell) -> bool:
-    """Asks the cluster to delete its slices; what runs on them gets its grace period. Returns whether none is left."""
+async def delete_through(client: IrisClient, timeout: timedelta, progress: Progress) -> bool:
+    """Lets the control plane delete the cluster's slices, after the grace period of their tasks. Returns whether none is left."""
 
-    def tell_left(rows: Sequence[SliceRow]) -> None:
+    def report(rows: Sequence[SliceRow]) -> None:
         if rows:
             shown = ", ".join(f"{row.id} {row.state}" for row in rows[:5]) + (" …" if len(rows) > 5 else "")
-            tell(f"giving back {len(rows)} slice(s): {shown}")
+            progress(f"deleting {len(rows)} slice(s): {shown}")
 
     with contextlib.suppress(Unreachable):
-        left = await client.close_down("the cluster is being stopped", patience, tell_left)
+        left = await client.slices.delete_all("the cluster is being stopped", timeout, report)
         if left:
-            tell(f"{len(left)} slice(s) are still there after {patience.seconds // 60} minutes")
+            progress(f"{len(left)} slice(s) still exist after {timeout.seconds // 60} minutes")
         return not left
     return False

@@ -4,55 +4,59 @@ import asyncio
 import contextlib
 import time
 from datetime import timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from iris.client.client import IrisClient
+from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import CONFIG, ClusterRecord, check_is_free, cluster_dir, read_config, read_record, write_config
 from iris.client.operate.control import (
     ControllerProtocol,
     ControllerStatus,
+    Progress,
     StopPlan,
-    Tell,
-    answering,
-    give_back,
+    answering_client,
+    delete_through,
     last_lines,
-    nobody,
+    no_progress,
 )
 from iris.client.operate.delete_slices import delete_all
 from iris.client.operate.platforms import create_platform
-from iris.client.operate.scaling import FleetClient
 from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config
-from iris.model.errors import InvalidValue, IrisError
+from iris.model.errors import InvalidValue, IrisError, Unreachable
 from iris.platforms.base import SliceOps
 from iris.worker_agents.local.cluster import LocalClusterOptions, machines_dir
 from iris.worker_agents.local.launch import left_processes, restart_control_plane, start_detached, stop_local
+
+if TYPE_CHECKING:
+    from iris.client.operate.gcp_controller import GcpController
 
 __all__ = [
     "ControllerProtocol",
     "ControllerStatus",
     "LocalController",
+    "Progress",
     "StopPlan",
-    "Tell",
+    "controller_of",
     "create_controller",
-    "known_controller",
 ]
 
-#: How long slices may take to disappear: what runs on them gets its grace period, and then its end is recorded.
-CLOSE_DOWN = timedelta(minutes=4)
+#: How long slices may take to disappear: their tasks get their grace period, and then their end is recorded.
+DELETE_THROUGH_TIMEOUT = timedelta(minutes=4)
 #: How long directly deleted machines may take to disappear: an agent gives its programs their grace period.
-DELETE = timedelta(minutes=1)
+DELETE_TIMEOUT = timedelta(minutes=1)
 #: A restarted control plane answers within this time.
-RESTARTED = timedelta(seconds=30)
+RESTART_TIMEOUT = timedelta(seconds=30)
 
 
 def create_controller(
-    config: ClusterConfig, *, ephemeral: bool = False, text: str | None = None, tell: Tell = nobody
+    config: ClusterConfig, *, ephemeral: bool = False, text: str | None = None, progress: Progress = no_progress
 ) -> ControllerProtocol:
     """Creates the control plane that a configuration names.
 
     Args:
         ephemeral: a local cluster deletes its data when it stops.
         text: the configuration as it was written; a cluster elsewhere gets exactly this text.
-        tell: called with progress messages of long operations.
+        progress: called with progress messages of long operations.
 
     Raises:
         InvalidValue: this version does not support the configuration.
@@ -61,24 +65,53 @@ def create_controller(
     if kind == "gcp" and config.platform.gcp is not None:
         from iris.client.operate.gcp_controller import GcpController  # imports Google's clients, which is slow
 
-        return GcpController(config, text=text, tell=tell)
+        return GcpController(config, text=text, progress=progress)
     if kind != "local" or config.platform.local is None:
         raise InvalidValue(
             "controller", kind, "is not served by this version", "run the same cluster on this machine with --local"
         )
-    return LocalController(config, ephemeral=ephemeral, tell=tell)
+    return LocalController(config, ephemeral=ephemeral, progress=progress)
 
 
-def known_controller(record: ClusterRecord, tell: Tell = nobody) -> ControllerProtocol:
-    """Creates the control plane of a cluster that was started from here, with the cluster's last configuration.
+def controller_of(cluster: ClusterRef, progress: Progress = no_progress) -> ControllerProtocol:
+    """Creates the control plane of a cluster, with the cluster's last configuration or with that of `--config`.
 
     Raises:
-        NotFound: the configuration is gone.
+        NotFound: the cluster is not known here, or its configuration is gone.
+        InvalidValue: this version does not support the configuration.
     """
-    if not record.remote:
-        return LocalController.of(record.name, tell)
-    text = read_config(record.name)
-    return create_controller(load_config(text), text=text, tell=tell)
+    record = cluster.known().record
+    if record is not None and not record.remote:
+        return LocalController.of(record.name, progress)
+    text = cluster.text or read_config(cluster.name)
+    return create_controller(load_config(text), text=text, progress=progress)
+
+
+def gcp_controller(cluster: ClusterRef, refusal: str, progress: Progress = no_progress) -> "GcpController":
+    """Creates the control plane of a cluster on Google Cloud.
+
+    Args:
+        refusal: the end of the error message for any other cluster.
+
+    Raises:
+        Rejected: the cluster is not on Google Cloud.
+    """
+    from iris.client.operate.gcp_controller import GcpController  # imports Google's clients, which is slow
+
+    return GcpController(cluster.gcp_config(refusal), text=cluster.text, progress=progress)
+
+
+def locate(cluster: ClusterRef) -> None:
+    """Finds a cluster on Google Cloud that has not been used from here, and writes its record. Does nothing for other clusters.
+
+    Raises:
+        Unreachable: the cluster does not run.
+        Rejected: this version cannot reach it.
+    """
+    if cluster.text is None or cluster.record is not None:
+        return
+    if gcp_controller(cluster, "it cannot be reached").discover() is None:
+        raise Unreachable(f"cluster {cluster.name} does not run; start it with: iris cluster start --config FILE")
 
 
 def known_config(record: ClusterRecord) -> ClusterConfig:
@@ -93,20 +126,20 @@ def known_config(record: ClusterRecord) -> ClusterConfig:
 class LocalController:
     """Implements `ControllerProtocol` for a cluster on this machine. Its supervisor outlives the process that started it."""
 
-    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, tell: Tell = nobody) -> None:
+    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, progress: Progress = no_progress) -> None:
         self.name = config.name
         self.config = config
         self._ephemeral = ephemeral
-        self._tell = tell
+        self._progress = progress
 
     @classmethod
-    def of(cls, name: str, tell: Tell = nobody) -> Self:
+    def of(cls, name: str, progress: Progress = no_progress) -> Self:
         """Returns the control plane of a local cluster that was started before, with the cluster's configuration."""
         try:
             config = load_config(cluster_dir(name) / CONFIG)
         except (OSError, InvalidConfig):  # the cluster must still be stopped and inspected
             config = local_config(name)
-        return cls(config.model_copy(update={"name": name}), tell=tell)
+        return cls(config.model_copy(update={"name": name}), progress=progress)
 
     def start(self, *, new: bool = False) -> str:
         """Implements `ControllerProtocol.start`. Waits until the groups' minimum number of hosts takes work.
@@ -126,7 +159,7 @@ class LocalController:
         """Implements `ControllerProtocol.stop`. If the control plane does not answer, the machines are deleted directly."""
         record = read_record(self.name)
         if record is not None and record.alive():
-            asyncio.run(self._give_back(record))
+            asyncio.run(self._delete_slices(record))
         stop_local(self.name)
 
     async def plan_stop(self) -> StopPlan:
@@ -139,12 +172,12 @@ class LocalController:
         own = (record.supervisor,) if record.supervisor is not None else ()
         processes = tuple(ref.pid for ref in (*own, *record.processes))
         plan = StopPlan(name=record.name, running=True, ephemeral=record.ephemeral, processes=processes)
-        client = await answering(self.name)
+        client = await answering_client(self.name)
         if client is None:
             return plan.model_copy(update={"slices": await self._ids()})
-        made = tuple(row.id for row in await client.slices() if row.made)
-        jobs = len(await client.jobs(live_only=True, limit=1_000))
-        return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": made})
+        slices = tuple(row.id for row in await client.slices.list() if row.made)
+        jobs = len(await client.jobs.list(live_only=True, limit=1_000))
+        return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": slices})
 
     def requests(self) -> dict[str, Any]:
         """Implements `ControllerProtocol.requests`. Returns nothing: a local cluster makes no platform requests."""
@@ -158,7 +191,7 @@ class LocalController:
             IrisError: no new control plane started, or it does not answer.
         """
         record = restart_control_plane(self.name)
-        deadline = time.monotonic() + RESTARTED.total_seconds()
+        deadline = time.monotonic() + RESTART_TIMEOUT.total_seconds()
         while not self.status().healthy:
             if time.monotonic() > deadline:
                 raise IrisError(f"the control plane of cluster {self.name} does not answer:\n{self.fetch_startup_logs(15)}")
@@ -171,13 +204,13 @@ class LocalController:
             Unreachable: the cluster does not run.
         """
 
-        async def tell() -> str:
-            client = await FleetClient.connect(self.name)
+        async def reload() -> str:
+            client = await IrisClient.connect(self.name)
             write_config(self.name, dump_config(self.config))
-            await client.reload(self.config)
-            return client.cluster.address
+            await client.cluster.reload(self.config)
+            return client.record.address
 
-        return asyncio.run(tell())
+        return asyncio.run(reload())
 
     def discover(self) -> str | None:
         """Implements `ControllerProtocol.discover`."""
@@ -189,13 +222,13 @@ class LocalController:
         address = self.discover()
         if address is None:
             return ControllerStatus(running=False)
-        return ControllerStatus(running=True, healthy=asyncio.run(answering(self.name)) is not None, address=address)
+        return ControllerStatus(running=True, healthy=asyncio.run(answering_client(self.name)) is not None, address=address)
 
     def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
         """Implements `ControllerProtocol.fetch_startup_logs`."""
         with contextlib.suppress(OSError):
-            said = (cluster_dir(self.name) / "logs" / "controller.log").read_text(errors="replace")
-            return last_lines(said, tail_lines)
+            text = (cluster_dir(self.name) / "logs" / "controller.log").read_text(errors="replace")
+            return last_lines(text, tail_lines)
         return None
 
     def machines(self) -> SliceOps:
@@ -204,19 +237,19 @@ class LocalController:
 
     # -- private -------------------------------------------------------------------------------------------------------------
 
-    async def _give_back(self, record: ClusterRecord) -> None:
-        client = await answering(self.name)
+    async def _delete_slices(self, record: ClusterRecord) -> None:
+        client = await answering_client(self.name)
         if client is not None:
-            if await give_back(client, CLOSE_DOWN, self._tell):
+            if await delete_through(client, DELETE_THROUGH_TIMEOUT, self._progress):
                 return
         else:
-            self._tell(f"the control plane of cluster {record.name} does not answer")
-        self._tell("deleting its machines directly")
+            self._progress(f"the control plane of cluster {record.name} does not answer")
+        self._progress("deleting its machines directly")
         try:
-            deleted = await delete_all(self.machines(), DELETE, self._tell)
-            self._tell(f"deleted {', '.join(deleted)}" if deleted else "there were none")
+            deleted = await delete_all(self.machines(), DELETE_TIMEOUT, self._progress)
+            self._progress(f"deleted {', '.join(deleted)}" if deleted else "there are none")
         except IrisError as error:  # the supervisor's stop, or the cleanup after it, ends what is left
-            self._tell(str(error))
+            self._progress(str(error))
 
     async def _ids(self) -> tuple[str, ...]:
         return tuple(each.slice_id for each in (await self.machines().list_slices()).slices)

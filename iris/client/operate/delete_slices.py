@@ -5,26 +5,26 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 
-from iris.client.operate.control import Tell, nobody
-from iris.client.operate.scaling import FleetClient
+from iris.client.client import IrisClient
+from iris.client.operate.control import Progress, no_progress
 from iris.model.errors import IrisError
 from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation
 from iris.platforms.base import RateLimited, SliceOps, Unavailable
 
 #: The pause between two delete requests for the same slice.
-ASK_EVERY = timedelta(seconds=0.2)
+DELETE_INTERVAL = timedelta(seconds=0.2)
 #: The pause between two lists when a zone could not be listed.
-LIST_EVERY = timedelta(seconds=1)
+LIST_INTERVAL = timedelta(seconds=1)
 
 
-async def delete_slices(ops: SliceOps, slices: Iterable[SliceObservation], patience: timedelta) -> None:
+async def delete_slices(ops: SliceOps, slices: Iterable[SliceObservation], timeout: timedelta) -> None:
     """Deletes these slices and waits until the platform reports that all of them are gone.
 
     Raises:
-        IrisError: some slices are still there after `patience`.
+        IrisError: some slices still exist after `timeout`.
     """
     left = {each.slice_id: each.zone for each in slices}
-    give_up = time.monotonic() + patience.total_seconds()
+    give_up = time.monotonic() + timeout.total_seconds()
     why = ""
     while left:
         for slice_id, zone in list(left.items()):
@@ -34,24 +34,24 @@ async def delete_slices(ops: SliceOps, slices: Iterable[SliceObservation], patie
             except (RateLimited, Unavailable) as error:
                 why = f" ({error})"
         if left and time.monotonic() > give_up:
-            raise IrisError(f"{len(left)} slice(s) are still there{why}: {', '.join(sorted(left))}; say the same again")
-        await asyncio.sleep(ASK_EVERY.total_seconds() if left else 0)
+            raise IrisError(f"{len(left)} slice(s) still exist{why}: {', '.join(sorted(left))}; run the command again")
+        await asyncio.sleep(DELETE_INTERVAL.total_seconds() if left else 0)
 
 
-async def delete_all(ops: SliceOps, patience: timedelta, tell: Tell = nobody) -> list[str]:
+async def delete_all(ops: SliceOps, timeout: timedelta, progress: Progress = no_progress) -> list[str]:
     """Deletes every slice of the cluster and returns their ids.
 
     Lists the slices again until a list has no new one, because a slice that was requested shortly before appears late.
 
     Args:
-        tell: called with the zones that could not be listed and are listed again.
+        progress: called with the zones that could not be listed and are listed again.
 
     Raises:
-        IrisError: after `patience` some slices are still there, or a zone still cannot be listed.
+        IrisError: after `timeout` some slices still exist, or a zone still cannot be listed.
     """
-    give_up = time.monotonic() + patience.total_seconds()
+    give_up = time.monotonic() + timeout.total_seconds()
     gone: set[str] = set()
-    told = ""
+    reported = ""
     while True:
         listing = await _listed(ops)
         left = [each for each in listing.slices if each.slice_id not in gone]
@@ -60,11 +60,13 @@ async def delete_all(ops: SliceOps, patience: timedelta, tell: Tell = nobody) ->
         if listing.unreachable:
             zones = "; ".join(f"{zone} ({why})" for zone, why in sorted(listing.unreachable.items()))
             if time.monotonic() > give_up:
-                raise IrisError(f"what is in these zones is not known, so it was not deleted: {zones}; say the same again")
-            if zones != told:
-                tell(f"cannot see what is in {zones}; looking again")
-                told = zones
-            await asyncio.sleep(LIST_EVERY.total_seconds())
+                raise IrisError(
+                    f"these zones could not be listed, so their slices were not deleted: {zones}; run the command again"
+                )
+            if zones != reported:
+                progress(f"zones that cannot be listed: {zones}; trying again")
+                reported = zones
+            await asyncio.sleep(LIST_INTERVAL.total_seconds())
         elif not left:
             return sorted(gone)
 
@@ -76,11 +78,11 @@ async def _listed(ops: SliceOps) -> FleetListing:
         return FleetListing(unreachable={"all zones": str(error)})
 
 
-async def unowned(client: FleetClient, slices: Iterable[SliceObservation]) -> list[SliceObservation]:
+async def unowned(client: IrisClient, slices: Iterable[SliceObservation]) -> list[SliceObservation]:
     """Returns the machines of a running cluster that have no live slice workflow.
 
     Raises:
         Unreachable: the server does not answer or does not have this cluster, so the answer is unknown.
     """
-    await client.check_is_there()
-    return [each for each in slices if not await client.looked_after(each.slice_id)]
+    await client.cluster.check_exists()
+    return [each for each in slices if not await client.slices.has_workflow(each.slice_id)]

@@ -8,19 +8,28 @@ to the cluster, also when its control plane no longer answers. Clients use the c
 import asyncio
 import time
 import uuid
-from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
+from iris.client.client import IrisClient
 from iris.client.connect.clusters import check_is_free, forget, read_record, write_config, write_record
+from iris.client.connect.controller_vm import record_of
 from iris.client.connect.identity import cluster_uid, known_uid
+from iris.client.connect.process import uninterrupted
 from iris.client.connect.tunnel import check_gcloud, close_tunnel, open_tunnel
-from iris.client.operate.control import ControllerStatus, StopPlan, Tell, answered, answering, give_back, last_lines, nobody
-from iris.client.operate.controller_ssh import record_of
+from iris.client.operate.control import (
+    ControllerStatus,
+    Progress,
+    StopPlan,
+    answering_client,
+    client_once_it_answers,
+    delete_through,
+    last_lines,
+    no_progress,
+)
 from iris.client.operate.delete_slices import delete_all
 from iris.client.operate.dry_run import UNKNOWN, shown_requests
 from iris.client.operate.platforms import create_platform
-from iris.client.operate.scaling import FleetClient
 from iris.client.operate.wait_ready import until_it_answers
 from iris.config import ClusterConfig, dump_config
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
@@ -32,12 +41,11 @@ from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.storage.object_store import Store
 
 #: Includes the time to open a tunnel.
-ANSWER = timedelta(seconds=30)
+ANSWER_TIMEOUT = timedelta(seconds=30)
 #: A control plane that has just not answered is not asked again for this long.
-STILL_SILENT = timedelta(minutes=1)
-#: How long slices may take to disappear: what runs on them gets its grace period, and Google takes minutes to delete a TPU.
-CLOSE_DOWN = timedelta(minutes=15)
-DELETE = timedelta(minutes=15)
+ASK_AGAIN_AFTER = timedelta(minutes=1)
+#: How long slices may take to disappear: their tasks get their grace period, and Google takes minutes to delete a TPU.
+DELETE_TIMEOUT = timedelta(minutes=15)
 
 
 class GcpController:
@@ -47,7 +55,7 @@ class GcpController:
         text: the configuration as it was written; the machine gets exactly this text.
     """
 
-    def __init__(self, config: ClusterConfig, *, text: str | None = None, tell: Tell = nobody) -> None:
+    def __init__(self, config: ClusterConfig, *, text: str | None = None, progress: Progress = no_progress) -> None:
         gcp = config.controller.gcp
         if gcp is None or config.platform.gcp is None:
             raise InvalidValue("controller", config.controller.kind, "is not on Google Cloud", "write controller: {gcp: {…}}")
@@ -56,7 +64,7 @@ class GcpController:
         self._gcp = gcp
         self._project = config.platform.gcp.project_id
         self._text = dump_config(config) if text is None else text
-        self._tell = tell
+        self._progress = progress
         #: When the control plane last did not answer, and the error.
         self._silent: tuple[float, str] | None = None
 
@@ -112,7 +120,8 @@ class GcpController:
         async def look() -> ControllerStatus:
             if (address := await self._discover()) is None:
                 return ControllerStatus(running=False)
-            return ControllerStatus(running=True, healthy=await answering(self.name, ANSWER) is not None, address=address)
+            healthy = await answering_client(self.name, ANSWER_TIMEOUT) is not None
+            return ControllerStatus(running=True, healthy=healthy, address=address)
 
         return asyncio.run(look())
 
@@ -128,23 +137,23 @@ class GcpController:
                 directly.
         """
         settings = await self._settings()
-        seen = await self._seen_of_stop(self._machine(settings))
-        forgets = self.config.controller.temporal is None
-        plan = StopPlan(name=self.name, running=seen is not None, ephemeral=forgets, elsewhere=True)
+        seen = await self._find_for_stop(self._machine(settings))
+        loses_jobs = self.config.controller.temporal is None
+        plan = StopPlan(name=self.name, running=seen is not None, ephemeral=loses_jobs, elsewhere=True)
         if seen is not None:
             plan = plan.model_copy(update={"machine": f"{seen.name} in {seen.zone}"})
-            self._remember(seen)
+            self._write_record(seen)
             if seen.status == RUNNING:
                 try:
-                    self._check_way()
+                    self._check_reachable()
                 except Unreachable as error:
-                    way = f"iris cluster stop {self.name} --yes"
-                    raise Unreachable(f"{error}; its machines are deleted without asking it by: {way}") from None
+                    remedy = f"iris cluster stop {self.name} --yes"
+                    raise Unreachable(f"{error}; to delete its machines without the control plane, run: {remedy}") from None
             try:
-                client = await self._answered(seen)
-                made = tuple(row.id for row in await client.slices() if row.made)
-                jobs = len(await client.jobs(live_only=True, limit=1_000))
-                return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": made})
+                client = await self._client(seen)
+                slices = tuple(row.id for row in await client.slices.list() if row.made)
+                jobs = len(await client.jobs.list(live_only=True, limit=1_000))
+                return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": slices})
             except Unreachable as error:
                 plan = plan.model_copy(update={"silent": str(error)})
         listing = await self._slices(settings).list_slices()
@@ -173,64 +182,64 @@ class GcpController:
 
     # -- private -------------------------------------------------------------------------------------------------------------
 
-    async def _start(self, *, stays: bool = True) -> str:
+    async def _start(self, *, keep: bool = True) -> str:
         """Creates the machine or uses the existing one, waits until the planners answer, and returns the address.
 
         Args:
-            stays: the machine is kept if it does not come up, so the error says how to inspect it.
+            keep: the machine is kept if it does not come up, so the error says how to inspect it.
         """
-        settings = await self._settings_of_start()
+        settings = await self._settings_for_start()
         machine = self._machine(settings)
         seen, before = await asyncio.to_thread(machine.find), 0
         if seen is None:
             request = insert_request(settings, self.config.controller, str(uuid.uuid4()))
-            self._tell(f"making machine {request.instance_resource.name} in {self._gcp.zone}")
-            await _to_its_end(asyncio.to_thread(machine.create, request))
+            self._progress(f"creating machine {request.instance_resource.name} in {self._gcp.zone}")
+            await uninterrupted(asyncio.to_thread(machine.create, request))
             seen = await asyncio.to_thread(machine.find)
             if seen is None:
-                raise IrisError("the machine that was just made is gone; somebody has deleted it, or Google has")
+                raise IrisError("the new machine no longer exists; check the audit log, and start the cluster again")
         else:
-            self._tell(f"found machine {seen.name} in {seen.zone} ({seen.status})")
-            self._remember(seen)
+            self._progress(f"found machine {seen.name} in {seen.zone} ({seen.status})")
+            self._write_record(seen)
             if await self._has_failed(machine, seen):
-                self._tell("it could not be set up when it booted last; trying that again with this configuration")
-                seen, before = await self._boot_anew(settings, machine, seen)
+                self._progress("its last setup failed; trying again with this configuration")
+                seen, before = await self._reboot(settings, machine, seen)
             else:
                 if seen.build != build_of(insert_request(settings, self.config.controller, UNKNOWN)):
                     remedy = f"iris cluster reload {self.name} --config FILE"
-                    self._tell(f"it has another configuration; to give it this one: {remedy}")
-                self._tell_what_stays(settings, seen)
+                    self._progress(f"it has another configuration; to apply this one, run: {remedy}")
+                self._report_fixed_settings(settings, seen)
             await asyncio.to_thread(machine.switch_on, seen)
-        self._remember(seen)
-        return await until_it_answers(self.config, machine, seen, self._tell, told=before, stays=stays)
+        self._write_record(seen)
+        return await until_it_answers(self.config, machine, seen, self._progress, reported=before, keep=keep)
 
     async def _start_new(self) -> str:
-        seen = await asyncio.to_thread(self._machine(await self._settings_of_start()).find)
+        seen = await asyncio.to_thread(self._machine(await self._settings_for_start()).find)
         if seen is not None:
             there = f"machine {seen.name} in {seen.zone} ({seen.status})"
-            raise Rejected(f"cluster {self.name} is there already: {there}; stop it with: iris cluster stop {self.name}")
+            raise Rejected(f"cluster {self.name} exists already: {there}; stop it with: iris cluster stop {self.name}")
         try:
-            return await self._start(stays=False)
+            return await self._start(keep=False)
         except BaseException:  # also after an interrupt
-            self._tell("it did not come up; taking back what was made of it")
+            self._progress("it did not come up; deleting it")
             await self._stop()
             raise
 
     async def _restart(self) -> str:
         self._check_name()
-        self._check_way()
+        self._check_reachable()
         settings = await self._settings()
         machine = self._machine(settings)
-        seen, before = await self._boot_anew(settings, machine, await self._running(machine))
-        self._remember(seen)
-        return await until_it_answers(self.config, machine, seen, self._tell, told=before)
+        seen, before = await self._reboot(settings, machine, await self._running(machine))
+        self._write_record(seen)
+        return await until_it_answers(self.config, machine, seen, self._progress, reported=before)
 
     async def _has_failed(self, machine: ControllerMachine, seen: SeenMachine) -> bool:
         """Returns whether the machine's setup has failed, and no earlier control plane answers on it."""
-        said = marked(await asyncio.to_thread(machine.console, seen)) if seen.status == RUNNING else []
-        return bool(said) and said[-1].startswith(FAILED) and await answering(self.name, ANSWER) is None
+        lines = marked(await asyncio.to_thread(machine.console, seen)) if seen.status == RUNNING else []
+        return bool(lines) and lines[-1].startswith(FAILED) and await answering_client(self.name, ANSWER_TIMEOUT) is None
 
-    async def _boot_anew(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> tuple[SeenMachine, int]:
+    async def _reboot(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> tuple[SeenMachine, int]:
         """Boots the machine with this configuration and its images.
 
         Returns:
@@ -238,57 +247,59 @@ class GcpController:
         """
         seen = await self._rebuilt(settings, machine, seen)
         before = len(marked(await asyncio.to_thread(machine.console, seen)))
-        self._tell(f"switching {seen.name} off and on")
+        self._progress(f"switching {seen.name} off and on")
         await asyncio.to_thread(machine.reset if seen.status == RUNNING else machine.switch_on, seen)
         return seen, before
 
     async def _rebuilt(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> SeenMachine:
         """Gives the machine this configuration. Reports the settings that an existing machine cannot change."""
-        self._tell_what_stays(settings, seen)
+        self._report_fixed_settings(settings, seen)
         await asyncio.to_thread(machine.rebuild, seen, insert_request(settings, self.config.controller, UNKNOWN))
         return seen.model_copy(update={"config": self._text})
 
-    def _tell_what_stays(self, settings: GcpSettings, seen: SeenMachine) -> None:
+    def _report_fixed_settings(self, settings: GcpSettings, seen: SeenMachine) -> None:
         wanted = made_with(settings, self._gcp)
         stays = [f"{key} {was!r}, not {wanted[key]!r}" for key, was in seen.made_with.items() if wanted.get(key, was) != was]
         if stays:
-            self._tell(f"its machine keeps what it was made with until it is stopped and started: {'; '.join(stays)}")
+            self._progress(f"its machine keeps these settings until the cluster is stopped and started: {'; '.join(stays)}")
 
     async def _reload(self) -> str:
         self._check_name()
-        self._check_way()
+        self._check_reachable()
         settings = await self._settings()
         machine = self._machine(settings)
-        self._remember(await self._rebuilt(settings, machine, await self._running(machine)))
-        client = await FleetClient.connect(self.name)
-        await client.reload(self.config)
-        return client.cluster.address
+        self._write_record(await self._rebuilt(settings, machine, await self._running(machine)))
+        client = await IrisClient.connect(self.name)
+        await client.cluster.reload(self.config)
+        return client.record.address
 
     async def _stop(self) -> None:
         self._check_name()
         settings = await self._settings()
         machine = self._machine(settings)
-        seen = await self._seen_of_stop(machine)
+        seen = await self._find_for_stop(machine)
         if seen is not None:
-            self._remember(seen)
+            self._write_record(seen)
             try:
-                if not await give_back(await self._answered(seen), CLOSE_DOWN, self._tell):
-                    self._tell("deleting its machines directly")
+                if not await delete_through(await self._client(seen), DELETE_TIMEOUT, self._progress):
+                    self._progress("deleting its machines directly")
             except Unreachable as error:
-                self._tell(f"the control plane of cluster {self.name} does not answer; deleting its machines directly ({error})")
+                self._progress(
+                    f"the control plane of cluster {self.name} does not answer; deleting its machines directly ({error})"
+                )
         else:
-            self._tell(f"cluster {self.name} has no machine for its control plane")
+            self._progress(f"cluster {self.name} has no machine for its control plane")
         # The control plane goes first, because it would create new machines.
         await asyncio.to_thread(machine.delete)
-        deleted = await delete_all(self._slices(settings), DELETE, self._tell)
+        deleted = await delete_all(self._slices(settings), DELETE_TIMEOUT, self._progress)
         if deleted:
-            self._tell(f"deleted {', '.join(deleted)}")
+            self._progress(f"deleted {', '.join(deleted)}")
         close_tunnel(self.name)
         record = read_record(self.name)
         if record is not None and record.remote:
             forget(self.name)
 
-    async def _seen_of_stop(self, machine: ControllerMachine) -> SeenMachine | None:
+    async def _find_for_stop(self, machine: ControllerMachine) -> SeenMachine | None:
         """Returns the machine, or None if it was not found.
 
         A zone that does not answer may hold the machine. The stop still deletes what it can see, and the lists of slices name
@@ -297,10 +308,10 @@ class GcpController:
         try:
             return await asyncio.to_thread(machine.find)
         except Unavailable as error:
-            self._tell(str(error))
+            self._progress(str(error))
             return None
 
-    async def _answered(self, seen: SeenMachine) -> FleetClient:
+    async def _client(self, seen: SeenMachine) -> IrisClient:
         """Returns a client of the control plane.
 
         Raises:
@@ -309,10 +320,10 @@ class GcpController:
         if seen.status != RUNNING:
             raise Unreachable(f"machine {seen.name} in {seen.zone} is {seen.status}")
         # One stop asks twice: for its plan, and again after the plan was confirmed.
-        if self._silent is not None and time.monotonic() - self._silent[0] < STILL_SILENT.total_seconds():
+        if self._silent is not None and time.monotonic() - self._silent[0] < ASK_AGAIN_AFTER.total_seconds():
             raise Unreachable(self._silent[1])
         try:
-            return await answered(self.name, ANSWER)
+            return await client_once_it_answers(self.name, ANSWER_TIMEOUT)
         except Unreachable as error:
             self._silent = time.monotonic(), str(error)
             raise
@@ -322,7 +333,7 @@ class GcpController:
         seen = await asyncio.to_thread(self._machine(settings).find)
         if seen is None or seen.status != RUNNING:
             return None
-        self._remember(seen)
+        self._write_record(seen)
         return (await asyncio.to_thread(open_tunnel, self.name)).address
 
     async def _console(self, lines: int) -> str | None:
@@ -347,7 +358,7 @@ class GcpController:
         uid = await known_uid(Store(self.config.controller.bundle_prefix), self.name)
         return gcp_settings(self.config, uid, text=self._text)
 
-    async def _settings_of_start(self) -> GcpSettings:
+    async def _settings_for_start(self) -> GcpSettings:
         """Returns the settings of a cluster that is being started. Creates its uid at the first start.
 
         Raises:
@@ -355,24 +366,24 @@ class GcpController:
             Unreachable: this machine cannot reach the cluster, or the store does not answer.
         """
         self._check_name()
-        self._check_way()
+        self._check_reachable()
         uid = await cluster_uid(Store(self.config.controller.bundle_prefix), self.name)
         return gcp_settings(self.config, uid, text=self._text)
 
     def _check_name(self) -> None:
         check_is_free(self.name, self._project, self.config.controller.bundle_prefix)
 
-    def _check_way(self) -> None:
+    def _check_reachable(self) -> None:
         if self.config.controller.temporal is None:
             check_gcloud(self.name, self._gcp.port)
 
     def _machine(self, settings: GcpSettings) -> ControllerMachine:
-        return ControllerMachine(settings, self._gcp.zone, self._tell)
+        return ControllerMachine(settings, self._gcp.zone, self._progress)
 
     def _slices(self, settings: GcpSettings) -> SliceOps:
         return create_platform(self.config, settings=settings)
 
-    def _remember(self, seen: SeenMachine) -> None:
+    def _write_record(self, seen: SeenMachine) -> None:
         """Writes the cluster's record, and the configuration that its machine has, which may differ from this one.
 
         Raises:
@@ -380,18 +391,9 @@ class GcpController:
         """
         self._check_name()
         record, before = record_of(self.config, seen.name, seen.zone), read_record(self.name)
-        if before is not None and before.gate == record.gate and before.gate is not None:
+        if before is not None and before.vm == record.vm and before.vm is not None:
             record = record.model_copy(update={"address": before.address, "ui": before.ui, "tunnel": before.tunnel})
         if record != before:
             write_record(record)
         if seen.config:
             write_config(self.name, seen.config)
-
-
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Runs work that cannot be undone to its end. A cancellation takes effect afterwards, when the result can be found."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    finally:
-        await asyncio.wait({task})

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iris.client.client import IrisClient
 from iris.client.connect.identity import current_user
-from iris.client.operate import scheduling
 from iris.client.outputs import outputs_of
 from iris.client.views import Submitted
 from iris.model import names
@@ -29,7 +28,7 @@ from iris.storage.object_store import STORE_ERRORS, Store
 #: How long the program may run: it computes a sum, and in the third case sleeps for a second.
 RUN = timedelta(minutes=5)
 #: The most problems of one case that the result lists.
-TOLD = 5
+MAX_PROBLEMS = 5
 #: The file that each task writes to its output directory.
 ANSWER = "answer.json"
 
@@ -105,26 +104,26 @@ class Ended(BaseModel):
     answers: tuple[TaskReport, ...]
 
 
-def cases(dice: Callable[[int], int] = secrets.randbelow) -> tuple[Case, ...]:
+def cases(randbelow: Callable[[int], int] = secrets.randbelow) -> tuple[Case, ...]:
     """Returns the cases in order. The second case has new numbers each time, so that results of an earlier run are wrong."""
     return (
         Case(name="simple", what="a task on every host of a slice"),
-        Case(name="compute", what="a computation with arguments", numbers=tuple(dice(1000) for _ in range(8))),
+        Case(name="compute", what="a computation with arguments", numbers=tuple(randbelow(1000) for _ in range(8))),
         Case(name="two-jobs", what="two jobs at once, through the scheduler", jobs=2, pause=1),
     )
 
 
-def job_spec(case: Case, kind: Tpu, name: str, patience: timedelta) -> JobSpec:
+def job_spec(case: Case, kind: Tpu, name: str, timeout: timedelta) -> JobSpec:
     """Builds the job of a case: a task on every host of one slice of that kind."""
-    asked = parse_tpu(kind.variant)
+    tpu = parse_tpu(kind.variant)
     return JobSpec(
         user=current_user(),
         name=name,
         command=("python3", "-c", PROGRAM, str(case.pause), *map(str, case.numbers)),
-        resources=Resources(memory_bytes=GIB, device=asked.device),
-        replicas=asked.hosts,
-        coscheduling=Coscheduling(group_by=TPU_NAME) if asked.hosts > 1 else None,
-        scheduling_timeout=patience,
+        resources=Resources(memory_bytes=GIB, device=tpu.device),
+        replicas=tpu.hosts,
+        coscheduling=Coscheduling(group_by=TPU_NAME) if tpu.hosts > 1 else None,
+        scheduling_timeout=timeout,
         timeout=RUN,
     )
 
@@ -142,19 +141,21 @@ def _of_job(case: Case, kind: Tpu, ended: Ended) -> list[str]:
     found = []
     silent = sorted(set(range(kind.hosts)) - {answer.task for answer in answers})
     if silent:
-        found.append(f"{status.id} has no answer of task {', '.join(map(str, silent))}")
+        found.append(f"{status.id} has no answer from task {', '.join(map(str, silent))}")
     by_host = Counter(answer.host for answer in answers)
-    found += [f"{host} has run {count} tasks of {status.id} at once" for host, count in by_host.items() if count > 1]
+    found += [f"{host} ran {count} tasks of {status.id} at once" for host, count in by_host.items() if count > 1]
     if len(slices := sorted({answer.slice for answer in answers})) > 1:
         found.append(f"the tasks of {status.id} were on several slices: {', '.join(slices)}")
     for answer in answers:
         right = sum(number * number for number in case.numbers) + answer.task
         if answer.result != right:
-            found.append(f"task {answer.task} of {status.id} says {answer.result}, not {right}")
+            found.append(f"task {answer.task} of {status.id} answered {answer.result}, expected {right}")
         if answer.worker != str(answer.task):
-            found.append(f"task {answer.task} of {status.id} was told to be worker {answer.worker or '(nothing)'} of its slice")
+            found.append(
+                f"task {answer.task} of {status.id} is worker {answer.worker or '(none)'} of its slice, expected {answer.task}"
+            )
         if answer.kind != kind.variant:
-            found.append(f"task {answer.task} of {status.id} was told to be on {answer.kind or 'no TPU'}, not on {kind.variant}")
+            found.append(f"task {answer.task} of {status.id} ran on {answer.kind or 'no TPU'}, expected {kind.variant}")
     return found
 
 
@@ -165,40 +166,42 @@ def _overlap(one: JobStatus, other: JobStatus) -> Iterable[str]:
             if a.host is None or a.host != b.host or not (a.started_at and a.finished_at and b.started_at and b.finished_at):
                 continue
             if a.started_at < b.finished_at and b.started_at < a.finished_at:
-                yield f"host {a.host} has run {one.id} and {other.id} at the same time"
+                yield f"host {a.host} ran {one.id} and {other.id} at the same time"
 
 
-async def validate(client: IrisClient, kind: Tpu, patience: timedelta, tell: Callable[[str], None]) -> AsyncIterator[CaseResult]:
+async def validate(
+    client: IrisClient, kind: Tpu, timeout: timedelta, progress: Callable[[str], None]
+) -> AsyncIterator[CaseResult]:
     """Runs the cases one after the other and yields the result of each. An interrupt cancels the running jobs.
 
     A case that gets no slice is the last one that runs, because the next ones would wait just as long. The same holds for a case
     whose end is unknown because the cluster or its store no longer answers.
 
     Args:
-        patience: how long a job may wait for its slice, including the creation of the slice.
-        tell: called with the jobs that are submitted.
+        timeout: how long a job may wait for its slice, including the creation of the slice.
+        progress: called with the jobs that are submitted.
     """
     run = secrets.token_hex(3)
-    without = ""
+    stopped_by = ""
     for case in cases():
-        if without:
-            yield CaseResult(name=case.name, passed=False, took=0, said=f"not tried: {without}")
+        if stopped_by:
+            yield CaseResult(name=case.name, passed=False, took=0, said=f"not run: {stopped_by}")
             continue
         began = time.monotonic()
         job_names = [
             f"validate-{run}-{case.name}" + (f"-{number}" if case.jobs > 1 else "") for number in range(1, case.jobs + 1)
         ]
-        specs = [job_spec(case, kind, name, patience) for name in job_names]
+        specs = [job_spec(case, kind, name, timeout) for name in job_names]
         try:
-            if (never := await scheduling.never(client, specs[0])) is not None:
-                raise Rejected(never.message + (f"; {never.remedy}" if never.remedy else ""))
-            tell(f"{case.name}: {', '.join(spec.id for spec in specs)}")
-            ended = await _run(client, specs, patience + RUN)
+            if (infeasible := await client.jobs.why_infeasible(specs[0])) is not None:
+                raise Rejected(infeasible.message + (f"; {infeasible.remedy}" if infeasible.remedy else ""))
+            progress(f"{case.name}: {', '.join(spec.id for spec in specs)}")
+            ended = await _run(client, specs, timeout + RUN)
             wrong = problems(case, kind, ended)
             if any(each.status.state is JobState.UNSCHEDULABLE for each in ended):
-                without = f"{case.name} found no slice"
+                stopped_by = f"{case.name} found no slice"
         except IrisError as error:
-            ended, wrong, without = [], [str(error)], f"{case.name} did not run to its end"
+            ended, wrong, stopped_by = [], [str(error)], f"{case.name} did not finish"
         yield CaseResult(
             name=case.name,
             passed=not wrong,
@@ -208,7 +211,7 @@ async def validate(client: IrisClient, kind: Tpu, patience: timedelta, tell: Cal
         )
 
 
-async def _run(client: IrisClient, specs: Sequence[JobSpec], patience: timedelta) -> list[Ended]:
+async def _run(client: IrisClient, specs: Sequence[JobSpec], timeout: timedelta) -> list[Ended]:
     """Submits the jobs and waits until they have ended.
 
     Raises:
@@ -218,21 +221,21 @@ async def _run(client: IrisClient, specs: Sequence[JobSpec], patience: timedelta
     """
     live: set[str] = set()
 
-    async def to_its_end(spec: JobSpec, submitted: Submitted) -> Ended:
-        status = await client.wait(spec.id, submitted.run_id, patience)
+    async def until_ended(spec: JobSpec, submitted: Submitted) -> Ended:
+        status = await client.jobs.wait(spec.id, submitted.run_id, timeout)
         live.discard(spec.id)
         return Ended(status=status, answers=await _answers(client, submitted))
 
     try:
         submitted = []
         for spec in specs:
-            submitted.append(await client.submit(spec))
+            submitted.append(await client.jobs.submit(spec))
             live.add(spec.id)
-        return await asyncio.gather(*map(to_its_end, specs, submitted))
+        return await asyncio.gather(*map(until_ended, specs, submitted))
     finally:
         for job in live:
             with contextlib.suppress(IrisError):  # the job has ended, or the cluster does not answer
-                await asyncio.shield(client.cancel(job, "the validation was given up"))
+                await asyncio.shield(client.jobs.cancel(job, "the validation was interrupted"))
 
 
 async def _answers(client: IrisClient, submitted: Submitted) -> tuple[TaskReport, ...]:
@@ -241,7 +244,7 @@ async def _answers(client: IrisClient, submitted: Submitted) -> tuple[TaskReport
     Raises:
         Unreachable: the store does not answer.
     """
-    store = Store(client.cluster.store)
+    store = Store(client.record.store)
     found = []
     try:
         for file in await outputs_of(store, submitted.id, submitted.run_id):
@@ -256,14 +259,14 @@ async def _answers(client: IrisClient, submitted: Submitted) -> tuple[TaskReport
 def _seen(case: Case, ended: Sequence[Ended]) -> str:
     """Describes a case that has passed: `4 host(s) of v5e-16-1 answered`, or how several jobs shared the slices."""
     slices = sorted({answer.slice for each in ended for answer in each.answers})
-    words = [f"{len(ended[0].answers)} host(s) of {' and of '.join(slices)} answered"]
+    parts = [f"{len(ended[0].answers)} host(s) of {' and of '.join(slices)} answered"]
     if case.numbers:
-        words.append("with the right sums")
+        parts.append("with correct sums")
     if len(ended) > 1:
-        words.append("to one job after the other" if len(slices) == 1 else "each to a job of its own")
-    return ", ".join(words)
+        parts.append("to one job after the other" if len(slices) == 1 else "each to a job of its own")
+    return ", ".join(parts)
 
 
 def _some(wrong: Sequence[str]) -> str:
-    more = f"; and {len(wrong) - TOLD} more" if len(wrong) > TOLD else ""
-    return "; ".join(wrong[:TOLD]) + more
+    more = f"; and {len(wrong) - MAX_PROBLEMS} more" if len(wrong) > MAX_PROBLEMS else ""
+    return "; ".join(wrong[:MAX_PROBLEMS]) + more

@@ -7,9 +7,9 @@ import time
 from datetime import timedelta
 
 from iris.client.connect.clusters import read_record
-from iris.client.connect.tunnel import last_words, login
-from iris.client.operate.control import Tell, answering, last_lines
-from iris.client.operate.controller_ssh import gate_of
+from iris.client.connect.controller_vm import controller_vm_of
+from iris.client.connect.tunnel import last_output, ssh_login
+from iris.client.operate.control import Progress, answering_client, last_lines
 from iris.config import ClusterConfig
 from iris.model.errors import IrisError
 from iris.platforms.base import PlatformError
@@ -17,39 +17,45 @@ from iris.platforms.gcp.controller_ops import ControllerMachine, SeenMachine
 from iris.platforms.gcp.diagnostics import FAILED, marked
 
 #: A new machine installs Docker and pulls its image, which takes minutes. It gives a pull up to five minutes.
-START = timedelta(minutes=15)
+START_TIMEOUT = timedelta(minutes=15)
 POLL_INTERVAL = timedelta(seconds=1)
 #: How many lines of the console an error shows.
-SAID = 20
+CONSOLE_LINES = 20
 
 
 async def until_it_answers(
-    config: ClusterConfig, machine: ControllerMachine, seen: SeenMachine, tell: Tell, *, told: int = 0, stays: bool = True
+    config: ClusterConfig,
+    machine: ControllerMachine,
+    seen: SeenMachine,
+    progress: Progress,
+    *,
+    reported: int = 0,
+    keep: bool = True,
 ) -> str:
     """Waits until the planners answer, and returns the cluster's address. Reports the console's messages while it waits.
 
     Args:
-        told: how many of the console's messages belong to earlier starts.
-        stays: the machine is kept if it does not come up, so the error says how to inspect it.
+        reported: how many of the console's messages belong to earlier starts.
+        keep: the machine is kept if it does not come up, so the error says how to inspect it.
 
     Raises:
         IrisError: the control plane did not come up; the message has the reason and the end of the console.
     """
-    give_up, before = time.monotonic() + START.total_seconds(), told
-    tell("waiting until it answers")
+    give_up, before = time.monotonic() + START_TIMEOUT.total_seconds(), reported
+    progress("waiting until it answers")
     while True:
-        answers = await answering(config.name) is not None
+        answers = await answering_client(config.name) is not None
         # Read before the return, so that a quick start is reported, too.
-        said = ""
+        console = ""
         with contextlib.suppress(PlatformError):
-            said = await asyncio.to_thread(machine.console, seen)
-        lines = marked(said)
-        if said and len(lines) < told:
+            console = await asyncio.to_thread(machine.console, seen)
+        lines = marked(console)
+        if console and len(lines) < reported:
             # The console has started again.
-            told = before = 0
-        for line in lines[told:]:
-            tell(line)
-        told = max(told, len(lines))
+            reported = before = 0
+        for line in lines[reported:]:
+            progress(line)
+        reported = max(reported, len(lines))
         if answers:
             if (record := read_record(config.name)) is None:
                 raise IrisError(f"cluster {config.name} was stopped while it was started")
@@ -60,18 +66,18 @@ async def until_it_answers(
         seen = there
         failed = len(lines) > before and FAILED in lines[-1]
         if failed or time.monotonic() > give_up:
-            why = "its machine could not be set up" if failed else f"not within {START.seconds // 60} minutes"
-            end, way = last_lines(said, SAID) or "(nothing)", f"\n{_way(config, seen)}" if stays else ""
+            why = "its machine could not be set up" if failed else f"not within {START_TIMEOUT.seconds // 60} minutes"
+            end, hint = last_lines(console, CONSOLE_LINES) or "(nothing)", f"\n{_how_to_inspect(config, seen)}" if keep else ""
             raise IrisError(
                 f"the control plane of cluster {config.name} did not come up: {why} (machine {seen.name} in {seen.zone}, "
-                f"{seen.status}). Its console says last:\n{end}{way}"
+                f"{seen.status}). The end of its console output:\n{end}{hint}"
             )
         await asyncio.sleep(POLL_INTERVAL.total_seconds())
 
 
-def _way(config: ClusterConfig, seen: SeenMachine) -> str:
-    gate = gate_of(config).model_copy(update={"machine": seen.name, "zone": seen.zone})
+def _how_to_inspect(config: ClusterConfig, seen: SeenMachine) -> str:
+    vm = controller_vm_of(config).model_copy(update={"machine": seen.name, "zone": seen.zone})
     return (
-        f"Look at it with: {shlex.join(login(gate))}; when that is mended, try again with: iris cluster restart --config FILE; "
-        f"delete it with: iris cluster stop {config.name}{last_words(config.name)}"
+        f"Log in with: {shlex.join(ssh_login(vm))}; when the fault is fixed, try again with: iris cluster restart --config FILE; "
+        f"delete it with: iris cluster stop {config.name}{last_output(config.name)}"
     )

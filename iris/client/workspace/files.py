@@ -49,7 +49,7 @@ def workspace_files(directory: Path) -> list[str]:
     # What git leaves out can be large, so it is only listed when a line may include some of it.
     candidates = normal.union(_walk(directory, rules=None)) if own.takes_in else normal
     chosen = (path for path in candidates if _NEVER.isdisjoint(path.split("/")))
-    return sorted(path for path in chosen if own.last_word(path, otherwise=path in normal))
+    return sorted(path for path in chosen if own.includes(path, otherwise=path in normal))
 
 
 class _Rules(NamedTuple):
@@ -65,11 +65,11 @@ class _Rules(NamedTuple):
         except FileNotFoundError:
             lines = []
         except OSError as error:
-            raise Rejected(f"{file} cannot be read ({error.strerror}); mend or remove it") from None
+            raise Rejected(f"{file} cannot be read ({error.strerror}); fix or remove it") from None
         try:
             return cls(base, GitIgnoreSpec.from_lines(lines))
         except ValueError as error:
-            raise Rejected(f"{file} has a line that excludes nothing ({error}); write it as for git, or remove it") from None
+            raise Rejected(f"{file} has an invalid line ({error}); write it as in a .gitignore, or remove it") from None
 
     @property
     def takes_in(self) -> bool:
@@ -79,7 +79,7 @@ class _Rules(NamedTuple):
         """Returns whether git would ignore the path; None: no line matches it. A directory's path ends with a slash."""
         return self.spec.check_file(path.removeprefix(self.base)).include
 
-    def last_word(self, path: str, *, otherwise: bool) -> bool:
+    def includes(self, path: str, *, otherwise: bool) -> bool:
         """Returns whether the last line that matches the path includes it.
 
         Args:
@@ -102,7 +102,7 @@ def _walk(root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = ()) -
     except OSError as error:
         raise Rejected(
             f"workspace: the directory {root / prefix} cannot be read ({error.strerror}); "
-            f"make it readable, or take another --workspace"
+            f"make it readable, or choose another --workspace"
         ) from None
     if rules is not None and any(entry.name == ".gitignore" for entry in entries):
         rules = (*rules, _Rules.read(root / prefix / ".gitignore", prefix))
@@ -157,6 +157,6 @@ def _git(directory: Path, *arguments: str, may_fail: bool = False) -> bytes:
     env = {name: value for name, value in os.environ.items() if name not in _GITS_OWN}
     ran = subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, env=env, stdin=subprocess.DEVNULL)
     if ran.returncode and not may_fail:
-        words = " ".join(ran.stderr.decode(errors="replace").split())
-        raise Rejected(f"workspace: git cannot list the files of {directory}: {words}; mend that, or use --no-workspace")
+        error = " ".join(ran.stderr.decode(errors="replace").split())
+        raise Rejected(f"workspace: git cannot list the files of {directory}: {error}; fix that, or use --no-workspace")
     return ran.stdout

@@ -69,9 +69,9 @@ def parse_extra(text: str) -> ExtraFile:
     path, colon, dest = (text, "", "") if Path(text).exists() else text.rpartition(":")
     source = Path(path if colon else text)
     if source.is_dir():
-        raise InvalidValue("file", path or text, "is a directory", f"name its files, or take it in with ! in {IGNORE_FILE}")
+        raise InvalidValue("file", path or text, "is a directory", f"name its files, or include it with ! in {IGNORE_FILE}")
     if not source.is_file():
-        raise InvalidValue("file", path or text, "is no file", "write PATH[:DEST]")
+        raise InvalidValue("file", path or text, "is not a file", "write PATH[:DEST]")
     if not colon:
         return ExtraFile(source)
     return ExtraFile(source, _place(f"{dest}{source.name}" if dest.endswith("/") else dest))
@@ -85,7 +85,7 @@ def _place(dest: str) -> str:
     """
     parts = Path(dest).parts
     if not parts or Path(dest).is_absolute() or ".." in parts:
-        raise InvalidValue("file", dest, "is no place in a workspace", "write PATH:DEST with DEST relative to its directory")
+        raise InvalidValue("file", dest, "is not a path in a workspace", "write PATH:DEST with DEST relative to the workspace")
     return "/".join(parts)
 
 
@@ -97,7 +97,7 @@ def pack(directory: Path | None, files: Sequence[ExtraFile] = ()) -> Packed:
         IrisError: this machine has no disk space for the archive.
     """
     if directory is not None and directory.resolve() == Path("/"):
-        raise Rejected("workspace: / is the whole machine; name a project's directory")
+        raise Rejected("workspace: / is the whole machine; give a project's directory")
     members = _members(directory.resolve(), workspace_files(directory.resolve())) if directory is not None else {}
     _add_extra(members, directory, files)
     _check_names(members)
@@ -106,7 +106,7 @@ def pack(directory: Path | None, files: Sequence[ExtraFile] = ()) -> Packed:
     try:
         archive = tempfile.TemporaryFile()  # noqa: SIM115 `Packed` closes it
     except OSError as error:
-        raise no_room(error) from None
+        raise no_space(error) from None
     try:
         for name in sorted(members, key=os.fsencode):
             sizes[name] = _write(archive, name, members[name])
@@ -145,14 +145,15 @@ def _link(root: Path, path: str) -> str:
     Keeps the target's text unless it is an absolute path, leads through directories outside, or would be refused by a host.
     """
     target = str((root / path).readlink())
-    meant = os.path.normpath((root / path).parent / target)
-    for place in (meant, os.path.realpath(root / path)):
+    target_path = os.path.normpath((root / path).parent / target)
+    for place in (target_path, os.path.realpath(root / path)):
         if not Path(place).is_relative_to(root):
             raise Rejected(
-                f"workspace: the link {path} leads out of it, to {target}; name it in {IGNORE_FILE}, or put the file itself there"
+                f"workspace: the link {path} points outside the workspace, to {target}; exclude it in {IGNORE_FILE}, "
+                f"or copy the file into the workspace"
             )
     if os.path.normpath(Path(path).parent / target).startswith(("/", "..")):
-        return os.path.relpath(meant, (root / path).parent)
+        return os.path.relpath(target_path, (root / path).parent)
     if climbs_after_a_name(target):  # hosts refuse such a target
         return os.path.relpath(os.path.realpath(root / path), (root / path).parent)
     return target
@@ -163,7 +164,7 @@ def _add_extra(members: dict[str, _Member], directory: Path | None, files: Seque
     for source, asked in files:
         dest = _place(asked) if asked is not None else _own_place(directory, source)
         if added.setdefault(dest, source) != source:
-            raise InvalidValue("file", dest, f"would be {added[dest]} and {source}", "give each a place of its own: PATH:DEST")
+            raise InvalidValue("file", dest, f"would be {added[dest]} and {source}", "give each its own destination: PATH:DEST")
         try:
             members[dest] = _Member(source, source.stat())
         except OSError as error:
@@ -173,7 +174,7 @@ def _add_extra(members: dict[str, _Member], directory: Path | None, files: Seque
         if in_the_way is None:
             in_the_way = next((dest for name in members if name.startswith(f"{dest}/")), None)
         if in_the_way is not None:
-            raise InvalidValue("file", dest, f"cannot be put there: {in_the_way} is in the way", "choose another PATH:DEST")
+            raise InvalidValue("file", dest, f"conflicts with {in_the_way}", "choose another PATH:DEST")
 
 
 def _own_place(directory: Path | None, source: Path) -> str:
@@ -212,7 +213,9 @@ def _write(archive: IO[bytes], name: str, member: _Member) -> int:
         if whole and (calm or look == _LOOKS):
             _append(archive, bytes(-info.size % BLOCKSIZE))
             return info.size
-    raise Rejected(f"workspace: {name} shrinks while it is packed; submit again when it is written, or name it in {IGNORE_FILE}")
+    raise Rejected(
+        f"workspace: {name} shrank while it was packed; submit again when it is complete, or exclude it in {IGNORE_FILE}"
+    )
 
 
 def _copy(source: IO[bytes], archive: IO[bytes], size: int) -> bool:
@@ -227,7 +230,7 @@ def _append(archive: IO[bytes], data: bytes) -> None:
     try:
         archive.write(data)
     except OSError as error:
-        raise no_room(error) from None
+        raise no_space(error) from None
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------------------
@@ -237,7 +240,7 @@ def _check_names(members: Mapping[str, _Member]) -> None:
     """Raises if a host would refuse to unpack one of these members."""
     kinds = ((name, Kind.LINK if member.link else Kind.FILE, member.link) for name, member in members.items())
     if why := offence(Entry(name, kind, target=target) for name, kind, target in kinds):
-        raise Rejected(f"workspace: {why}; rename it, or name it in {IGNORE_FILE} to leave it out")
+        raise Rejected(f"workspace: {why}; rename it, or exclude it in {IGNORE_FILE}")
 
 
 def _check_size(directory: Path | None, sizes: Mapping[str, int], total: int) -> None:
@@ -251,11 +254,11 @@ def _check_size(directory: Path | None, sizes: Mapping[str, int], total: int) ->
     largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_NAMED]
     lines = [f"  {format_bytes(sizes[name]):>10}  {name}" for name in largest]
     if sum(sizes[name] for name in largest) < total / 2:
-        lines += ["most of it is in small files:", *_folders(sizes)]
+        lines += ["most of the size is in small files:", *_folders(sizes)]
     raise Rejected(
-        f"workspace: {directory or 'what --file names'} has {format_bytes(total)} in {len(sizes):,} files, and a bundle may have "
-        f"{format_bytes(MAX_BUNDLE)}, which is {total - MAX_BUNDLE:,} bytes less; nothing was sent. Name what the program does "
-        f"not need in {IGNORE_FILE}, and put data into a bucket. The largest files:\n" + "\n".join(lines)
+        f"workspace: {directory or 'the files of --file'} has {format_bytes(total)} in {len(sizes):,} files, which is "
+        f"{total - MAX_BUNDLE:,} bytes more than the limit of {format_bytes(MAX_BUNDLE)}; nothing was sent. Exclude files that "
+        f"the program does not need in {IGNORE_FILE}, and put data into a bucket. The largest files:\n" + "\n".join(lines)
     )
 
 
@@ -271,13 +274,11 @@ def _folders(sizes: Mapping[str, int]) -> list[str]:
 def _unreadable(name: str, error: OSError) -> Rejected:
     if isinstance(error, FileNotFoundError):
         return Rejected(f"workspace: {name} was deleted while it was being packed; submit again")
-    return Rejected(
-        f"workspace: {name} cannot be read ({error.strerror}); make it readable, or name it in {IGNORE_FILE} to leave it out"
-    )
+    return Rejected(f"workspace: {name} cannot be read ({error.strerror}); make it readable, or exclude it in {IGNORE_FILE}")
 
 
-def no_room(error: OSError) -> IrisError:
+def no_space(error: OSError) -> IrisError:
     return IrisError(
-        f"the workspace cannot be packed in {tempfile.gettempdir()} ({error.strerror}); make room there, or set TMPDIR to "
-        f"a directory that has some"
+        f"the workspace cannot be packed in {tempfile.gettempdir()} ({error.strerror}); free disk space there, or set TMPDIR to "
+        f"another directory"
     )

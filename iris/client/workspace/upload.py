@@ -10,7 +10,7 @@ from pathlib import Path
 
 from obstore.exceptions import BaseError
 
-from iris.client.workspace.pack import Packed, no_room
+from iris.client.workspace.pack import Packed, no_space
 from iris.model import names
 from iris.model.bundles import Bundle
 from iris.model.errors import IrisError
@@ -45,7 +45,7 @@ async def upload(store: Store, packed: Packed, progress: Callable[[int, int], No
         try:
             await asyncio.to_thread(_compress, packed, archive)
         except OSError as error:
-            raise no_room(error) from None
+            raise no_space(error) from None
         try:
             await store.put_file(name, archive, None if progress is None else _Sum(archive.stat().st_size, progress))
         except (OSError, BaseError) as error:
@@ -74,10 +74,10 @@ def _compress(packed: Packed, file: Path) -> None:
 
 def _refused(store: Store, error: BaseException) -> IrisError:
     if isinstance(error, TimeoutError):
-        words = f"it has not answered for {LOOK_PATIENCE.total_seconds():g} s"
+        problem = f"it has not answered for {LOOK_PATIENCE.total_seconds():g} s"
     else:
-        words = (str(error).splitlines() or [type(error).__name__])[0]  # the further lines are for the library's developers
+        problem = (str(error).splitlines() or [type(error).__name__])[0]  # the further lines are for the library's developers
     return IrisError(
-        f"the store {store.url} does not take the workspace: {words}; check that this machine reaches it and may write "
-        f"there, or submit with --no-workspace"
+        f"the store {store.url} does not accept the workspace: {problem}; check that this machine can reach and write to it, "
+        f"or submit with --no-workspace"
     )

@@ -18,7 +18,7 @@ def scaling_settings(config: ClusterConfig) -> ScalingSettings:
     )
 
 
-async def tell_planners(client: Client, cluster: str, config: ClusterConfig) -> None:
+async def configure_planners(client: Client, cluster: str, config: ClusterConfig) -> None:
     """Sends the scheduler its rules and scale groups, and the autoscaler its settings. Repeating it changes nothing."""
     scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
     settings = scaling_settings(config)

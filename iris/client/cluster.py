@@ -1,0 +1,67 @@
+"""Operations on a cluster as a whole: its state, pauses of new placements, and its configuration."""
+
+from typing import TYPE_CHECKING
+
+from iris.client.connect.identity import signed
+from iris.client.connect.rpc import Connection
+from iris.messages.scheduler import Configure, Pause, Resume, Snapshot, SnapshotPage
+from iris.model.errors import NotFound, Rejected, Unreachable
+from iris.model.rules import Rules
+
+if TYPE_CHECKING:
+    from iris.config import ClusterConfig
+
+
+class Cluster:
+    """One cluster."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def status(self) -> Snapshot:
+        """Returns the scheduler's counts, pauses and rules. The result lists no hosts.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return await self._connection.query(self._connection.scheduler, "snapshot", Snapshot, SnapshotPage(limit=0))
+
+    async def pause(self, reason: str = "", group: str | None = None) -> None:
+        """Stops new placements in the whole cluster or in one scale group. Running tasks continue.
+
+        Raises:
+            NotFound: no host belongs to such a group.
+        """
+        try:
+            await self._connection.update_scheduler(Pause(reason=signed(reason), group=group))
+        except Rejected as error:  # the only reason for a refusal
+            raise NotFound(str(error)) from None
+
+    async def resume(self, group: str | None = None) -> None:
+        """Allows new placements again.
+
+        Raises:
+            Rejected: that group is not paused.
+        """
+        await self._connection.update_scheduler(Resume(group=group))
+
+    async def reload(self, config: "ClusterConfig") -> None:
+        """Applies another configuration to the scheduler and the autoscaler."""
+        from iris.client.configuring import configure_planners  # imports the whole configuration, which few commands need
+
+        with self._connection.rpc_errors():
+            await configure_planners(self._connection.client, self._connection.record.name, config)
+
+    async def set_rules(self, rules: Rules) -> None:
+        """Replaces the scheduling rules."""
+        await self._connection.update_scheduler(Configure(rules=rules))
+
+    async def check_exists(self) -> None:
+        """Raises unless this service has the cluster. Another service or namespace has no workflow of the cluster's slices.
+
+        Raises:
+            Unreachable: the service does not answer, or does not have the cluster's autoscaler.
+        """
+        if not await self._connection.is_running(self._connection.autoscaler):
+            record = self._connection.record
+            raise Unreachable(f"the service at {record.address}, namespace {record.namespace}, has no cluster {record.name}")

@@ -1,0 +1,172 @@
+"""Decides which cluster a command acts on: one on this machine, one on Google Cloud, or one at an address."""
+
+import contextlib
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from iris.client.connect.clusters import (
+    START_HINT,
+    ClusterRecord,
+    ControllerVm,
+    check_is_free,
+    known_clusters,
+    read_config,
+    read_record,
+)
+from iris.model import names
+from iris.model.errors import NotFound, Rejected, Unreachable
+
+if TYPE_CHECKING:
+    from iris.config import ClusterConfig
+
+
+class ClusterRef(NamedTuple):
+    """The cluster that a command acts on. It may be stopped, and may be unknown here."""
+
+    #: The cluster's name, or the address of its service: `HOST:PORT` or `HOST:PORT/NAME`.
+    name: str
+    #: None: only the name or the address is known, or the cluster of the configuration has not been used from here.
+    record: ClusterRecord | None = None
+    #: The configuration text of a cluster elsewhere.
+    text: str | None = None
+
+    @property
+    def is_address(self) -> bool:
+        """Returns whether the cluster is named by its address."""
+        return ":" in self.name
+
+    @property
+    def config(self) -> "ClusterConfig | None":
+        """The configuration of a cluster elsewhere."""
+        return _load(self.text) if self.text is not None else None
+
+    @property
+    def platform(self) -> str:
+        """`local`, `gcp` or `manual`; `address`: only the service's address is known."""
+        config = self.config
+        if config is not None:
+            return config.controller.kind or config.platform.kind
+        return "local" if self.record is not None and not self.record.remote else "address"
+
+    def known(self) -> "ClusterRef":
+        """Returns this cluster, running or not.
+
+        Raises:
+            NotFound: no cluster with this name was started from here.
+        """
+        if self.record is None and self.text is None and not self.is_address:
+            raise NotFound(
+                f"cluster {self.name!r} is not known here: there is no local cluster {self.name!r}, and none elsewhere was "
+                f"started from here; name its configuration with --config FILE"
+            )
+        return self
+
+    def gcp_config(self, refusal: str) -> "ClusterConfig":
+        """Returns the configuration of a cluster on Google Cloud.
+
+        Args:
+            refusal: the end of the error message for any other cluster.
+
+        Raises:
+            Rejected: the cluster is not on Google Cloud.
+        """
+        config = self.config
+        if config is not None and self.platform == "gcp":
+            return config
+        if self.platform == "local":
+            raise Rejected(f"cluster {self.name} runs on this machine: {refusal}")
+        raise Rejected(f"cluster {self.name} is not known to be on Google Cloud: {refusal}; name its configuration with --config")
+
+    def controller_vm(self, refusal: str) -> ControllerVm:
+        """Returns the control plane's machine of a cluster on Google Cloud. Makes no request.
+
+        Raises:
+            Rejected: as in `gcp_config`.
+        """
+        from iris.client.connect.controller_vm import controller_vm_of  # only these clusters need Google's settings
+
+        config = self.gcp_config(refusal)
+        return self.record.vm if self.record is not None and self.record.vm is not None else controller_vm_of(config)
+
+
+@functools.cache
+def _load(text: str) -> "ClusterConfig":
+    """Loads a configuration once. One command uses the same configuration several times, and loading a large one is slow."""
+    from iris.config import load_config  # most commands need no configuration
+
+    return load_config(text)
+
+
+def resolve_cluster(
+    cluster: str | None = None, config: Path | None = None, *, none_known: type[NotFound | Unreachable] = Unreachable
+) -> ClusterRef:
+    """Decides which cluster a command acts on. Makes no request.
+
+    The first of these decides: `config`; `cluster`; the environment variable `IRIS_CLUSTER`; the only cluster that is known here.
+
+    Args:
+        cluster: the cluster's name, or its address.
+        config: the cluster's configuration file.
+        none_known: the error if none is named and none is known here.
+
+    Raises:
+        NotFound: none is named and several are known; or the configuration is that of a local cluster that was never started.
+        Unreachable: none is named and none is known here.
+        InvalidConfig: the configuration is invalid.
+        InvalidValue: the name is not a name, or another cluster with the configuration's name is known here.
+    """
+    if config is not None:
+        return _of_file(config)
+    cluster = cluster or os.environ.get(names.ENV_CLUSTER) or None
+    if cluster is not None:
+        if ":" in cluster:
+            return ClusterRef(cluster)
+        record = read_record(names.check_name("name", cluster))
+        return ClusterRef(cluster) if record is None else _of_record(record)
+    known = known_clusters()
+    if not known:
+        problem = f"no local cluster runs, and neither --cluster nor {names.ENV_CLUSTER} names one"
+        raise none_known(f"no cluster: {problem}; {START_HINT}")
+    if len(known) > 1:
+        what = "several clusters are known here" if any(record.remote for record in known) else "several local clusters run"
+        raise NotFound(f"{what} ({', '.join(record.name for record in known)}); name one with --cluster NAME")
+    return _of_record(known[0])
+
+
+def _of_record(record: ClusterRecord) -> ClusterRef:
+    """Returns a known cluster with the configuration text that was kept when it was last used from here."""
+    text = None
+    if record.remote:
+        with contextlib.suppress(NotFound):
+            text = read_config(record.name)
+    return ClusterRef(record.name, record, text)
+
+
+def _of_file(file: Path) -> ClusterRef:
+    from iris.config import load_written  # most commands need no configuration
+
+    config, text = load_written(file)
+    record, gcp = read_record(config.name), config.platform.gcp
+    if config.platform.kind == "local":
+        if record is None:
+            raise NotFound(
+                f"there is no local cluster {config.name!r}; start it with: iris cluster start --local --config {file}"
+            )
+        check_is_free(config.name)
+        return _of_record(record)
+    if record is not None and gcp is not None and (record.remote or record.alive()):
+        check_is_free(config.name, gcp.project_id, config.controller.bundle_prefix)
+        return ClusterRef(config.name, record if _leads(record, config) else None, text)
+    return ClusterRef(config.name, None, text)
+
+
+def _leads(record: ClusterRecord, config: "ClusterConfig") -> bool:
+    """Returns whether the record leads to the configuration's cluster. The machine's zone may differ."""
+    from iris.client.connect.controller_vm import controller_vm_of
+
+    temporal = config.controller.temporal
+    if temporal is not None:
+        return record.vm is None and (record.address, record.namespace) == (temporal.address, temporal.namespace)
+    return record.vm is not None and record.vm == controller_vm_of(config).model_copy(update={"zone": record.vm.zone})

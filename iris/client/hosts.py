@@ -1,0 +1,136 @@
+"""Operations on hosts: listing, and closing them to new work.
+
+A host can be drained by a deadline: running tasks may end before it and are evicted at it. A slice that the autoscaler requested
+is drained as a whole, by its own workflow. On a host that joined by itself, an activity without a workflow does the eviction. The
+service delays that activity until the deadline, so no Iris client has to keep running.
+"""
+
+import difflib
+from datetime import UTC, datetime, timedelta
+
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.client.connect.identity import signed
+from iris.client.connect.rpc import Connection
+from iris.client.slices import Slices
+from iris.messages.scheduler import Close, Envelope, HostView, Open, Snapshot, SnapshotPage
+from iris.model import names
+from iris.model.errors import NotFound, Rejected
+from iris.model.hosts import ClosedBy, Closure, Host
+from iris.model.units import format_duration
+from iris.workflows import policies
+
+#: The control plane's activity that sends one message to the scheduler.
+_SEND_MESSAGE = "exchange"
+#: The service's answers when no eviction is scheduled, when it is done, or when the service is too old to schedule one.
+_NOT_SCHEDULED = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.UNIMPLEMENTED)
+
+
+class Hosts:
+    """The hosts of one cluster."""
+
+    def __init__(self, connection: Connection, slices: Slices) -> None:
+        self._connection = connection
+        self._slices = slices
+
+    async def cordon(self, host: str, reason: str = "") -> None:
+        """Closes the host to new work. Its running tasks continue.
+
+        Raises:
+            NotFound: there is no such host.
+        """
+        await self._update(Close(host_id=host, closure=Closure(by=ClosedBy.CORDON, reason=signed(reason))))
+
+    async def uncordon(self, host: str) -> None:
+        """Opens the host to new work, also after a drain or a quarantine, and cancels a scheduled eviction.
+
+        Raises:
+            NotFound: there is no such host.
+        """
+        await self._cancel_eviction(host)
+        await self._update(Open(host_id=host))
+
+    async def drain(self, host: str, reason: str = "", deadline: timedelta | None = None) -> str:
+        """Closes the host to new work and evicts its tasks, which get their grace period and return to the queue.
+
+        Args:
+            deadline: how long running tasks may continue. None: they are evicted at once.
+
+        Returns:
+            What was done, as a message for the user.
+
+        Raises:
+            NotFound: there is no such host.
+        """
+        closure = Closure(by=ClosedBy.DRAIN, reason=signed(reason))
+        if deadline is None:
+            await self._update(Close(host_id=host, closure=closure, evict=True))
+            await self._cancel_eviction(host)
+            return f"host {host} is being drained"
+        later = f"tasks that still run in {format_duration(deadline)} are stopped"
+        slice_id = next((view.host.slice_id for view in await self.list() if view.host.id == host), None)
+        if slice_id is not None and await self._slices.was_requested(slice_id):
+            _, state = await self._slices.drain(slice_id, reason, datetime.now(UTC) + deadline)
+            done = f"{state}; {later}" if state == "is being drained" else state
+            return f"host {host} belongs to slice {slice_id}, which is drained as a whole: it {done}"
+        empty_by = f"to be empty by {datetime.now(UTC) + deadline:%Y-%m-%d %H:%M} UTC"
+        await self.cordon(host, f"{empty_by}: {reason}" if reason else empty_by)
+        await self._cancel_eviction(host)
+        with self._connection.rpc_errors():
+            await self._connection.client.start_activity(
+                _SEND_MESSAGE,
+                Envelope(message=Close(host_id=host, closure=closure, evict=True)),
+                id=self._eviction_id(host),
+                task_queue=names.control_queue(self._connection.record.name),
+                start_delay=deadline,
+                start_to_close_timeout=policies.EXCHANGE_PATIENT,
+                retry_policy=policies.UNTIL_DONE,
+                summary=f"evict the tasks on {host}: {closure.reason}",
+            )
+        return f"host {host} takes no new tasks; {later}"
+
+    async def polls(self, host: Host) -> bool:
+        """Returns whether this incarnation of the host polls its task queue. After a power cut the scheduler can still list old
+        incarnations.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        queue = names.host_queue(self._connection.record.name, host.id)
+        return names.worker_identity(host.id, host.incarnation) in await self._connection.pollers(queue, activities=True)
+
+    async def list(self) -> list[HostView]:
+        """Lists the hosts by id, with their free resources and their tasks.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        hosts: list[HostView] = []
+        while True:
+            page = await self._connection.query(self._connection.scheduler, "snapshot", Snapshot, SnapshotPage(offset=len(hosts)))
+            hosts.extend(page.hosts)
+            if not page.hosts or len(hosts) >= page.total_hosts:
+                return sorted(hosts, key=lambda view: view.host.id)
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    async def _update(self, message: Close | Open) -> None:
+        try:
+            await self._connection.update_scheduler(message)
+        except Rejected as error:  # the only reason for a refusal
+            near = difflib.get_close_matches(message.host_id, [view.host.id for view in await self.list()], n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else "`iris host list` lists them"
+            raise NotFound(f"{error}; {hint}") from None
+
+    async def _cancel_eviction(self, host: str) -> None:
+        """Cancels the scheduled eviction, if there is one."""
+        with self._connection.rpc_errors():
+            try:
+                activity = self._connection.client.get_activity_handle(self._eviction_id(host))
+                await activity.terminate(reason="a later command replaces it")
+            except RPCError as error:
+                if error.status not in _NOT_SCHEDULED:
+                    raise
+
+    def _eviction_id(self, host: str) -> str:
+        return f"{names.host_queue(self._connection.record.name, host)}/drain"

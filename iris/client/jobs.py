@@ -1,0 +1,378 @@
+"""Operations on jobs: submitting, listing, explaining, waiting for and cancelling them."""
+
+import asyncio
+import difflib
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.client import usage
+from iris.client.connect.identity import current_user
+from iris.client.connect.rpc import Connection
+from iris.client.usage import InUse
+from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, overruled, state_of, story
+from iris.messages.job import Attempts, JobInput
+from iris.messages.scheduler import Answer
+from iris.model import names
+from iris.model.attempts import AttemptRecord
+from iris.model.bounds import check_demands
+from iris.model.errors import NotFound, Rejected, Unreachable, WaitTimeout
+from iris.model.jobs import Band, JobSpec, JobStatus
+from iris.model.overrides import Hold
+from iris.model.requests import Request, request_for
+from iris.model.resources import Resources
+from iris.model.states import TaskState
+from iris.model.units import format_duration
+from iris.scheduling.forecast import Forecast
+from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.workflows import web_ui
+from iris.workflows.job import JobWorkflow
+from iris.workflows.search_attributes import keywords
+
+#: How long `final_status` waits for a control plane to answer.
+FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
+#: How long a job waits for a control plane that died with the job's workflow task: half of the server's default. A task takes
+#: milliseconds, or two seconds when the scheduler answers slowly (`policies.EXCHANGE_QUICK`).
+TASK_TIMEOUT = timedelta(seconds=5)
+#: The most tasks of a job whose attempts one explanation lists.
+MAX_TASKS_WITH_ATTEMPTS = 20
+_EXPLAINED = set(Refusal.model_fields)
+
+
+class Jobs:
+    """The jobs of one cluster."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._cluster = connection.record
+
+    async def submit(self, spec: JobSpec) -> Submitted:
+        """Starts the job.
+
+        Raises:
+            InvalidValue: the job demands more of its hosts than the scheduler can represent.
+            Rejected: a live job has this name.
+        """
+        check_demands(spec)
+        workflow_id = names.job_workflow(self._cluster.name, spec.id)
+        with self._connection.rpc_errors():
+            try:
+                handle = await self._connection.client.start_workflow(
+                    JobWorkflow.run,
+                    JobInput(cluster=self._cluster.name, spec=spec),
+                    id=workflow_id,
+                    task_queue=names.control_queue(self._cluster.name),
+                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                    task_timeout=TASK_TIMEOUT,
+                    memo={names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas},
+                    search_attributes=keywords(
+                        {
+                            names.SA_CLUSTER: self._cluster.name,
+                            names.SA_KIND: names.KIND_JOB,
+                            names.SA_USER: spec.user,
+                            names.SA_PRIORITY: spec.band,
+                        }
+                    ),
+                    static_summary=web_ui.summary(spec),
+                )
+            except WorkflowAlreadyStartedError:
+                raise Rejected(
+                    f"job {spec.id} already exists and has not ended; show it with `iris status {spec.id}`, "
+                    f"cancel it with `iris cancel {spec.id}`, or choose another name with -n"
+                ) from None
+        run_id = handle.first_execution_run_id or ""
+        return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=self._ui(workflow_id, run_id))
+
+    async def status(self, job: str, run_id: str | None = None) -> JobStatus:
+        """Returns the job's current status. A waiting task's reason is the scheduler's current one.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: no control plane answers.
+        """
+        status, _ = await self._status_and_refusal(job, run_id)
+        return status
+
+    async def explain(self, job: str, index: int | None = None) -> Explanation:
+        """Explains the state of the job, or of its task with that index, and lists the outcome of every attempt so far.
+
+        Raises:
+            NotFound: there is no such job, or it has no such task.
+            Unreachable: no control plane answers.
+        """
+        status, refusal = await self._status_and_refusal(job, None, index)
+        attempts = await self._attempts(status, index)
+        if refusal is None:
+            return Explanation(
+                id=status.id, state=status.state, code=status.state, message=status.reason or story(status), attempts=attempts
+            )
+        return Explanation(id=status.id, state=status.state, attempts=attempts, **refusal.model_dump(include=_EXPLAINED))
+
+    async def cancel(self, job: str, reason: str = "") -> None:
+        """Requests the job's cancellation. The job is KILLED once its processes are dead.
+
+        Raises:
+            NotFound: there is no such job.
+            Rejected: the job has ended already.
+        """
+        described = await self._describe(job)
+        if described.status is not WorkflowExecutionStatus.RUNNING:
+            raise Rejected(f"job {job} has ended already ({state_of(described)})")
+        with self._connection.rpc_errors():
+            await self._handle(job).cancel(reason=reason or f"cancelled by {current_user()}")
+
+    async def hold(self, job: str, reason: str = "") -> JobStatus:
+        """Holds the job: no task of it starts until it is released, and running tasks continue.
+
+        Returns:
+            The job's status before the hold.
+
+        Raises:
+            NotFound: there is no such job.
+            Rejected: the job has ended.
+        """
+        return await self._signal(job, "hold", Hold(by=current_user(), reason=reason))
+
+    async def release(self, job: str) -> JobStatus:
+        """Releases a job that is held.
+
+        Raises:
+            NotFound: there is no such job.
+            Rejected: the job has ended, or is not held.
+        """
+        status = await self._status_of_live(job)
+        if not status.held:
+            raise Rejected(f"job {job} is not held; it is {status.state}")
+        return await self._signal(job, "release")
+
+    async def set_priority(self, job: str, band: Band) -> JobStatus:
+        """Moves the job to another priority band. Running tasks continue in that band.
+
+        Raises:
+            NotFound: there is no such job.
+            Rejected: the job has ended.
+        """
+        return await self._signal(job, "set_priority", band)
+
+    async def wait(self, job: str, run_id: str | None = None, timeout: timedelta | None = None) -> JobStatus:
+        """Waits until the job has ended and returns its status.
+
+        Raises:
+            WaitTimeout: the timeout has expired; the job continues.
+            NotFound: there is no such job.
+        """
+        try:
+            async with asyncio.timeout(timeout.total_seconds() if timeout is not None else None):
+                await self.wait_until_ended(job, run_id)
+        except TimeoutError:
+            raise WaitTimeout(f"job {job} has not ended within {format_duration(timeout or timedelta())}; it continues") from None
+        return await self.final_status(job, run_id)
+
+    async def final_status(self, job: str, run_id: str | None = None) -> JobStatus:
+        """Returns the status of a job that has ended. Waits for a control plane that is being restarted.
+
+        Raises:
+            Unreachable: no control plane answered for a minute.
+        """
+        deadline = time.monotonic() + FINAL_STATUS_TIMEOUT.total_seconds()
+        while True:
+            try:
+                return await self.status(job, run_id)
+            except Unreachable:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(1)
+
+    async def wait_until_ended(self, job: str, run_id: str | None = None) -> None:
+        """Returns once the job has ended, with or without success. Retries while the service does not answer.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: the cluster is local and has been stopped.
+        """
+        while True:
+            try:
+                await self._handle(job, run_id).result()
+                return
+            except WorkflowFailureError:
+                return
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise await self._not_found(job) from None
+                if self._cluster.supervisor is not None and not self._cluster.alive():
+                    raise Unreachable(f"cluster {self._cluster.name} was stopped before job {job} had ended") from None
+                await asyncio.sleep(1)
+
+    async def log_source(self, job: str) -> LogSource:
+        """Returns where the job's logs are. Asks only the service, so it works while no control plane answers.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        described = await self._describe(job)
+        first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+        return LogSource(run_id=first_run, tasks=int((await described.memo()).get(names.MEMO_TASKS, 1)))
+
+    async def forecast(self, spec: JobSpec) -> Forecast:
+        """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.
+
+        Raises:
+            InvalidValue: the job demands more of its hosts than the scheduler can represent.
+            Unreachable: no control plane answers.
+        """
+        return await self._connection.query(self._connection.scheduler, "forecast", Forecast, _trial(spec))
+
+    async def why_infeasible(self, spec: JobSpec) -> Refusal | None:
+        """Returns why no existing host could ever run the job; None when some could.
+
+        Raises:
+            InvalidValue: the job demands more of its hosts than the scheduler can represent.
+            Unreachable: no control plane answers.
+        """
+        return (await self._connection.query(self._connection.scheduler, "never", Answer, _trial(spec))).refusal
+
+    async def usage(self, status: JobStatus) -> Sequence[InUse]:
+        """Returns the resource use of each task that is on a host now.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        return await usage.usage_of(self._connection, status)
+
+    async def requested(self, job: str) -> Resources:
+        """Returns the resources that each task of the job requests.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        return await usage.requested_by(self._connection, job)
+
+    async def list(self, *, live_only: bool = False, limit: int = 50) -> list[JobRow]:
+        """Lists the cluster's jobs, the newest first.
+
+        Args:
+            live_only: leaves out ended jobs.
+            limit: the most jobs to return.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        query = f"{self._connection.list_query(names.KIND_JOB)} AND ExecutionStatus != 'ContinuedAsNew'"
+        if live_only:
+            query += " AND ExecutionStatus = 'Running'"
+        rows = []
+        with self._connection.rpc_errors():
+            async for execution in self._connection.client.list_workflows(query, limit=limit):
+                memo = await execution.memo()
+                rows.append(
+                    JobRow(
+                        id=names.job_of_workflow(execution.id),
+                        state=state_of(execution),
+                        user=attribute(execution, names.SA_USER),
+                        submitted_at=execution.start_time,
+                        command=str(memo.get(names.MEMO_COMMAND, "")),
+                    )
+                )
+        return rows
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
+        return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
+
+    def _ui(self, workflow_id: str, run_id: str) -> str:
+        if not self._cluster.ui:
+            return ""
+        return f"{self._cluster.ui}/namespaces/{self._cluster.namespace}/workflows/{quote(workflow_id, safe='')}/{run_id}"
+
+    async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
+        """Describes the job's latest run, or the run with this id where a later job has taken the name."""
+        with self._connection.rpc_errors():
+            try:
+                described = await self._handle(job).describe()
+                if run_id is not None and described.raw_description.workflow_execution_info.first_run_id != run_id:
+                    described = await self._handle(job, run_id).describe()
+                return described
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise await self._not_found(job) from None
+                raise
+
+    async def _status_and_refusal(
+        self, job: str, run_id: str | None, index: int | None = None
+    ) -> tuple[JobStatus, Refusal | None]:
+        described = await self._describe(job, run_id)
+        status = await self._connection.query(self._handle(job, described.run_id), "status", JobStatus)
+        if index is not None and index >= len(status.tasks):
+            raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {len(status.tasks) - 1}")
+        if described.status is not WorkflowExecutionStatus.RUNNING:
+            return overruled(status, state_of(described)), None
+        tasks_to_explain = status.tasks if index is None else (status.tasks[index],)
+        waiting = next((task for task in tasks_to_explain if task.state is TaskState.PENDING and task.key), None)
+        if waiting is None or waiting.key is None:
+            return status, None
+        refusal = await self._connection.query(self._connection.scheduler, "explain", Refusal, waiting.key)
+        if refusal.code in (RefusalCode.UNKNOWN, RefusalCode.HELD):
+            return status, None
+        # All tasks of a gang wait with one key, for one reason.
+        changes = {"reason": refusal.message}
+        tasks = [task.model_copy(update=changes) if task.key == waiting.key else task for task in status.tasks]
+        one_reason = all(task.key == waiting.key for task in tasks)
+        reason = refusal.message if one_reason else f"task {waiting.index}: {refusal.message}"
+        return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
+
+    async def _attempts(self, status: JobStatus, index: int | None) -> dict[int, tuple[AttemptRecord, ...]]:
+        """Returns the attempts by task.
+
+        The workflow of a job with independent tasks has no attempts itself. Then this asks the workflows of the tasks that have
+        failed, been preempted or never been started.
+        """
+        own = await self._connection.query(self._handle(status.id), "attempts", Attempts)
+        if own.attempts or len(status.tasks) == 1:
+            return {0: own.attempts}
+        unlucky = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered][
+            :MAX_TASKS_WITH_ATTEMPTS
+        ]
+        indexes = unlucky if index is None else [index]
+        ids = [names.task_workflow(self._cluster.name, names.task_id(status.id, each)) for each in indexes]
+        answers = await asyncio.gather(*(self._task_attempts(workflow_id) for workflow_id in ids))
+        return {each: answer for each, answer in zip(indexes, answers, strict=True) if answer}
+
+    async def _task_attempts(self, workflow_id: str) -> tuple[AttemptRecord, ...]:
+        try:
+            return (await self._connection.query(workflow_id, "attempts", Attempts)).attempts
+        except Unreachable:  # a gang's task has no workflow
+            return ()
+
+    async def _status_of_live(self, job: str) -> JobStatus:
+        """Returns the status of a job that has not ended."""
+        described = await self._describe(job)
+        if described.status is not WorkflowExecutionStatus.RUNNING:
+            raise Rejected(f"job {job} has ended already ({state_of(described)})")
+        return await self._connection.query(self._handle(job), "status", JobStatus)
+
+    async def _signal(self, job: str, signal: str, *arguments: Any) -> JobStatus:
+        status = await self._status_of_live(job)
+        with self._connection.rpc_errors():
+            await self._handle(job).signal(signal, args=arguments)
+        return status
+
+    async def _not_found(self, job: str) -> NotFound:
+        known = [row.id for row in await self.list(limit=500)]
+        near = difflib.get_close_matches(job, known, n=3, cutoff=0.6)
+        near += [other for other in known if other.partition("/")[2] == job.partition("/")[2] and other not in near]
+        hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
+        return NotFound(f"there is no job {job}; {hint}")
+
+
+def _trial(spec: JobSpec) -> Request:
+    """Builds the request that the job would make; for independent tasks, that of the first task."""
+    check_demands(spec)
+    return request_for(spec, index=0, attempt=1, run_id="forecast", owner="forecast", submitted_at=datetime.now(UTC))

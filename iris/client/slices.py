@@ -1,0 +1,208 @@
+"""Operations on slices: listing, draining and deleting them."""
+
+import asyncio
+import difflib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+from temporalio.client import WorkflowExecution
+
+from iris.client.autoscaler import Autoscaler
+from iris.client.connect.identity import signed
+from iris.client.connect.rpc import Connection
+from iris.client.views import attribute
+from iris.model import names
+from iris.model.errors import NotFound, Rejected
+from iris.model.scaling import Drain
+from iris.model.slices import SliceFacts, SliceState, SliceStatus
+from iris.workflows.slice import SliceWorkflow
+
+#: The pause between two checks of slices that are being deleted.
+POLL_INTERVAL = timedelta(seconds=0.2)
+#: The most similar names that an error lists.
+NEAR = 3
+_LEAVING = (SliceState.FAILED, SliceState.DELETING, SliceState.DELETED)
+
+
+class SliceRow(BaseModel):
+    """A slice in a list."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    state: SliceState
+    #: Empty for a slice that joined by itself.
+    group: str = ""
+    zone: str = ""
+    requested_at: datetime
+    reason: str = ""
+
+    @property
+    def made(self) -> bool:
+        """Returns whether the autoscaler requested it. If not, there is nothing to delete."""
+        return bool(self.group)
+
+    @classmethod
+    def of(cls, facts: SliceFacts) -> Self:
+        """Builds the row of a slice that the autoscaler knows."""
+        return cls(**facts.model_dump(include=set(cls.model_fields)))
+
+
+class Slices:
+    """The slices of one cluster."""
+
+    def __init__(self, connection: Connection, autoscaler: Autoscaler) -> None:
+        self._connection = connection
+        self._autoscaler = autoscaler
+
+    async def show(self, prefix: str) -> SliceStatus:
+        """Returns the slice with that id, or the only one whose id begins with it. Also finds ended slices that the server keeps.
+
+        Raises:
+            NotFound: no slice or several slices match.
+        """
+        names.check_name("slice", prefix)
+        live = [row.id for row in await self.list()]
+        try:
+            slice_id = the_one(prefix, live)
+        except NotFound:
+            ended = await self._ended_ids(prefix)
+            slice_id = the_one(prefix, [*live, *ended] if ended else live)
+        return await self._status(slice_id)
+
+    async def drain(self, prefix: str, reason: str = "", deadline: datetime | None = None) -> tuple[str, str]:
+        """Places nothing new on the slice, and deletes it once its tasks have ended, or at the deadline.
+
+        Args:
+            prefix: its id, or the beginning of it.
+            deadline: when running tasks are stopped, after their grace period. None: they may run as long as they need.
+
+        Returns:
+            Its id, and its state as the rest of a sentence: `is being drained`, `is being deleted` or `is DELETED already`.
+
+        Raises:
+            NotFound: there is no such slice.
+            Rejected: the slice joined by itself, so there is nothing to delete.
+        """
+        names.check_name("slice", prefix)
+        status = await self._status(the_one(prefix, [row.id for row in await self.list()]))
+        if status.facts is None:
+            raise Rejected(
+                f"slice {status.id} joined by itself, so Iris has no machine to delete; stop its agents, "
+                f"or drain its hosts with: iris host drain {' '.join(host.id for host in status.hosts)}".rstrip()
+            )
+        if status.state in _LEAVING:
+            return status.id, f"is {status.state} already"
+        drain = Drain(slice_id=status.id, reason=signed(reason), deadline=deadline)
+        with self._connection.rpc_errors():
+            await self._connection.workflow(self._workflow_id(status.id)).signal(SliceWorkflow.drain, drain)
+        return status.id, "is being drained" if deadline is None or deadline > datetime.now(UTC) else "is being deleted"
+
+    async def delete(self, prefix: str, reason: str = "") -> tuple[str, str]:
+        """Deletes the slice now, after the grace period of its tasks. Arguments, result and errors are those of `drain`."""
+        return await self.drain(prefix, reason, datetime.now(UTC))
+
+    async def delete_all(
+        self, reason: str, timeout: timedelta, progress: Callable[[Sequence[SliceRow]], None]
+    ) -> Sequence[SliceRow]:
+        """Deletes all slices, after the grace period of their tasks. The autoscaler requests none until its next configuration.
+
+        Args:
+            progress: called with the remaining slices whenever they change.
+
+        Returns:
+            The slices that still exist after the timeout; empty on success.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        give_up = time.monotonic() + timeout.total_seconds()
+        reported: list[SliceRow] = []
+        while True:
+            status = await self._autoscaler.status()
+            left = {row.id: row for row in (await self._listed()).values() if row.made}
+            left |= {facts.id: SliceRow.of(facts) for facts in status.slices}
+            rows = sorted(left.values(), key=lambda row: row.id)
+            if status.closing is None:  # also after the start of a control plane, which has cancelled the closing
+                await self._autoscaler.close_down(reason)
+            elif not rows or time.monotonic() > give_up:
+                return rows
+            if rows != reported:
+                progress(reported := rows)
+            await asyncio.sleep(POLL_INTERVAL.total_seconds())
+
+    async def was_requested(self, slice_id: str) -> bool:
+        """Returns whether the autoscaler requested the slice. If not, its hosts joined by themselves."""
+        return (await self._status(slice_id)).facts is not None
+
+    async def has_workflow(self, slice_id: str) -> bool:
+        """Returns whether a running workflow owns the slice."""
+        return await self._connection.is_running(self._workflow_id(slice_id))
+
+    async def list(self) -> list[SliceRow]:
+        """Lists all slices by id: those that the autoscaler requested, and those that joined by themselves.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        known = {facts.id: SliceRow.of(facts) for facts in (await self._autoscaler.status()).slices}
+        return [row for _, row in sorted({**await self._listed(), **known}.items())]
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    async def _status(self, slice_id: str) -> SliceStatus:
+        return await self._connection.query(self._workflow_id(slice_id), "status", SliceStatus)
+
+    async def _listed(self) -> dict[str, SliceRow]:
+        """Returns the slices with a running workflow, as far as the server's lists show them."""
+        rows = {}
+        query = f"{self._connection.list_query(names.KIND_SLICE)} AND ExecutionStatus = 'Running'"
+        with self._connection.rpc_errors():
+            async for execution in self._connection.client.list_workflows(query):
+                row = self._row(execution)
+                rows[row.id] = row
+        return rows
+
+    async def _ended_ids(self, prefix: str) -> tuple[str, ...]:
+        query = (
+            f"{self._connection.list_query(names.KIND_SLICE)} AND ExecutionStatus != 'Running' "
+            f"AND WorkflowId STARTS_WITH '{self._workflow_id(prefix)}'"
+        )
+        with self._connection.rpc_errors():
+            return tuple([self._id(each) async for each in self._connection.client.list_workflows(query, limit=100)])
+
+    def _row(self, execution: WorkflowExecution) -> SliceRow:
+        group, shown = attribute(execution, names.SA_GROUP), attribute(execution, names.SA_STATE)
+        state = SliceState(shown) if shown in SliceState.__members__ else SliceState.REQUESTED
+        if not group and state is SliceState.REQUESTED:  # not requested: it waits for its agents, and publishes no state
+            state = SliceState.BOOTSTRAPPING
+        return SliceRow(id=self._id(execution), state=state, group=group, requested_at=execution.start_time)
+
+    def _workflow_id(self, slice_id: str) -> str:
+        return names.slice_workflow(self._connection.record.name, slice_id)
+
+    def _id(self, execution: WorkflowExecution) -> str:
+        return execution.id.removeprefix(self._workflow_id(""))
+
+
+def the_one(prefix: str, ids: Iterable[str]) -> str:
+    """Returns the slice with this id, or the only one whose id begins with it.
+
+    Raises:
+        NotFound: no slice or several slices match.
+    """
+    existing = sorted(set(ids))
+    if prefix in existing:
+        return prefix
+    matching = [each for each in existing if each.startswith(prefix)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        few = ", ".join(matching[:NEAR]) + (" …" if len(matching) > NEAR else "")
+        raise NotFound(f"{prefix} is the beginning of {len(matching)} slices' ids: {few}; give more of the id")
+    near = difflib.get_close_matches(prefix, existing, n=NEAR)
+    hint = f"did you mean {', '.join(near)}?" if near else "`iris slice list` lists them"
+    raise NotFound(f"there is no slice {prefix}; {hint}")
