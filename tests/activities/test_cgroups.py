@@ -13,7 +13,7 @@ from iris.activities.host.runtimes.process import ProcessRuntime
 from iris.model.units import MIB
 from tests.builders import some
 
-KEY = "ada/train:0@1/run"
+KEY = f"ada/train:0@1/{os.getpid()}"
 #: As somebody who may do nothing: what is made, and what is said.
 NOBODY = """
 import os

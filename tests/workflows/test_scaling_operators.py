@@ -164,7 +164,7 @@ async def test_slices_on_their_way_of_a_group_that_has_gone_are_given_back_too(f
     await fleet.comes_true(lambda: fleet.has(2, S.PROVISIONING))
     await fleet.configure(a_group())
 
-    await fleet.comes_true(lambda: not fleet.platform.alive, within=MINUTE)
+    await fleet.comes_true(lambda: not fleet.platform.alive, within=2 * MINUTE)
 
 
 # -- the end -------------------------------------------------------------------------------------------------------------------
