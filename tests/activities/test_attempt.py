@@ -228,7 +228,7 @@ async def test_what_runs_on_an_abandoned_host_is_dead_before_its_job_hears_of_it
         (TaskState.WORKER_FAILED, "host h1: its slice has ended")
     ] * 2
     assert living in ([0, 0], [1, 0])  # when the first job hears, the other's program may still be dying
-    _, left = psutil.wait_procs([process for process in psutil.process_iter() if process.pid in pids], timeout=5)
+    _, left = psutil.wait_procs([process for process in psutil.process_iter() if process.pid in pids], timeout=PATIENCE)
     assert left == []
     assert list((bench.dir / "attempts").iterdir()) == []
 

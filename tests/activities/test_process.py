@@ -63,7 +63,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def dead(pids: list[int]) -> bool:
-    eventually(lambda: not any(alive(pid) for pid in pids), 10, 0.02)
+    eventually(lambda: not any(alive(pid) for pid in pids), 60, 0.02)
     return True
 
 
@@ -190,7 +190,7 @@ async def test_clearing_touches_nobody_elses_processes(bench: Bench, tmp_path: P
     other = Bench(tmp_path / "other")
     other.dir.mkdir()
     program = await other.start("/bin/sleep", "1000")
-    await asyncio.to_thread(eventually, lambda: program.started is not None, 20, 0.02)
+    await asyncio.to_thread(eventually, lambda: program.started is not None, 60, 0.02)
     await bench.runtime.clear()
     started = program.started
 

@@ -121,7 +121,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(cluster: Cluster) -> None:
     with reading:
         assert reading.stdout.readline() == b"1\n"
         reading.stdout.close()
-        assert (reading.wait(30), reading.stderr.read()) == (0, b"")
+        assert (reading.wait(120), reading.stderr.read()) == (0, b"")
 
 
 def test_who_follows_is_led_from_one_attempt_into_the_next(cluster: Cluster) -> None:

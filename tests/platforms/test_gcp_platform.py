@@ -57,7 +57,7 @@ async def test_a_create_that_nobody_waits_for_any_more_ends_first() -> None:
 
     def create(to: Clients) -> None:
         begun.set()
-        go.wait(10)
+        go.wait(60)
         made.append("slice")
 
     creating = asyncio.create_task(calls.make(Urgency.CREATE, create))
