@@ -14,7 +14,7 @@ demo: env ## run a job of two tasks on an ephemeral local cluster, and show its 
 
 test: env ## run the tests, without the long ones and those that need a container engine
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib # here once, else in each of the processes
-	DOCKER_HOST=unix:///no/engine $(BIN)/pytest -m "not long and not docker" -n 4 --dist loadfile
+	DOCKER_HOST=unix:///no/engine $(BIN)/pytest -m "not long and not docker" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-long: env ## run the long tests (whole clusters, the guides), and all examples of the properties; .ci/run runs them too
 	$(BIN)/pytest -m "(long or hypothesis) and not docker" --hypothesis-profile thorough --timeout 900 -n 4 --dist loadfile
