@@ -13,10 +13,11 @@ demo: env ## run a job of two tasks on an ephemeral local cluster, and show its 
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
 
 test: env ## run the tests, without the long ones and those that need a container engine
-	DOCKER_HOST=unix:///no/engine $(BIN)/pytest -m "not long and not docker" -n 4 --dist loadfile
+	@$(BIN)/python -m compileall -qq -j 0 .venv/lib # here once, else in each of the processes
+	DOCKER_HOST=unix:///no/engine $(BIN)/pytest -m "not long and not docker" -n 4 --dist loadfile --no-loadscope-reorder
 
-test-long: env ## run the long tests: they kill and restart whole clusters, and run the guides; .ci/run runs them too
-	$(BIN)/pytest -m "long and not docker" --timeout 900 -n 4 --dist loadfile
+test-long: env ## run the long tests (whole clusters, the guides), and all examples of the properties; .ci/run runs them too
+	$(BIN)/pytest -m "(long or hypothesis) and not docker" --hypothesis-profile thorough --timeout 900 -n 4 --dist loadfile
 
 test-docker: env ## run the tests that need a container engine (scripts/start-docker starts one)
 	$(BIN)/pytest -m docker --timeout 900 -n 2 --dist loadfile

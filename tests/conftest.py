@@ -1,15 +1,32 @@
 """What tests of several directories share."""
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 
 # Before anything imports gRPC: in a child of this process it may complain of closed files between fork and exec, where the
 # output of a command is to stand (grpc/grpc#43157).
 os.environ["GRPC_VERBOSITY"] = "NONE"
+# Containers often set this variable. Without compiled modules, each of the hundreds of processes here takes seconds to start.
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 import pytest
+from hypothesis import settings
 
 from tests.fakes.google.client import FakeGoogle
+
+sys.dont_write_bytecode = False
+# The percentage of the examples of each property (`tests.strategies.examples`): `make test-long` tries all.
+settings.register_profile("quick", max_examples=25)
+settings.register_profile("thorough", max_examples=100)
+settings.load_profile("quick")
+
+
+def pytest_collection_finish() -> None:
+    """Takes modules and tests out of the garbage collector's sight: tests that collect would traverse them every time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

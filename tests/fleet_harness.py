@@ -48,6 +48,8 @@ from tests.harness import PATIENCE, Cluster, Notifier, Program, succeeds
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 #: The pace of a group that grows and shrinks at once, however much that is.
 EAGER = Pace(scale_up_delay=timedelta(0), scale_ups_per_minute=1000, scale_downs_per_minute=1000)
+#: Each look at virtual time costs real milliseconds: tests that watch a fleet for hours need no more looks than this.
+STEP, OBSERVE_INTERVAL = 15 * SECOND, 30 * SECOND
 #: With what the owners of tenants begin.
 TENANT = "tenant/"
 _TENANTS = itertools.count(1)
@@ -169,13 +171,18 @@ class FleetCluster(Cluster):
         await super().later(time)
         await self.wake()
 
-    async def comes_true(self, holds: Callable[[], Any], within: timedelta = HOUR, step: timedelta = 5 * SECOND) -> None:
-        """Let time pass until the condition holds; it may be a coroutine function.
+    async def comes_true(self, holds: Callable[[], Any], within: timedelta = HOUR, step: timedelta = STEP) -> None:
+        """Lets time pass until the condition holds; it may be a coroutine function.
+
+        Args:
+            within: virtual time.
+            step: the most virtual time between two checks. The first steps are shorter: while a program runs, the clock does not
+                jump, and a step takes as long as it says.
 
         Raises:
-            AssertionError: it does not come to hold within that time.
+            AssertionError: the condition does not hold within that time.
         """
-        until = await self.now() + within
+        until, pause = await self.now() + within, SECOND
         while True:
             answer = holds()
             if asyncio.iscoroutine(answer):
@@ -183,7 +190,8 @@ class FleetCluster(Cluster):
             if answer:
                 return
             assert await self.now() < until, f"not true after {within}"
-            await self.later(step)
+            await self.later(min(pause, step))
+            pause *= 2
 
     async def terminate(self, handle: WorkflowHandle[Any, Any]) -> None:
         """As somebody does in the Web UI. What is terminated with something under way stops the server's clock, so not then."""
@@ -253,6 +261,7 @@ class FleetCluster(Cluster):
     async def scale(self, *groups: ScaleGroup, gather: bool = False, **settings: Any) -> WorkflowHandle[Any, Any]:
         """As a control plane does with a configuration: the scheduler knows what can be made, and the autoscaler begins."""
         await self.deliver(Configure(groups=groups))
+        settings = {"observe_interval": OBSERVE_INTERVAL} | settings
         await self.client.start_workflow(
             AutoscalerWorkflow.run,
             AutoscalerStart(cluster=self.name, settings=ScalingSettings(groups=groups, **settings), gather=gather),

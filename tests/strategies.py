@@ -22,8 +22,14 @@ from iris.scheduling.placement import place
 from iris.scheduling.queue import Queue
 from tests.builders import NOON, a_gang, a_host, a_request, a_slice, at, demands, some
 
+
+def examples(number: int) -> int:
+    """The number of examples of a property: `number` in the `thorough` profile, a quarter by default (`tests/conftest.py`)."""
+    return max(5, number * settings.default.max_examples // 100)
+
+
 #: For properties of plain functions.
-CHEAP = settings(max_examples=200, deadline=None, print_blob=True)
+CHEAP = settings(max_examples=examples(200), deadline=None, print_blob=True)
 
 PATIENT = Rules(patience=timedelta(days=365))
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -79,7 +80,7 @@ class Server:
 
 def a_run(*command: str, **changes: Any) -> RunTask:
     settings = {
-        "key": f"ada/train:0@1/{'-'.join(command)[:10]}",
+        "key": f"ada/train:0@1/{uuid4().hex}",  # of its own: whatever carries it is killed, also by a run beside this one
         "owner": "local/job/ada/train",
         "job": "ada/train",
         "index": 0,
@@ -216,7 +217,7 @@ async def test_what_runs_on_an_abandoned_host_is_dead_before_its_job_hears_of_it
     """Children in other sessions too: a successor must not meet them. And the job hears at once, not after a minute."""
     tasks, families = bench.tasks(), [f"family-{number}" for number in range(2)]
     for name in families:
-        task = a_run(sys.executable, "-c", FAMILY, key=f"key of {name}", env={"FAMILY": str(bench.dir / name)})
+        task = a_run(sys.executable, "-c", FAMILY, key=f"{name} of {uuid4().hex}", env={"FAMILY": str(bench.dir / name)})
         await dispatch(tasks, task)
     pids = [int(pid) for name in families for pid in (await bench.there_is(name)).split()]
     living: list[int] = []
@@ -227,7 +228,7 @@ async def test_what_runs_on_an_abandoned_host_is_dead_before_its_job_hears_of_it
         (TaskState.WORKER_FAILED, "host h1: its slice has ended")
     ] * 2
     assert living in ([0, 0], [1, 0])  # when the first job hears, the other's program may still be dying
-    _, left = psutil.wait_procs([process for process in psutil.process_iter() if process.pid in pids], timeout=5)
+    _, left = psutil.wait_procs([process for process in psutil.process_iter() if process.pid in pids], timeout=PATIENCE)
     assert left == []
     assert list((bench.dir / "attempts").iterdir()) == []
 

@@ -20,6 +20,7 @@ from iris.model import names
 from iris.model.bundles import Bundle
 from iris.storage.object_store import Store
 from tests.small_disk import small_disk
+from tests.strategies import examples
 
 ROOM = 100_000_000
 
@@ -332,7 +333,7 @@ MEMBERS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(MEMBERS, max_size=6))
 def test_no_bundle_writes_or_points_outside_of_its_directory(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
     """Whatever the entries are and in whatever order: all of them within the directory, or none at all."""
@@ -358,7 +359,7 @@ def test_no_bundle_writes_or_points_outside_of_its_directory(members: list[tuple
         assert (host / "victim").stat().st_nlink == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_no_bytes_upset_a_host(data: st.DataObject) -> None:
     """An archive with any bytes changed is unpacked or refused: it neither hangs nor fails in another way."""

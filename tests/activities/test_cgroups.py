@@ -13,7 +13,7 @@ from iris.activities.host.runtimes.process import ProcessRuntime
 from iris.model.units import MIB
 from tests.builders import some
 
-KEY = "ada/train:0@1/run"
+KEY = f"ada/train:0@1/{os.getpid()}"
 #: As somebody who may do nothing: what is made, and what is said.
 NOBODY = """
 import os
@@ -186,7 +186,7 @@ def test_a_group_is_removed_with_whoever_is_in_it_and_what_they_made_below() -> 
         cgroups.remove(KEY)
         assert [group for group in made if Path(group).exists()] == []
         if made:
-            assert sleeper.wait(10) == -9
+            assert sleeper.wait(60) == -9
     finally:
         sleeper.kill()
         sleeper.wait()

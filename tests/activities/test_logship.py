@@ -11,6 +11,7 @@ from iris.activities.host.logs import LogShipper
 from iris.model import names
 from iris.storage.log_format import LogLine, Stream, decode
 from iris.storage.object_store import Store
+from tests.strategies import examples
 
 PREFIX = "logs/ada/train/run/0/1"
 
@@ -96,7 +97,7 @@ async def test_each_stream_is_stored_in_its_order_and_marked(desk: Desk) -> None
         max_size=6,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 async def test_agents_that_die_and_take_over_store_every_byte_once(
     tmp_path_factory: pytest.TempPathFactory, lives: list[tuple[bytes, bytes, int, bool, bool]]
 ) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -33,7 +34,8 @@ class Bench:
 
     def __init__(self, directory: Path, memory: float = 0) -> None:
         self.dir = directory
-        self.runtime = ProcessRuntime(f"ada/train:0@1/{directory.name}", directory, some(cpu=1, memory=memory))
+        self.key = f"ada/train:0@1/{uuid4().hex}"  # whatever has it is killed: no other test, nor another run of this one
+        self.runtime = ProcessRuntime(self.key, directory, some(cpu=1, memory=memory))
         self.output = directory / "build"
 
     async def step(self, *argv: str) -> int:
@@ -61,7 +63,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def dead(pids: list[int]) -> bool:
-    eventually(lambda: not any(alive(pid) for pid in pids), 10, 0.02)
+    eventually(lambda: not any(alive(pid) for pid in pids), 60, 0.02)
     return True
 
 
@@ -141,7 +143,7 @@ async def test_a_program_runs_where_and_with_what_it_was_given(bench: Bench) -> 
     ended = await bench.run(sys.executable, "-c", script)
 
     assert (ended.status, ended.error) == (0, "")
-    assert (bench.dir / "stdout").read_text() == f"{bench.dir} ada/train:0@1/{bench.dir.name}\n"
+    assert (bench.dir / "stdout").read_text() == f"{bench.dir} {bench.key}\n"
     assert (bench.dir / "stderr").read_text() == "oops\n"
     await bench.runtime.clear()
 
@@ -174,7 +176,7 @@ async def test_clearing_kills_a_program_that_another_agent_has_started_and_leave
     """The attempt is lost, and its host is about to be given to the next."""
     program = await bench.start(sys.executable, "-c", FAMILY)
     pids = await bench.said("stdout")
-    await ProcessRuntime(f"ada/train:0@1/{bench.dir.name}", bench.dir, some(cpu=1)).clear()
+    await ProcessRuntime(bench.key, bench.dir, some(cpu=1)).clear()
     await bench.runtime.clear()
 
     assert len(pids) == 2
@@ -188,7 +190,7 @@ async def test_clearing_touches_nobody_elses_processes(bench: Bench, tmp_path: P
     other = Bench(tmp_path / "other")
     other.dir.mkdir()
     program = await other.start("/bin/sleep", "1000")
-    await asyncio.to_thread(eventually, lambda: program.started is not None, 20, 0.02)
+    await asyncio.to_thread(eventually, lambda: program.started is not None, 60, 0.02)
     await bench.runtime.clear()
     started = program.started
 

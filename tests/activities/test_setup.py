@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import ensurepip
 import hashlib
 import http.server
 import os
@@ -14,6 +15,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -123,7 +125,7 @@ class Host:
         for name in ("tiny", "other", "linter"):
             a_wheel(self.wheels, name)
         self.cache = Cache(root / "cache", ROOM)
-        self.runtime: Any = ProcessRuntime("ada/x:0@1/run", root, Resources(cpu_millis=0))
+        self.runtime: Any = ProcessRuntime(f"ada/x:0@1/{uuid4().hex}", root, Resources(cpu_millis=0))
         self.index = Index(self.wheels)
         #: Of the agent.
         self.agent = {"UV_INDEX_URL": self.index.url, "UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "1", "SECRET": "agent's"}
@@ -412,26 +414,28 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.python, self.agent = root / "machine", root / "agent"
-        for place in (self.python, self.agent):
-            venv.create(place, with_pip=True, symlinks=True)
         a_wheel(root, "beside")
-        install = [
-            self.agent / "bin" / "python",
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-index",
-            root / "beside-1.0-py3-none-any.whl",
-        ]
-        subprocess.run(install, check=True)
+        wheels = ["--no-index", "--find-links", str(root), "--find-links", str(Path(ensurepip.__file__).parent / "_bundled")]
+        for place, packages in ((self.python, ["pip"]), (self.agent, ["pip", "beside"])):
+            venv.create(place, symlinks=True)
+            command = [uv.find_uv_bin(), "pip", "install", "--quiet", "--compile-bytecode", "--python", str(place), *wheels]
+            subprocess.run([*command, *packages], check=True)
         shutil.copy(uv.find_uv_bin(), self.agent / "bin" / "uv")
         self.path = f"{self.agent}/bin:{self.python}/bin"
+        #: What both have before any test.
+        self.original = self.files
 
     @property
     def files(self) -> list[str]:
         """All of both, without what python itself leaves there when it imports something."""
-        return sorted(str(path) for place in (self.python, self.agent) for path in place.rglob("*") if path.suffix != ".pyc")
+        found = (path for place in (self.python, self.agent) for path in place.rglob("*"))
+        return sorted(str(path) for path in found if path.suffix != ".pyc" and path.name != "__pycache__")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """One for all tests: none of them may change it."""
+    return Machine(tmp_path_factory.mktemp("machine"))
 
 
 #: The first one stands for all in the default tests.
@@ -453,16 +457,16 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_what_commands_install_without_a_project_goes_into_no_python_of_the_machine(host: Host, command: str) -> None:
+async def test_what_commands_install_without_a_project_goes_into_no_python_of_the_machine(
+    host: Host, machine: Machine, command: str
+) -> None:
     """Neither the machine's python nor that of the agent changes, whatever people write; and the program finds what it wants."""
-    machine = Machine(host.root)
-    before = machine.files
     host.env["PATH"] = machine.path
     host.write(**{"project/pyproject.toml": PROJECT})
     host.agent |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(host.wheels)}
     ready = await host.ready(setup=(command,))
 
-    assert machine.files == before
+    assert machine.files == machine.original
     assert not (host.root / ".local").exists()
     assert await host.sees(ready, "import tiny, beside; print(tiny.version, beside.version)") == "1.0 1.0"
     assert Path(ready.env["VIRTUAL_ENV"]).is_relative_to(host.own)
@@ -470,10 +474,8 @@ async def test_what_commands_install_without_a_project_goes_into_no_python_of_th
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_no_setting_of_the_agent_sends_what_commands_install_elsewhere(host: Host, command: str) -> None:
+async def test_no_setting_of_the_agent_sends_what_commands_install_elsewhere(host: Host, machine: Machine, command: str) -> None:
     """Build machines and images have such settings."""
-    machine = Machine(host.root)
-    before = machine.files
     host.env["PATH"] = machine.path
     host.write(**{"project/pyproject.toml": PROJECT})
     host.agent |= {
@@ -486,7 +488,7 @@ async def test_no_setting_of_the_agent_sends_what_commands_install_elsewhere(hos
     }
     ready = await host.ready(setup=(command,))
 
-    assert machine.files == before
+    assert machine.files == machine.original
     assert not (host.root / "target").exists()
     assert await host.sees(ready, "import tiny; print(tiny.version)") == "1.0"
 
@@ -498,17 +500,15 @@ async def test_pip_called_by_the_path_of_the_machines_python_refuses(host: Host)
         await host.ready(setup=(f"{base} -m pip install --no-index --dry-run {host.wheels}/tiny-1.0-py3-none-any.whl",))
 
 
-async def test_packages_go_into_their_environment_whatever_settings_say(host: Host) -> None:
+async def test_packages_go_into_their_environment_whatever_settings_say(host: Host, machine: Machine) -> None:
     """Images and build machines have `UV_SYSTEM_PYTHON=1`, and some projects the same in their `pyproject.toml`."""
     host.write(pyproject=f"{PROJECT}\n[tool.uv.pip]\nsystem = true\n")
-    machine = Machine(host.root)
-    before = machine.files
     host.env["PATH"] = machine.path
     host.agent |= {"UV_SYSTEM_PYTHON": "1", "UV_PYTHON": str(machine.python / "bin" / "python")}
     ready = await host.ready(pip=("other",), setup=("uv pip install --dry-run linter",))
 
     assert await host.sees(ready, "import other; print(other.version)") == "1.0"
-    assert machine.files == before
+    assert machine.files == machine.original
     assert host.told.count("environment at: ") == host.told.count(f"environment at: {host.own}")
 
 

@@ -5,12 +5,12 @@ import os
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from uuid import uuid4
 
 import pytest
 
 from iris.activities.host import heartbeat
 from iris.activities.host.attempt import Attempt
+from iris.activities.host.runtimes import program as program_of
 from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.orphans import kill_on
@@ -52,6 +52,12 @@ ENDS: dict[str, Callable[[Attempt], None]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def soon_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent waits for a stopped shim for a moment instead of five seconds."""
+    monkeypatch.setattr(program_of, "OVERDUE", 0.5)
+
+
 def family(bench: Bench, how: str) -> tuple[str, ...]:
     return ("/usr/bin/env", "python3", "-c", FAMILY, str(bench.dir / "family"), how)
 
@@ -69,7 +75,7 @@ def left(pids: list[int]) -> list[int]:
 @pytest.mark.parametrize("end", ENDS)
 async def test_a_job_that_stops_its_shim_is_dead_before_anybody_hears_of_its_end(bench: Bench, how: str, end: str) -> None:
     """What it holds is given to others from that moment on."""
-    attempt = bench.attempt(*family(bench, how), grace=timedelta(0), key=uuid4().hex)
+    attempt = bench.attempt(*family(bench, how), grace=timedelta(0))
     living = asyncio.create_task(attempt.live())
     pids = await members(bench)
     assert len(pids) == 4
@@ -86,7 +92,7 @@ async def test_a_job_that_stops_its_shim_is_dead_before_anybody_hears_of_its_end
 async def test_a_job_that_stops_its_shim_has_its_grace(bench: Bench) -> None:
     """Whoever stops the shim by mistake loses nothing: the program hears SIGTERM, and what it comes to is its own."""
     program = f"trap 'exit 7' TERM; kill -STOP $PPID; echo up > {bench.dir / 'up'}; while :; do sleep 0.05; done"
-    attempt = bench.attempt("sh", "-c", program, grace=timedelta(hours=1), key=uuid4().hex)
+    attempt = bench.attempt("sh", "-c", program, grace=timedelta(hours=1))
     living = asyncio.create_task(attempt.live())
     await bench.there_is("up")
     attempt.end(TaskState.KILLED, "cancelled")
@@ -97,9 +103,7 @@ async def test_a_job_that_stops_its_shim_has_its_grace(bench: Bench) -> None:
 
 async def test_a_job_that_stops_its_shim_and_runs_too_long_is_ended(bench: Bench) -> None:
     """A timeout is an order like any other."""
-    outcome = await bench.outcome(
-        *family(bench, "as by a debugger"), timeout=timedelta(seconds=3), grace=timedelta(0), key=uuid4().hex
-    )
+    outcome = await bench.outcome(*family(bench, "as by a debugger"), timeout=timedelta(seconds=3), grace=timedelta(0))
 
     assert (outcome.state, outcome.reason) == (TaskState.FAILED, "ran longer than its timeout of 3s")
     assert left(await members(bench)) == []
@@ -107,7 +111,7 @@ async def test_a_job_that_stops_its_shim_and_runs_too_long_is_ended(bench: Bench
 
 async def test_a_job_that_stops_its_shim_and_ends_is_reported(bench: Bench) -> None:
     """Its end would wait for the shim for ever; the agent has the shim go on with every report."""
-    outcome = await bench.outcome("sh", "-c", "kill -STOP $PPID; exit 3", key=uuid4().hex)
+    outcome = await bench.outcome("sh", "-c", "kill -STOP $PPID; exit 3")
 
     assert (outcome.state, outcome.exit_code) == (TaskState.FAILED, 3)
 
@@ -115,8 +119,9 @@ async def test_a_job_that_stops_its_shim_and_ends_is_reported(bench: Bench) -> N
 async def test_a_job_that_stops_its_shim_does_not_outlive_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster may start it elsewhere from then on."""
     monkeypatch.setattr(heartbeat, "FENCE", timedelta(seconds=4))
+    monkeypatch.setattr(program_of, "OVERDUE", 5.0)  # the agent gives the attempt up before
     bench.server.away = True
-    attempt = bench.attempt(*family(bench, "as by a debugger"), key=uuid4().hex)
+    attempt = bench.attempt(*family(bench, "as by a debugger"))
     living = asyncio.create_task(attempt.live())
     pids = await members(bench)
     await asyncio.wait_for(living, PATIENCE)
@@ -189,7 +194,7 @@ async def test_a_job_that_writes_its_own_end_has_not_ended(bench: Bench) -> None
     """Only what the shim leaves behind counts, once it is gone: a host that is given to others is empty."""
     end = '{"status": 0, "at": 1.0}'
     program = f"echo '{end}' > ../exit.json; echo $$ > {bench.dir / 'up'}; exec sleep 1000"
-    attempt = bench.attempt("sh", "-c", program, grace=timedelta(0), key=uuid4().hex)
+    attempt = bench.attempt("sh", "-c", program, grace=timedelta(0))
     living = asyncio.create_task(attempt.live())
     pid = int(await bench.there_is("up"))
     attempt.end(TaskState.KILLED, "cancelled")
@@ -202,8 +207,8 @@ async def test_a_job_that_writes_its_own_end_has_not_ended(bench: Bench) -> None
 async def test_a_stopped_fork_server_does_not_stop_its_agent(bench: Bench) -> None:
     """It is the parent of all shims, so any job can find it; other jobs still start and end, and the agent goes on."""
     stops = "kill -STOP $(ps -o ppid= -p $PPID)"
-    first = await bench.outcome("sh", "-c", stops, key=uuid4().hex)
+    first = await bench.outcome("sh", "-c", stops)
     bench.server.told.clear()
-    second = await bench.outcome("sh", "-c", f"{stops}; exit 4", key=uuid4().hex)
+    second = await bench.outcome("sh", "-c", f"{stops}; exit 4")
 
     assert (first.state, second.exit_code) == (TaskState.SUCCEEDED, 4)

@@ -17,11 +17,11 @@ from iris.model.scaling import Availability
 from iris.model.slices import SliceState
 from tests.builders import NOON, a_gang, a_request, at, demands, some
 from tests.scaling_world import BRISK, A, B, C, Cloud, World, a_cpu_group, a_group
-from tests.strategies import CHEAP
+from tests.strategies import CHEAP, examples
 
 HOUR = timedelta(hours=1)
 #: A virtual day takes some tens of milliseconds.
-DAYS = settings(CHEAP, max_examples=40)
+DAYS = settings(CHEAP, max_examples=examples(40))
 
 
 def all_done(world: World) -> bool:

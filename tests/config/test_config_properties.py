@@ -18,8 +18,9 @@ from iris.config import (
     scale_groups_of,
 )
 from iris.config.schema import ClusterConfig, PaceSettings
+from tests.strategies import examples
 
-FEW = settings(max_examples=30, deadline=None, print_blob=True)
+FEW = settings(max_examples=examples(30), deadline=None, print_blob=True)
 
 #: What nonsense is made of.
 KEYS = {
@@ -142,7 +143,7 @@ def test_whatever_is_made_local_is_a_configuration(tree: dict[str, Any]) -> None
     assert [each.hosts for each in scale_groups_of(local)] == [each.hosts for each in scale_groups_of(loaded)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | texts,

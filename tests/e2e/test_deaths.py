@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import psutil
 import pytest
 
-from tests.e2e.cluster import USER, Cluster, a_cluster, alive, eventually, until
+from tests.e2e.cluster import PATIENCE, USER, Cluster, a_cluster, alive, eventually, until
 
 pytestmark = pytest.mark.long
 
@@ -179,11 +179,12 @@ def test_an_agent_that_is_stopped_is_out_at_once_and_its_task_waits_for_another(
     cluster.there_is("polite.runs")
     agent = psutil.Process(cluster.pid("agent", "polite"))
     agent.terminate()
-    eventually(lambda: "polite" not in cluster.host_ids(), within=35, every=0.3)  # silence takes longer
+    eventually(lambda: "polite" not in cluster.host_ids(), every=0.3)
+    assert "does not answer" not in str(cluster.slice("polite")), "lost for its silence"
     eventually(told.exists)
     eventually(lambda: cluster.status("preempted")["tasks"][0]["state"] == "PENDING", every=0.3)
     with suppress(psutil.NoSuchProcess):
-        agent.wait(20)
+        agent.wait(PATIENCE)
     cluster.iris("cancel", "preempted")
     cluster.iris("wait", "preempted", code=126)
 

@@ -58,7 +58,7 @@ def test_input_is_passed_on_only_when_it_is_wanted(cluster: Cluster, running: st
 
     def given(*options: str) -> bytes:
         ended = subprocess.run(
-            [*command, *options, running, "--", "cat"], env=env, input=b"one\ntwo", capture_output=True, check=True, timeout=60
+            [*command, *options, running, "--", "cat"], env=env, input=b"one\ntwo", capture_output=True, check=True, timeout=120
         )
         return ended.stdout
 
@@ -123,7 +123,7 @@ def test_a_time_out_and_a_closed_pipe_end_the_command(cluster: Cluster, running:
     assert "ran longer than 1s" in ran.err
     command = f"{sys.executable} -m iris.cli.main exec {running} -- yes | head -1"
     env = {**os.environ, "IRIS_STATE_DIR": str(cluster.home), "IRIS_USER": USER}
-    out = subprocess.run(["sh", "-c", command], env=env, capture_output=True, check=True, timeout=60)
+    out = subprocess.run(["sh", "-c", command], env=env, capture_output=True, check=True, timeout=120)
     assert out.stdout == b"y\n"
     eventually(lambda: not any(words[:1] == ["yes"] for words in commands(cluster)))
 

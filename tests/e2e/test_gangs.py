@@ -110,7 +110,7 @@ def test_a_gang_waits_with_true_numbers_and_starts_when_a_slice_is_free(tpus: Cl
     assert "first in band interactive" in why["message"]
     assert all(task["state"] == "PENDING" and task["host"] is None for task in tpus.status("second")["tasks"])
     tpus.iris("cancel", "first")
-    assert sorted(line.split()[1] for line in second.ends(within=20).out.splitlines()) == hosts
+    assert sorted(line.split()[1] for line in second.ends().out.splitlines()) == hosts
     tpus.file("single.go").touch()
 
 
@@ -127,7 +127,7 @@ def test_a_drained_host_gives_up_its_whole_gang_which_goes_elsewhere(tpus: Clust
     (closed,) = [host for host in hosts.ends().json if host["state"] != "READY"]
     assert (closed["id"], closed["state"], closed["reason"]) == (before[1], "DRAINED", f"drained: fan broken (by {USER})")
     tpus.iris("host", "uncordon", before[1])
-    another.ends(within=20)
+    another.ends()
     tpus.file("drained.go").touch()
     drained.ends()
     evicted, succeeded = explained(tpus, "drained")["attempts"]
@@ -160,10 +160,10 @@ def test_operators_close_hosts_and_clusters_and_users_hold_jobs_and_each_says_so
     tpus.file("runs.go").touch()
     runs.ends()
     tpus.iris("cluster", "resume")
-    assert shut_out.ends(within=20).out == "in at last\n"
+    assert shut_out.ends().out == "in at last\n"
     assert not tpus.file("held.ran").exists()
     tpus.iris("release", "held")
-    held.ends(within=20)
+    held.ends()
     assert tpus.file("held.ran").exists()
 
 

@@ -53,7 +53,7 @@ def test_scenario_11_a_gang_that_is_preempted_goes_on_from_its_checkpoints_and_i
     cluster.submit("train", *gang)
     eventually(lambda: len(list(bucket.glob("[0-9]"))) == HOSTS, within=120)
     (first,) = cluster.nodes()
-    google.preempt(first, notice=10)
+    google.preempt(first)
     cluster.iris("wait", "train", within=180)
 
     lines = cluster.logs("train")

@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.cluster import USER, Cluster, a_cluster, eventually, until
 
 
+@pytest.mark.long
 def test_output_that_is_no_text_arrives_readable_with_all_its_lines(cluster: Cluster) -> None:
     """What is not UTF-8 is replaced, never dropped, and hurts no line beside it."""
     ran = cluster.iris("submit", "--", "printf", r"before\n\377\376\nafter")
@@ -26,6 +27,7 @@ def test_a_last_line_without_its_newline_is_not_lost(cluster: Cluster) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_line_longer_than_a_chunk_arrives_whole(cluster: Cluster) -> None:
     """Also where letters of several bytes lie across the cuts."""
     line = "a" + "é" * 300_000
@@ -92,6 +94,7 @@ def test_a_job_that_has_not_run_has_no_lines_yet(cluster: Cluster) -> None:
     assert following.ends().out == "at last\n"
 
 
+@pytest.mark.long
 def test_a_hundred_megabytes_pass_and_the_history_stays_small(cluster: Cluster) -> None:
     """Every byte arrives; Temporal's history of the job has as few events as that of a silent one."""
     program = (
@@ -121,7 +124,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(cluster: Cluster) -> None:
     with reading:
         assert reading.stdout.readline() == b"1\n"
         reading.stdout.close()
-        assert (reading.wait(30), reading.stderr.read()) == (0, b"")
+        assert (reading.wait(120), reading.stderr.read()) == (0, b"")
 
 
 def test_who_follows_is_led_from_one_attempt_into_the_next(cluster: Cluster) -> None:

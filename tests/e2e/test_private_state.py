@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -13,8 +14,8 @@ from tests.e2e.cluster import Cluster, a_home, until
 
 pytestmark = pytest.mark.long
 
-#: The value of a variable that a job gets.
-VALUE = "hunter2-in-the-clear"
+#: The value of a variable that a job gets. No other process of this machine has it.
+VALUE = f"hunter2-in-the-clear-{uuid4().hex}"
 
 
 @contextmanager

@@ -28,7 +28,7 @@ if os.environ["IRIS_TASK_INDEX"] == "0":
 else:
     while True:
         try:
-            meeting = socket.create_connection((host, int(port)), timeout=20)
+            meeting = socket.create_connection((host, int(port)), timeout=120)
             break
         except ConnectionRefusedError:
             time.sleep(0.05)

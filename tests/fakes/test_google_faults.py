@@ -31,7 +31,7 @@ def path_of(project: str, name: str = "n1") -> str:
     return f"{location(project)}/nodes/{name}"
 
 
-def create(tpus: tpu_v2.TpuClient, project: str, name: str = "n1", timeout: float = 5.0) -> operations_pb2.Operation:
+def create(tpus: tpu_v2.TpuClient, project: str, name: str = "n1", timeout: float = 60.0) -> operations_pb2.Operation:
     return tpus.create_node(parent=location(project), node_id=name, node=a_node(), timeout=timeout).operation
 
 
@@ -73,7 +73,7 @@ def test_a_call_that_hangs_ends_at_the_callers_deadline(google: FakeGoogle, tpus
     google.latency("GetNode", 0.3, times=1, match=project)
     began = time.monotonic()
     with pytest.raises(exceptions.NotFound):
-        tpus.get_node(name=path_of(project), timeout=5)
+        tpus.get_node(name=path_of(project), timeout=60)
 
     assert time.monotonic() - began >= 0.3
 
@@ -133,7 +133,7 @@ def test_a_delete_on_the_way_up_ends_the_create(google: FakeGoogle, tpus: tpu_v2
     """With an error that means nothing."""
     google.boot_time(None, "n-gone")
     made = create(tpus, project, "n-gone")
-    tpus.delete_node(name=path_of(project, "n-gone"), timeout=5).result(timeout=10)
+    tpus.delete_node(name=path_of(project, "n-gone"), timeout=60).result(timeout=60)
 
     assert operation(tpus, made.name).error.code == 1
     assert google.alive(project) == []
@@ -173,7 +173,7 @@ def test_a_list_may_be_behind(google: FakeGoogle, tpus: tpu_v2.TpuClient, projec
     assert listed() == []
     google.advance(61)
     assert listed() == [path_of(project)]
-    tpus.delete_node(name=path_of(project), timeout=5).result(timeout=10)
+    tpus.delete_node(name=path_of(project), timeout=60).result(timeout=60)
     assert listed() == [path_of(project)]
     google.stale_lists()
     assert listed() == []
@@ -183,7 +183,7 @@ def test_a_delete_of_somebody_elses_is_told_of(google: FakeGoogle, tpus: tpu_v2.
     """The books balance, and yet nobody should have done it."""
     google.seed_foreign("theirs", project, ZONE)
     google.check(project)
-    tpus.delete_node(name=path_of(project, "theirs"), timeout=5)
+    tpus.delete_node(name=path_of(project, "theirs"), timeout=60)
 
     with pytest.raises(AssertionError, match="somebody else's"):
         google.check(project)

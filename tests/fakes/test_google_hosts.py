@@ -70,7 +70,7 @@ def sleepers(directory: Path | str) -> list[str]:
 
 def create(google: FakeGoogle, name: str = "n1", kind: str = "v5litepod-16") -> None:
     node = a_node(kind, metadata={"startup-script": SCRIPT})
-    tpu_client(google).create_node(parent=location(PROJECT), node_id=name, node=node, timeout=5)
+    tpu_client(google).create_node(parent=location(PROJECT), node_id=name, node=node, timeout=60)
 
 
 def pids_of(host: dict[str, Any]) -> list[str]:
@@ -108,7 +108,7 @@ def test_a_delete_is_a_power_cut(google: FakeGoogle) -> None:
     """Nothing that was started goes on, wherever it has hidden."""
     create(google)
     until(lambda: len(sleepers(google.directory)) == 8)
-    tpu_client(google).delete_node(name=f"{location(PROJECT)}/nodes/n1", timeout=5)
+    tpu_client(google).delete_node(name=f"{location(PROJECT)}/nodes/n1", timeout=60)
 
     until(lambda: not started_in(google.directory))
     until(lambda: not google.alive())
@@ -163,7 +163,7 @@ def test_hosts_go_on_while_the_cloud_is_dead(google: FakeGoogle) -> None:
     google.restart()
 
     assert google.hosts("n1") == before
-    tpu_client(google).delete_node(name=f"{location(PROJECT)}/nodes/n1", timeout=5)
+    tpu_client(google).delete_node(name=f"{location(PROJECT)}/nodes/n1", timeout=60)
     until(lambda: not started_in(google.directory))
 
 

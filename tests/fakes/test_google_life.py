@@ -17,6 +17,7 @@ from tests.fakes.google.process import settle
 from tests.fakes.google.records import NODE, QUEUED, key
 from tests.fakes.google.refusals import Refusal
 from tests.fakes.google.tpu_api import TpuApi
+from tests.strategies import examples
 
 PROJECT, ZONE = "project-1", "europe-west4-b"
 #: Slices of a kind that the zone can hold, and chips that the project may have.
@@ -143,4 +144,4 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLives.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

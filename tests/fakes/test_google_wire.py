@@ -63,10 +63,10 @@ def read(google: FakeGoogle, path: str) -> tuple[int, Any]:
 
 def test_a_node_comes_up_and_goes_as_recorded(tpus: tpu_v2.TpuClient, project: str) -> None:
     """The answer to the create is without health, the next look has it; network names come back in full."""
-    creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node("v5p-8"), timeout=5)
+    creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node("v5p-8"), timeout=60)
     assert tpus.get_node(name=node_path(project)).state is State.CREATING
 
-    made, seen = creating.result(timeout=10), tpus.get_node(name=node_path(project))
+    made, seen = creating.result(timeout=60), tpus.get_node(name=node_path(project))
 
     assert re.fullmatch(rf"{location(project)}/operations/operation-\d{{13}}-[0-9a-f]+", creating.operation.name)
     assert (made.state, made.health, seen.health) == (State.READY, 0, tpu_v2.Node.Health.HEALTHY)
@@ -76,14 +76,14 @@ def test_a_node_comes_up_and_goes_as_recorded(tpus: tpu_v2.TpuClient, project: s
     assert [(each.port, bool(each.access_config.external_ip)) for each in seen.network_endpoints] == [(8470, True)]
     assert len(seen.service_account.scope) == 6
 
-    tpus.delete_node(name=node_path(project)).result(timeout=10)
+    tpus.delete_node(name=node_path(project)).result(timeout=60)
     with pytest.raises(exceptions.NotFound, match=f"Resource '{node_path(project)}' was not found"):
         tpus.get_node(name=node_path(project))
 
 
 def test_nobody_can_read_the_metadata_of_operations(tpus: tpu_v2.TpuClient, project: str) -> None:
     """Its type is in no package that the client has, as with the real service: code that looks at it must fail here."""
-    creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node(), timeout=5)
+    creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node(), timeout=60)
 
     assert creating.operation.metadata.type_url == "type.googleapis.com/google.cloud.common.OperationMetadata"
     assert node_path(project).encode() in creating.operation.metadata.value
@@ -94,7 +94,7 @@ def test_nobody_can_read_the_metadata_of_operations(tpus: tpu_v2.TpuClient, proj
 @pytest.mark.parametrize(("kind", "hosts"), [("v5litepod-8", 1), ("v5litepod-16", 4), ("v5p-16", 2), ("v6e-1", 1)])
 def test_a_node_has_an_endpoint_for_each_vm(tpus: tpu_v2.TpuClient, project: str, kind: str, hosts: int) -> None:
     """Eight chips of v5e are one VM, sixteen are four."""
-    made = tpus.create_node(parent=location(project), node_id="n1", node=a_node(kind), timeout=5).result(timeout=10)
+    made = tpus.create_node(parent=location(project), node_id="n1", node=a_node(kind), timeout=60).result(timeout=60)
 
     assert len({each.ip_address for each in made.network_endpoints}) == hosts
 
@@ -102,44 +102,44 @@ def test_a_node_has_an_endpoint_for_each_vm(tpus: tpu_v2.TpuClient, project: str
 def test_a_name_is_taken_until_its_node_has_gone(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
     """Also while it is being deleted; the next of the name is another."""
     google.delete_time(None, "n-taken")
-    first = tpus.create_node(parent=location(project), node_id="n-taken", node=a_node(), timeout=5).result(timeout=10)
-    tpus.delete_node(name=node_path(project, "n-taken"), timeout=5)
+    first = tpus.create_node(parent=location(project), node_id="n-taken", node=a_node(), timeout=60).result(timeout=60)
+    tpus.delete_node(name=node_path(project, "n-taken"), timeout=60)
 
     with pytest.raises(exceptions.AlreadyExists):
-        tpus.create_node(parent=location(project), node_id="n-taken", node=a_node(), timeout=5)
+        tpus.create_node(parent=location(project), node_id="n-taken", node=a_node(), timeout=60)
     with pytest.raises(exceptions.Aborted, match="unable to queue the operation"):
-        tpus.delete_node(name=node_path(project, "n-taken"), timeout=5)
+        tpus.delete_node(name=node_path(project, "n-taken"), timeout=60)
     google.node("n-taken", vanish=True)
     assert (
-        first.id != tpus.create_node(parent=location(project), node_id="n-taken", node=a_node(), timeout=5).result(timeout=10).id
+        first.id != tpus.create_node(parent=location(project), node_id="n-taken", node=a_node(), timeout=60).result(timeout=60).id
     )
 
 
 def test_a_zone_that_is_full_says_so_after_a_while(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
     """In the operation, without details; of the node nothing is left."""
     google.capacity(ZONE, "v5litepod-16", 0, tier="spot", project=project)
-    creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node(spot=True), timeout=5)
+    creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node(spot=True), timeout=60)
     with pytest.raises(exceptions.ResourceExhausted, match=f'no more capacity in the zone "{ZONE}"') as caught:
-        creating.result(timeout=10)
+        creating.result(timeout=60)
 
     assert caught.value.details == []
     assert google.alive(project) == []
-    tpus.create_node(parent=location(project), node_id="n1", node=a_node(), timeout=5).result(timeout=10)  # of another tier
+    tpus.create_node(parent=location(project), node_id="n1", node=a_node(), timeout=60).result(timeout=60)  # of another tier
 
 
 def test_quota_is_refused_at_once_and_held_until_the_delete(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
     """A node that was preempted still counts."""
     google.quota("v5litepod", "spot", "europe-west4", 16, project=project)
-    tpus.create_node(parent=location(project), node_id="n1", node=a_node(spot=True), timeout=5).result(timeout=10)
+    tpus.create_node(parent=location(project), node_id="n1", node=a_node(spot=True), timeout=60).result(timeout=60)
     google.preempt(f"{location(project)}/nodes/n1", notice=0)
 
     with pytest.raises(exceptions.ResourceExhausted) as caught:
-        tpus.create_node(parent=location(project), node_id="n2", node=a_node(spot=True), timeout=5)
+        tpus.create_node(parent=location(project), node_id="n2", node=a_node(spot=True), timeout=60)
     words = "Quota 'TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI' exhausted. Limit 16 in region europe-west4"
     assert [each.description for each in caught.value.details[0].violations] == [words]
 
-    tpus.delete_node(name=node_path(project), timeout=5).result(timeout=10)
-    tpus.create_node(parent=location(project), node_id="n2", node=a_node(spot=True), timeout=5).result(timeout=10)
+    tpus.delete_node(name=node_path(project), timeout=60).result(timeout=60)
+    tpus.create_node(parent=location(project), node_id="n2", node=a_node(spot=True), timeout=60).result(timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_node_that_may_not_be_is_refused(tpus: tpu_v2.TpuClient, project: str,
     for field, value in changes.items():
         setattr(node, field, value)
     with pytest.raises(exceptions.InvalidArgument):
-        tpus.create_node(parent=location(project), node_id=name, node=node, timeout=5)
+        tpus.create_node(parent=location(project), node_id=name, node=node, timeout=60)
 
 
 def test_a_zone_that_is_none_is_forbidden(tpus: tpu_v2.TpuClient, project: str) -> None:
@@ -191,8 +191,8 @@ def test_lists_come_in_pages_and_say_what_they_could_not_see(google: FakeGoogle,
 
 def test_operations_are_found_again_by_their_place(tpus: tpu_v2.TpuClient, project: str) -> None:
     """By name, and in the list of the zone."""
-    creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node(), timeout=5)
-    creating.result(timeout=10)
+    creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node(), timeout=60)
+    creating.result(timeout=60)
 
     again = tpus.get_operation(operations_pb2.GetOperationRequest(name=creating.operation.name))
     listed = tpus.list_operations(operations_pb2.ListOperationsRequest(name=location(project)))
@@ -219,7 +219,7 @@ def test_a_queued_resource_waits_for_room_and_is_suspended_when_preempted(
 
     google.capacity(ZONE, "v5litepod-16", 0, project=project)
     asked = a_queued(project, "q1", spot={})
-    tpus.create_queued_resource(parent=location(project), queued_resource_id="q1", queued_resource=asked, timeout=5)
+    tpus.create_queued_resource(parent=location(project), queued_resource_id="q1", queued_resource=asked, timeout=60)
     until(states.WAITING_FOR_RESOURCES)
     google.capacity(ZONE, "v5litepod-16", 1, project=project)
     until(states.ACTIVE)
@@ -231,7 +231,7 @@ def test_a_queued_resource_waits_for_room_and_is_suspended_when_preempted(
     assert state() is states.SUSPENDING
     google.advance(31)
     until(states.SUSPENDED)
-    tpus.delete_queued_resource(request={"name": path, "force": True}, timeout=5).result(timeout=10)
+    tpus.delete_queued_resource(request={"name": path, "force": True}, timeout=60).result(timeout=60)
     assert google.alive(project) == []
 
 
@@ -241,11 +241,11 @@ def test_a_queued_resource_answers_its_delete_with_a_type_that_the_client_does_n
     """As the real one has been seen to do: it has gone all the same."""
     path = f"{location(project)}/queuedResources/q1"
     tpus.create_queued_resource(
-        parent=location(project), queued_resource_id="q1", queued_resource=a_queued(project, "q1"), timeout=5
+        parent=location(project), queued_resource_id="q1", queued_resource=a_queued(project, "q1"), timeout=60
     )
     google.operation("mistyped", verb="delete")
     with pytest.raises(TypeError):
-        tpus.delete_queued_resource(request={"name": path, "force": True}, timeout=5).result(timeout=10)
+        tpus.delete_queued_resource(request={"name": path, "force": True}, timeout=60).result(timeout=60)
 
     assert google.alive(project) == []
 

@@ -28,7 +28,7 @@ from iris.model.resources import Device, DeviceKind, Resources
 from iris.scheduling import forecast, recovery, refusals
 from iris.scheduling.codec import LedgerState
 from tests.builders import a_request, a_spec
-from tests.strategies import CHEAP
+from tests.strategies import CHEAP, examples
 
 MESSAGES = (autoscaler, job, scheduler, slice, task, wire)
 MODULES = (*MESSAGES, forecast, requests, jobs, refusals, recovery, scaling, slices, overrides)
@@ -43,7 +43,7 @@ MODELS = sorted(
 )
 
 #: There are many messages, and the largest of them have hundreds of values.
-FEW = settings(CHEAP, max_examples=20, suppress_health_check=list(HealthCheck))
+FEW = settings(CHEAP, max_examples=examples(20), suppress_health_check=list(HealthCheck))
 #: The members of unions: each is tried inside its union, too.
 TO_SCHEDULER = get_args(get_args(Message)[0])
 REPORTS = get_args(get_args(SliceInput.model_fields["reports"].annotation)[0])

@@ -204,7 +204,7 @@ async def test_deletes_do_not_wait_for_looks_that_nobody_answers(monkeypatch: py
 
     def call(what: str) -> Callable[[Clients], None]:
         def hangs(to: Clients) -> None:
-            go.wait(10)
+            go.wait(60)
             made.append(what)
 
         return hangs

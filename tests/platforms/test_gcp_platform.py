@@ -57,11 +57,11 @@ async def test_a_create_that_nobody_waits_for_any_more_ends_first() -> None:
 
     def create(to: Clients) -> None:
         begun.set()
-        go.wait(10)
+        go.wait(60)
         made.append("slice")
 
     creating = asyncio.create_task(calls.make(Urgency.CREATE, create))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     creating.cancel()
     await asyncio.sleep(0)
     assert not creating.done()
@@ -176,7 +176,7 @@ async def test_a_create_that_was_called_off_is_waited_for_by_the_delete(site: Si
     platform = GcpPlatform(settings, lambda request: "#!/bin/sh", Calls(settings, connecting))
     site.google.slow_to_show(0.5)
     creating = asyncio.create_task(platform.create_slice(request))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     creating.cancel()
     await asyncio.wait([creating])
 

@@ -16,6 +16,7 @@ from tests.fakes.metadata import FakeMetadata
 from tests.platforms.boots import Machine, some_settings
 from tests.platforms.test_gcp_startup import ODD
 from tests.platforms.worlds import a_group, wanted
+from tests.strategies import examples
 
 Machines = Callable[..., Machine]
 #: Whatever a value can be in a command line.
@@ -101,7 +102,7 @@ def test_an_agents_directories_have_the_same_path_in_its_container(machine: Mach
     assert option(runs, "--config") == [f"{host.root}/etc/iris/config.yaml"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(config=TEXT, token=TEXT, value=TEXT)
 def test_whatever_is_said_arrives_as_it_was_said(machine: Machines, config: str, token: str, value: str) -> None:
     """Quotes, dollar signs and the ends of here-documents are only characters."""

@@ -16,10 +16,10 @@ from iris.model.rules import Rules
 from iris.scheduling.codec import LedgerState
 from iris.scheduling.ledger import Ledger
 from tests.builders import NOON, a_host, a_request, a_spec, at, some
-from tests.strategies import CHEAP
+from tests.strategies import CHEAP, examples
 
 #: Each is a book of its own, which takes longer to make than to read.
-FEW = settings(CHEAP, max_examples=40)
+FEW = settings(CHEAP, max_examples=examples(40))
 
 WORDS = st.sampled_from(["a", "b", "ü", "a@1", "a:1", 'q"', " "])
 ATTRIBUTES = WORDS | st.integers(-(10**17), 10**17) | st.booleans() | st.floats(allow_nan=False, allow_infinity=False)

@@ -27,6 +27,7 @@ from iris.scheduling.refusals import INFEASIBLE, RefusalCode
 from iris.scheduling.strikes import STRIKES
 from tests.builders import a_host, a_request, at
 from tests.small_world import GROUPS, HOSTS, SLICES, WANTS, Message, Wants, has_room, seen, taken
+from tests.strategies import examples
 
 BANDS = st.sampled_from(Band)
 RULES = Rules(patience=timedelta(minutes=1))
@@ -384,5 +385,9 @@ class Delivery(RuleBasedStateMachine):
 # Each example is a story of up to fifty steps.
 TestDelivery = Delivery.TestCase
 TestDelivery.settings = settings(
-    max_examples=80, stateful_step_count=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(80),
+    stateful_step_count=50,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )

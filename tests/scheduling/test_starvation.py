@@ -16,9 +16,9 @@ from iris.scheduling.placement import place
 from iris.scheduling.queue import Queue
 from tests.builders import CHIPS, a_gang, a_host, a_placement, a_request, a_slice, at, some
 from tests.oracle import fits, use_of
-from tests.strategies import CHEAP
+from tests.strategies import CHEAP, examples
 
-SOME = settings(CHEAP, max_examples=30)
+SOME = settings(CHEAP, max_examples=examples(30))
 
 RULES = Rules(patience=timedelta(seconds=30), owed_after=timedelta(seconds=60), min_run_time=timedelta(seconds=5))
 

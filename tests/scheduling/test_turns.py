@@ -20,11 +20,11 @@ from iris.scheduling.recent_use import HALF_LIFE, MOST_ACCOUNTS
 from iris.scheduling.refusals import Refusal
 from tests.builders import CHIPS, a_gang, a_host, a_request, a_slice, at, some
 from tests.oracle import could_serve, fits, held_on
-from tests.strategies import CHEAP
+from tests.strategies import CHEAP, examples
 
-SOME = settings(CHEAP, max_examples=30)
+SOME = settings(CHEAP, max_examples=examples(30))
 #: Each is a long story.
-FEW = settings(CHEAP, max_examples=12)
+FEW = settings(CHEAP, max_examples=examples(12))
 
 seeds = st.integers(0, 2**32).map(Random)
 HOUR = 3600.0

@@ -205,6 +205,6 @@ async def test_no_failure_of_the_server_ends_the_watch(google: FakeMetadata) -> 
 def test_a_watch_that_is_ended_keeps_nobody_waiting(google: FakeMetadata) -> None:
     """An agent that stops would otherwise stay for as long as the server holds the question."""
     google.set(preempted="FALSE", maintenance_event="NONE")
-    subprocess.run([sys.executable, "-c", WATCH, google.url], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", WATCH, google.url], check=True, timeout=60)
 
     assert any("wait_for_change" in asked for asked in google.asked)

@@ -47,7 +47,7 @@ async def server() -> AsyncIterator[Server]:
 
 def asked(port: int, method: str, path: str, headers: dict[str, str], body: str | None = None) -> tuple[int, bytes]:
     """(status, body) of the answer to an HTTP request; the status is 0 when the port does not speak HTTP/1."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
@@ -79,7 +79,7 @@ async def test_the_web_ui_allows_no_page_of_another_origin_to_send_its_token(ser
     """The Web UI starts workflows for requests that have the token of its cookie in a header. A browser asks the UI before it
     lets a page of another origin send such a header."""
     headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
-    connection = http.client.HTTPConnection("127.0.0.1", server.ui_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.ui_port, timeout=60)
     connection.request("OPTIONS", f"{START}/any", None, {**headers, "Access-Control-Request-Headers": "x-csrf-token"})
 
     assert connection.getresponse().getheader("Access-Control-Allow-Origin") is None

@@ -24,7 +24,7 @@ from tests.harness import Cluster, dev_server_cluster
 
 pytestmark = pytest.mark.long
 
-PATIENCE = 60
+PATIENCE = 120
 
 
 @pytest.fixture

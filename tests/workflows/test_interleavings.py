@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from iris.model.states import JobState
 from tests.builders import some
 from tests.harness import Cluster, in_turn, is_not_taken, is_preempted, succeeds, time_skipping_cluster
+from tests.strategies import examples
 
 #: Events happen at full minutes, timers fire at half ones: the server cannot take both at once (see the harness).
 TICK = timedelta(minutes=1)
@@ -39,7 +40,7 @@ EVENTS = st.builds(
 )
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(12), deadline=None, derandomize=True, database=None)
 @given(st.lists(EVENTS, min_size=4, max_size=14))
 async def test_every_order_of_submissions_hosts_losses_and_cancellations_leaves_nothing_held(events: list[Event]) -> None:
     """Promise one and two at once: no job without an end, none that ran after its end, no core that belongs to nobody."""

@@ -7,7 +7,7 @@ from iris.model.slices import SliceState
 from iris.model.states import JobState
 from iris.scheduling.refusals import RefusalCode
 from tests.builders import CHIPS, some
-from tests.fleet_harness import EAGER, MINUTE, SECOND, FleetCluster
+from tests.fleet_harness import EAGER, HOUR, MINUTE, SECOND, FleetCluster
 from tests.scaling_world import a_cpu_group, a_group
 
 S = SliceState
@@ -68,7 +68,7 @@ async def test_those_that_fit_on_one_machine_share_it(fleet: FleetCluster) -> No
 
 async def test_min_slices_are_there_without_anybody_who_waits(fleet: FleetCluster) -> None:
     """And they are kept, however long nothing runs."""
-    await fleet.scale(a_group(min_slices=2), observe_interval=10 * MINUTE)
+    await fleet.scale(a_group(min_slices=2), observe_interval=HOUR / 2)
     await fleet.comes_true(lambda: fleet.has(2))
     await fleet.later(timedelta(hours=12))
 
@@ -179,7 +179,7 @@ async def test_idle_slices_go_after_their_delay_and_not_before(fleet: FleetClust
 
 async def test_nothing_happens_for_days_in_a_cluster_without_work(fleet: FleetCluster) -> None:
     """No machine comes and goes for nothing."""
-    await fleet.scale(a_group(), a_cpu_group(min_slices=1), observe_interval=30 * MINUTE)
+    await fleet.scale(a_group(), a_cpu_group(min_slices=1), observe_interval=2 * HOUR)
     await fleet.comes_true(lambda: fleet.has(1))
     for _ in range(6):
         await fleet.later(timedelta(hours=12))

@@ -77,7 +77,7 @@ async def test_a_draining_slice_takes_nothing_new_and_goes_when_its_last_gang_ha
     await fleet.becomes("s1", S.DRAINING)
     late = await fleet.tenant(wants=some(cpu=1))
     await fleet.leaves(tenants[0])
-    await fleet.later(6 * HOUR)
+    await fleet.later(3 * HOUR)
     shown = await fleet.shown()
     await fleet.leaves(tenants[1])
     await gone(fleet, within=slice_lifecycle.MAX_DRAIN_CHECK + 15 * SECOND)

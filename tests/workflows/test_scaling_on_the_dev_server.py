@@ -89,7 +89,7 @@ async def test_a_slice_that_continues_as_new_while_it_drains_goes_on_draining(fl
     """It takes nothing new, and keeps its deadline and its reason."""
     handle = await ready(fleet)
     tenant = await fleet.tenant(wants=WHOLE)
-    await fleet.drain(reason="max_slices is 0", deadline=await fleet.now() + 4 * SECOND)
+    await fleet.drain(reason="max_slices is 0", deadline=await fleet.now() + 20 * SECOND)
     await fleet.until(lambda: fleet.is_in("s1", S.DRAINING))
     await grow_old(fleet, handle)
     shown = await fleet.shown()
@@ -104,7 +104,7 @@ async def test_a_slice_that_continues_as_new_while_it_drains_goes_on_draining(fl
 
 async def test_a_slice_that_continues_as_new_while_it_is_deleted_deletes_on(fleet: FleetCluster) -> None:
     """Some take hours to go; the fault that began it is still known at the end."""
-    fleet.platform.delete_delay = 4 * SECOND
+    fleet.platform.delete_delay = 10 * SECOND
     handle = await ready(fleet)
     first = (await handle.describe()).run_id
     await fleet.lose((await fleet.shown()).hosts[0], "the agent died")
@@ -118,7 +118,7 @@ async def test_a_slice_that_continues_as_new_while_it_is_deleted_deletes_on(flee
 
 async def test_a_cancelled_slice_does_not_continue_as_new_and_so_ends_as_cancelled(fleet: FleetCluster) -> None:
     """The Web UI's own colours mean what they say, however long the platform takes; another run would know of no cancellation."""
-    fleet.platform.delete_delay = 4 * SECOND
+    fleet.platform.delete_delay = 10 * SECOND
     handle = await ready(fleet)
     first = (await handle.describe()).run_id
     await handle.cancel()

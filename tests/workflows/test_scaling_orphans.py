@@ -117,7 +117,7 @@ async def test_machines_of_a_known_group_are_taken_in(fleet: FleetCluster) -> No
 
 async def test_machines_that_are_marked_manual_or_of_another_cluster_are_never_touched(fleet: FleetCluster) -> None:
     """A colleague's machine that was deleted by a robot is the end of trust in it."""
-    await fleet.scale(a_group(), observe_interval=MINUTE)
+    await fleet.scale(a_group(), observe_interval=5 * MINUTE)
     await fleet.platform.plant(machines(a_cpu_group("former"), "mine"), manual=True)
     await fleet.platform.plant(machines(a_cpu_group("former"), "theirs", cluster="another"))
     await fleet.later(timedelta(hours=3))

@@ -70,7 +70,8 @@ async def test_a_used_up_quota_sends_those_who_wait_to_the_next_group_and_is_lef
 async def test_a_group_whose_slices_do_not_boot_is_asked_less_and_less_often(fleet: FleetCluster) -> None:
     """A broken image must not cost a slice every five minutes for a whole weekend; one that boots ends that."""
     fleet.platform.boot_delay = timedelta(days=9)
-    await fleet.scale(a_group(pace=Pace(scale_up_delay=timedelta(0), boot_timeout=MINUTE, backoff=MINUTE, max_backoff=HOUR)))
+    pace = Pace(scale_up_delay=timedelta(0), boot_timeout=MINUTE, backoff=MINUTE, max_backoff=HOUR)
+    await fleet.scale(a_group(pace=pace), observe_interval=2 * MINUTE)
     tenant = await fleet.tenant_gang()
     for _ in range(4):
         await fleet.later(30 * MINUTE)
@@ -122,7 +123,7 @@ async def test_a_zone_that_cannot_be_listed_is_unknown_and_not_empty(fleet: Flee
     await fleet.scale(a_cpu_group(min_slices=2, pace=EAGER), observe_interval=MINUTE)
     await fleet.comes_true(lambda: fleet.has(2))
     fleet.platform.unreachable[A] = "backend error"
-    await fleet.later(3 * HOUR)
+    await fleet.later(HOUR)
     status = await fleet.scaling()
     fleet.platform.unreachable.clear()
     await fleet.later(5 * MINUTE)

@@ -58,7 +58,7 @@ class Machines:
         """Change a value of a host's metadata."""
         port = (Path(resource.machines[str(worker)].directory) / "port").read_text()
         body = json.dumps({"path": path, "value": value}).encode()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/machine/set", body, timeout=5):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/machine/set", body, timeout=60):
             pass
 
     def console(self, resource: Resource, worker: int) -> Path:
