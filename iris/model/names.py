@@ -25,7 +25,7 @@ def check_name(field: str, name: str) -> str:
         raise InvalidValue(
             field,
             name,
-            "is not a name",
+            "is not a valid name",
             f"use 1 to {MAX_NAME} letters, digits, dots, dashes or underscores, the first a letter or digit",
         )
     return name

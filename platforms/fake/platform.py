@@ -76,12 +76,14 @@ class CloudAccount:
     def _same(self, request: SliceRequest) -> FakeMachines | None:
         """Returns the machines that an earlier call with this request created."""
         if request.cluster != self._cluster:
-            raise BadConfig(f"a slice of cluster {request.cluster!r} is not for {self._cluster!r} to create")
+            raise BadConfig(
+                f"cannot create a slice of cluster {request.cluster!r}: this platform serves cluster {self._cluster!r}"
+            )
         there = self._cloud.machines.get(request.slice_id)
         if there is None:
             return None
         if not self._owns(there) or (there.request.token, there.request.zone) != (request.token, request.zone):
-            raise BadConfig(f"{request.slice_id} exists already, and was not made by this request")
+            raise BadConfig(f"{request.slice_id} already exists and was created by another request")
         if there.gone_at is not None:
             raise Unavailable(f"{request.slice_id} is being deleted")
         return there

@@ -79,7 +79,7 @@ class ControllerMachine:
         try:
             clients = connect(settings)
         except GoogleAuthError as error:
-            raise Unavailable(f"no credentials for Google Cloud: {error}; get some with: {LOGIN}") from None
+            raise Unavailable(f"no credentials for Google Cloud: {error}; run {LOGIN}") from None
         self._instances, self._operations = clients.instances, clients.operations
 
     def find(self) -> SeenMachine | None:
@@ -95,7 +95,8 @@ class ControllerMachine:
             if not marked and silent:
                 zones = "; ".join(f"{zone} ({why})" for zone, why in sorted(silent.items()))
                 raise Unavailable(
-                    f"whether cluster {self._settings.cluster} has a control plane in these zones is not known: {zones}"
+                    f"cannot find the control plane of cluster {self._settings.cluster}: zones do not answer: {zones}; "
+                    f"try again later"
                 )
             there = next(iter(marked), None)
         if there is None:
@@ -103,8 +104,8 @@ class ControllerMachine:
         seen = _seen(there)
         if not label_rules.is_ours(self._settings, there.labels):
             raise BadConfig(
-                f"a machine {seen.name} exists in {seen.zone} already, and is not of this cluster; delete it, or choose another "
-                f"name or platform.gcp.label_prefix"
+                f"machine {seen.name} in {seen.zone} belongs to another cluster; delete it, or choose another name or "
+                f"platform.gcp.label_prefix"
             )
         return seen
 
@@ -228,7 +229,7 @@ class ControllerMachine:
                     return
                 raise verdict(error.trouble, zone) from None
             if time.monotonic() > give_up:
-                raise Unavailable(f"machine {name} in {zone} is still there; say the same again")
+                raise Unavailable(f"machine {name} in {zone} still exists; run the command again")
             time.sleep(POLL_INTERVAL_S)
 
     def _do(
@@ -250,7 +251,9 @@ class ControllerMachine:
         named: dict[str, Any] = {"project": self._settings.project, "zone": zone, "operation": operation.name}
         while operation.status != compute_v1.Operation.Status.DONE:
             if time.monotonic() > give_up:
-                raise Unavailable(f"Google is still at it after {OPERATION.seconds // 60} minutes (operation {operation.name})")
+                raise Unavailable(
+                    f"operation {operation.name} is not done after {OPERATION.seconds // 60} minutes; run the command again"
+                )
             time.sleep(POLL_INTERVAL_S)
             try:
                 operation = self._call(lambda: self._operations.get(retry=None, timeout=DEADLINE, **named), zone)
@@ -285,7 +288,7 @@ class ControllerMachine:
             if time.monotonic() > give_up:
                 raise what
             if not told:
-                self._tell(f"{what}; trying again")
+                self._tell(f"{what}; retrying")
                 told = True
             time.sleep((trouble.retry_after or pause) * random.uniform(0.75, 1.25))
             pause = min(2 * pause, MAX_PAUSE)

@@ -31,7 +31,7 @@ def insert_request(settings: GcpSettings, controller: Controller, request_id: st
     if gcp is None:
         raise InvalidValue("controller", controller.kind, "is not on Google Cloud", "write controller: {gcp: {…}}")
     if not gcp.zone:
-        raise InvalidValue("controller.gcp.zone", gcp.zone, "names no zone", "name one, or platform.gcp.default_zones")
+        raise InvalidValue("controller.gcp.zone", gcp.zone, "has no zone", "set it, or set platform.gcp.default_zones")
     script = controller_script(settings, image=controller.image, port=gcp.port)
     told = checked_metadata(
         {

@@ -226,16 +226,16 @@ def verdict(trouble: ApiError, zone: str, what: str = "") -> PlatformError:
     if trouble.is_stock_out or trouble.is_taken_back:
         return StockOut(f"{zone} is out{of}: {said}")
     if trouble.is_busy:
-        return Unavailable(f"{zone} is busy with it: {said}")
+        return Unavailable(f"{zone} has another operation on the resource in progress: {said}")
     if trouble.code == Code.UNAUTHENTICATED:
-        return Unavailable(f"Google Cloud does not accept the credentials: {said}")
+        return Unavailable(f"Google Cloud rejected the credentials: {said}")
     if trouble.code == Code.PERMISSION_DENIED:
-        return BadConfig(f"not allowed in {zone}: {said}; see the roles in docs/gcp.md")
+        return BadConfig(f"no permission in {zone}: {said}; grant the roles in docs/gcp.md")
     if trouble.code == Code.RESOURCE_EXHAUSTED:
         return StockOut(f"{zone} is out{of}: {said}")
     if trouble.code in _NO_ANSWER:
         return Unavailable(f"no answer from Google Cloud for {zone}: {said}")
-    return BadConfig(f"Google Cloud does not take the request for {zone}: {said}")
+    return BadConfig(f"Google Cloud rejected the request for {zone}: {said}")
 
 
 def later(trouble: ApiError, zone: str) -> RateLimited | Unavailable:

@@ -151,7 +151,7 @@ def queued_sight(queued: tpu_v2.QueuedResource, node: Sight | None = None, *, lo
         seen = node.observation
         observation = observation.model_copy(update={"state": seen.state, "reason": seen.reason})
     elif state is MachineState.ACTIVE and looked:
-        told = {"state": MachineState.FAILED, "reason": "the queued resource is ACTIVE, and its node is gone"}
+        told = {"state": MachineState.FAILED, "reason": "the queued resource is ACTIVE, but its node does not exist"}
         observation = observation.model_copy(update=told)
     if node is not None and not observation.token:
         seen = node.observation
@@ -188,7 +188,7 @@ def failure(trouble: ApiError, zone: str, otherwise: str) -> tuple[SliceFault, s
 def failed_create(slice_id: str, zone: str, trouble: ApiError) -> SliceObservation:
     """Returns the observation of a slice of which only the failed create operation exists."""
     if trouble.is_taken_back:
-        words = f"taken back before it was whole: {trouble.words}"
+        words = f"preempted before all its machines existed: {trouble.words}"
         return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.PREEMPTED, reason=words)
     fault, reason = failure(trouble, zone, "")
     scope = trouble.quota_scope(zone) if fault is SliceFault.QUOTA else ""
@@ -199,7 +199,7 @@ def failed_create(slice_id: str, zone: str, trouble: ApiError) -> SliceObservati
 
 def unseen(slice_id: str, zone: str) -> SliceObservation:
     """Returns the observation of a slice that was requested and is not visible yet."""
-    words = "it was asked for, and nothing is to be seen of it yet"
+    words = "requested, but not visible in Google's API yet"
     return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.CREATING, reason=words)
 
 

@@ -121,7 +121,9 @@ class GcpPlatform:
                 if making is not None and making.trouble is not None:
                     raise verdict(making.trouble, request.zone, _in_words(request))
         if seen is None and not operation:
-            raise Unavailable(f"{request.slice_id} was there in {request.zone}, and is gone; it can be asked for again")
+            raise Unavailable(
+                f"{request.slice_id} in {request.zone} was deleted during its creation; the request can be repeated"
+            )
         return self._adopted(seen.observation, request, seen.labels) if seen is not None else _promised(request)
 
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
@@ -309,11 +311,11 @@ class GcpPlatform:
         except CallFailed as error:
             if not (error.trouble.is_absence or error.trouble.is_busy):
                 raise
-            logger.info("slice %s in %s is not being deleted yet: %s", slice_id, zone, error)
+            logger.info("cannot delete slice %s in %s yet: %s", slice_id, zone, error)
 
     def _adopted(self, seen: SliceObservation, request: SliceRequest, labels: Mapping[str, str]) -> SliceObservation:
         if not label_rules.is_ours(self._settings, labels) or seen.token != request.token:
-            raise BadConfig(f"{request.slice_id} in {request.zone} exists already, and was not made by this request")
+            raise BadConfig(f"{request.slice_id} in {request.zone} already exists and was created by another request")
         if seen.state is MachineState.DELETING:
             raise Unavailable(f"{request.slice_id} in {request.zone} is being deleted")
         return seen
@@ -384,6 +386,6 @@ async def _asked_later(zone: str) -> AsyncIterator[None]:
         async with asyncio.timeout(VERB):
             yield
     except TimeoutError:
-        raise Unavailable(f"Google Cloud has not answered all that was asked of {zone} within {VERB:g} s") from None
+        raise Unavailable(f"Google Cloud did not answer all calls for {zone} within {VERB:g} s") from None
     except CallFailed as error:
         raise later(error.trouble, zone) from None

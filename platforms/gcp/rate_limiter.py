@@ -102,8 +102,7 @@ class RateLimiter:
                 self.over()
             if isinstance(error, TimeoutError):
                 raise RateLimited(
-                    "too many calls to Google Cloud wait for their turn: it does not keep up, or not so many are allowed by"
-                    " platform.gcp.requests_per_minute"
+                    "too many calls to Google Cloud are queued: it answers slowly, or platform.gcp.requests_per_minute is too low"
                 ) from None
             raise
 

@@ -266,5 +266,5 @@ def test_a_control_plane_is_where_the_machines_are_unless_it_is_said() -> None:
     """Only a pool of manual machines cannot tell which of them it should be."""
     assert load_config(in_cloud("type: gce_vm", "machine_type: e2-standard-2")).controller.kind == "gcp"
     assert load_config(local()).controller.kind == "local"
-    with pytest.raises(InvalidConfig, match="controller: '' says nothing of where it is"):
+    with pytest.raises(InvalidConfig, match="controller: '' has no location"):
         load_config("platform: {manual: {}}")

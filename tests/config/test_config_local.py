@@ -84,9 +84,9 @@ def test_a_local_cluster_may_be_called_something_else() -> None:
 
 def test_a_local_cluster_that_cannot_be_is_refused_before_it_starts() -> None:
     """A process that gives up in the background would say so to nobody."""
-    with pytest.raises(InvalidConfig, match="name: 'a b' is not a name"):
+    with pytest.raises(InvalidConfig, match="name: 'a b' is not a valid name"):
         make_local_config(load_config(SAMPLE), name="a b")
-    with pytest.raises(InvalidConfig, match=r"scale_groups.local-cpu.attributes.a b: 'a b' is not the key of an attribute"):
+    with pytest.raises(InvalidConfig, match=r"scale_groups.local-cpu.attributes.a b: 'a b' is not a valid attribute key"):
         local_config("local", attributes={"a b": 1})
 
 

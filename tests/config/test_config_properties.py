@@ -153,7 +153,7 @@ def test_whatever_is_made_local_is_a_configuration(tree: dict[str, Any]) -> None
 def test_nonsense_is_refused_in_words(tree: Any) -> None:
     """Whatever somebody pipes into it, the answer is a list of problems, never a traceback."""
     text = yaml.safe_dump({"platform": {"local": {}}, **tree} if isinstance(tree, dict) else tree)
-    assert all(": " in problem or problem.startswith("it is ") for problem in problems(text))
+    assert all(": " in problem or problem.startswith("the ") for problem in problems(text))
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ class Machine:
                 "IRIS_ROOT": str(self.root),
                 "IRIS_TRIES": str(tries),
                 "IRIS_PAUSE": "0",
-                "IRIS_LOOK": "0",
+                "IRIS_CHECK_INTERVAL": "0",
                 "GCE_METADATA_HOST": self._metadata,
                 "LANG": os.environ.get("LANG", "C"),
             },

@@ -317,7 +317,7 @@ async def test_what_was_left_behind_under_this_clusters_name_can_be_deleted(fake
 
 async def test_a_control_plane_that_asks_for_another_clusters_slice_is_refused(fake: FakePlatform) -> None:
     """It could neither see nor delete what it was given."""
-    with pytest.raises(BadConfig, match="cluster 'other' is not for 'dev'"):
+    with pytest.raises(BadConfig, match="cluster 'other': this platform serves cluster 'dev'"):
         await fake.create_slice(wanted("theirs", cluster="other"))
 
 

@@ -76,11 +76,11 @@ def test_all_of_a_boot_is_told_on_the_console(machine: Machines) -> None:
     lines = console.text.splitlines()
     assert all(line.startswith("[iris-init] ") for line in lines), console.text
     told = (
-        "boots",
-        "it is dev-v5e-16-abc-w-1",
+        "booting a host of slice",
+        "this is host dev-v5e-16-abc-w-1",
         "wrote ",
-        "docker is there",
-        "image is there",
+        "docker is running",
+        "pulled ",
         "started iris-agent",
         "is up",
         "done",
@@ -143,7 +143,7 @@ def test_a_machine_that_cannot_find_out_who_it_is_says_so_and_starts_nothing(mac
     console = host.boot(SCRIPT, tries=3)
 
     assert console.code == 1
-    assert "FAILED: the metadata does not say which host of the slice this is" in console.text
+    assert "FAILED: the metadata has no agent-worker-number, which selects the host of the slice" in console.text
     assert host.calls("run") == []
 
 
@@ -155,7 +155,7 @@ def test_a_number_that_no_host_of_the_slice_has_is_refused(machine: Machines, me
     console = machine().boot(SCRIPT)
 
     assert console.code == 1
-    assert "FAILED: the metadata says that this is host" in console.text
+    assert "FAILED: agent-worker-number is '" in console.text
 
 
 def test_without_an_address_in_its_metadata_a_host_takes_the_scripts(tmp_path: Path, metadata: FakeMetadata) -> None:
@@ -213,7 +213,7 @@ def test_a_machine_that_boots_again_makes_do_with_the_image_it_has(machine: Mach
     console = host.boot(SCRIPT, tries=2)
 
     assert console.code == 0
-    assert "going on with the one that is here" in console.text
+    assert "using the image on this machine" in console.text
 
 
 def test_a_script_that_runs_again_leaves_what_runs_alone(machine: Machines) -> None:
@@ -224,7 +224,7 @@ def test_a_script_that_runs_again_leaves_what_runs_alone(machine: Machines) -> N
 
     assert (first.code, second.code) == (0, 0)
     assert len(host.calls("run")) == 1
-    assert "iris-agent was there already" in second.text
+    assert "iris-agent is already running" in second.text
 
 
 def test_another_configuration_makes_another_container(machine: Machines) -> None:
@@ -317,7 +317,7 @@ def test_a_tpu_host_with_fewer_chips_says_so_and_goes_on(machine: Machines) -> N
     console = host.boot(SCRIPT, tries=2)
 
     assert console.code == 0
-    assert "there are no more than 1 TPU chips" in console.text
+    assert "found only 1 of 4 TPU chips" in console.text
     assert len(option(host.container, "--device")) == 1
 
 

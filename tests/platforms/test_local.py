@@ -64,7 +64,7 @@ async def test_a_slice_that_is_only_half_written_down_is_not_there(platform: Loc
 async def test_a_slice_that_cannot_be_written_down_may_be_asked_for_again(tmp_path: Path) -> None:
     """A full disk is no verdict on the slice."""
     (tmp_path / "slices").write_text("no directory")
-    with pytest.raises(Unavailable, match="could not be written"):
+    with pytest.raises(Unavailable, match="cannot write"):
         await LocalPlatform(tmp_path / "slices").create_slice(wanted())
 
 
@@ -74,7 +74,7 @@ async def test_an_id_that_would_leave_the_directory_is_no_slice(platform: LocalP
     (tmp_path / "slices" / "a" / "b").mkdir(parents=True)
     (tmp_path / "slices" / ".hidden").mkdir()
     (tmp_path / "up").mkdir()
-    with pytest.raises(BadConfig, match="is not a name"):
+    with pytest.raises(BadConfig, match="is not a valid name"):
         await platform.create_slice(wanted(slice_id))
 
     assert await platform.describe_slice(slice_id, "west4-a") is None
@@ -84,7 +84,7 @@ async def test_an_id_that_would_leave_the_directory_is_no_slice(platform: LocalP
 
 async def test_an_id_that_leaves_no_room_for_the_hosts_is_refused(platform: LocalPlatform) -> None:
     """Their agents would be refused, again and again."""
-    with pytest.raises(BadConfig, match=r"host: 'x+-w-1' is not a name"):
+    with pytest.raises(BadConfig, match=r"host: 'x+-w-1' is not a valid name"):
         await platform.create_slice(wanted("x" * 58))
 
     await platform.create_slice(wanted("x" * 56))

@@ -64,7 +64,7 @@ async def run(options: HostedOptions) -> None:
     """
     stop = stop_event()
     metadata = of_this_machine()
-    with locked(options.state_dir, f"another control plane works in {options.state_dir}"):
+    with locked(options.state_dir, f"another control plane uses {options.state_dir}; stop it or choose another --state-dir"):
         file = options.state_dir / "config.yaml"
         text = await _configuration(options.config, metadata)
         write_whole(file, text)
@@ -88,7 +88,7 @@ async def _with_server(options: HostedOptions, config: ClusterConfig, file: Path
     try:
         address = f"127.0.0.1:{options.port}"
         await keep_history(await started(server, address, START_TIMEOUT))
-        logger.info("cluster %s: Temporal serves at %s", config.name, advertise)
+        logger.info("cluster %s: Temporal listens at %s", config.name, advertise)
         keeper = asyncio.create_task(server.keep(stop, RESTARTS, lambda _: None))
         try:
             await _keep(_control(config, file, address, advertise), stop)
@@ -129,7 +129,7 @@ async def own_address(metadata: Metadata | None, port: int) -> str:
     address = await metadata.get("instance/network-interfaces/0/ip") if metadata is not None else None
     if not address:
         raise InvalidValue(
-            "advertise", "", "is needed: no metadata server knows this machine's address", "say --advertise HOST:PORT"
+            "advertise", "", "is required: no metadata server gives this machine's address", "add --advertise HOST:PORT"
         )
     return f"{address.strip()}:{port}"
 
@@ -151,7 +151,7 @@ async def _configuration(given: Path, metadata: Metadata | None) -> str:
 
 
 def _passed_over(error: InvalidConfig) -> None:
-    logger.warning("the configuration of the machine's metadata is passed over: %s", error)
+    logger.warning("the configuration in the machine's metadata is ignored: %s", error)
 
 
 async def follow(file: Path, written: str, metadata: Metadata) -> None:
@@ -174,7 +174,7 @@ async def follow(file: Path, written: str, metadata: Metadata) -> None:
                     except InvalidConfig as error:
                         _passed_over(error)
                     else:
-                        logger.info("there is another configuration")
+                        logger.info("the configuration has changed")
                         write_whole(file, value.text)
                         written = value.text
                 etag = value.etag

@@ -103,7 +103,7 @@ async def serve(options: ControlPlaneOptions) -> None:
             try:
                 await planners.look_after()
             except RPCError as error:
-                logger.warning("could not see whether the planners run: %s", error)
+                logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
 
 
 async def _platform(options: ControlPlaneOptions, file: ConfigFile) -> CurrentPlatform:
@@ -194,7 +194,7 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
         id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING if other else WorkflowIDConflictPolicy.USE_EXISTING,
         memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui, names.MEMO_BOOK: BOOK},
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}),
-        static_summary=f"who offers what and who waits, in cluster {cluster}",
+        static_summary=f"scheduler of cluster {cluster}: places waiting jobs on hosts",
     )
     await client.start_workflow(
         AutoscalerWorkflow.run,
@@ -203,7 +203,7 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
         task_queue=names.planner_queue(cluster),
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_AUTOSCALER}),
-        static_summary=f"how many slices cluster {cluster} has, and whether its hosts live",
+        static_summary=f"autoscaler of cluster {cluster}: creates and deletes slices",
     )
 
 
