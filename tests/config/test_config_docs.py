@@ -43,10 +43,10 @@ def section_of(field: dict[str, Any]) -> dict[str, Any] | None:
 
 def table(schema: dict[str, Any]) -> str:
     """The values of a section, as the page has to show them."""
-    lines = ["| key | takes | default | meaning |", "|---|---|---|---|"]
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for key, field in schema["properties"].items():
         if section_of(field) is None and "$ref" not in str(field.get("additionalProperties")):
-            default = "needed" if key in schema.get("required", []) else shown(field["default"])
+            default = "required" if key in schema.get("required", []) else shown(field["default"])
             lines.append(f"| `{key}` | {takes(field)} | {default} | {field['description']} |")
     return "\n".join(lines) if len(lines) > 2 else ""
 

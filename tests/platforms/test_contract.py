@@ -108,7 +108,7 @@ async def test_an_id_that_another_request_has_taken_is_refused(platform: Platfor
     request = wanted()
     await platform.create_slice(request)
 
-    with pytest.raises(BadConfig, match="exists already"):
+    with pytest.raises(BadConfig, match="already exists"):
         await platform.create_slice(wanted(token="another"))
 
     assert (await listed(platform))[request.slice_id].token == request.token

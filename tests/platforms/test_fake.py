@@ -297,7 +297,7 @@ async def test_what_is_anothers_nobodys_or_peoples_own_is_not_there_for_a_cluste
 
     assert (await listed(fake), await state_of(fake, "theirs")) == ([], None)
     assert await fake.delete_slice("theirs", ZONE) is DeleteResult.GONE
-    with pytest.raises(BadConfig, match="theirs exists already"):
+    with pytest.raises(BadConfig, match="theirs already exists"):
         await fake.create_slice(wanted("theirs"))
     assert (fake.alive, fake.created, fake.deleted) == (["theirs"], [], [])
     fake.check()

@@ -36,7 +36,7 @@ async def test_what_cannot_be_read_has_failed_and_can_be_deleted(
     seen = await platform.describe_slice("odd", "west4-a")
     assert seen is not None
     assert "request.json" in seen.reason
-    with pytest.raises(BadConfig, match="odd exists already"):
+    with pytest.raises(BadConfig, match="odd already exists"):
         await platform.create_slice(wanted("odd"))
     assert await platform.delete_slice("odd", "west4-a") is DeleteResult.GOING
 
