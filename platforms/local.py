@@ -77,8 +77,8 @@ class LocalPlatform:
         home = _home(self._dir, slice_id)
         return _observe(home) if home else None
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
-        """Implements `Platform.last_words`. Returns nothing: local agents write log files, which users can read directly."""
+    async def last_output(self, slice_id: str, zone: str) -> str:
+        """Implements `Platform.last_output`. Returns nothing: local agents write log files, which users can read directly."""
         return ""
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:

@@ -37,7 +37,7 @@ class Slices:
         """Returns the last output of the slice's machines; empty if the platform does not give it now, because nothing waits for
         it."""
         try:
-            return LastWords(text=await self._platform.last_words(ref.slice_id, ref.zone))
+            return LastWords(text=await self._platform.last_output(ref.slice_id, ref.zone))
         except PlatformError as error:
             logger.warning("what slice %s has said last is not known: %s", ref.slice_id, error)
             return LastWords()

@@ -83,8 +83,8 @@ def _parse(text: str, name: str) -> dict[Any, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        told = ", ".join(part for part in (error.context, error.problem) if part)
-        raise InvalidConfig([f"{where}{told}"], name) from None
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise InvalidConfig([f"{where}{problem}"], name) from None
     except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, ValueError) as error:
         # For a value that does not match its tag (`!!bool maybe`), PyYAML lets Python's own exception through.
         raise InvalidConfig([f"invalid YAML: {' '.join(str(error).split())}"], name) from None

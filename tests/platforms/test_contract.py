@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris.model.provisioning import DeleteResult, MachineState, SliceObservation
-from iris.platforms.base import LAST_WORDS, BadConfig, Platform, Unavailable
+from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, Platform, Unavailable
 from tests.platforms.worlds import GCP_KINDS, FakeWorld, GcpWorld, LocalWorld, World, a_group, wanted
 
 
@@ -126,8 +126,8 @@ async def test_last_words_are_text_that_is_short_and_of_machines_that_are_there(
     request = wanted()
     await platform.create_slice(request)
 
-    assert len((await platform.last_words(request.slice_id, request.zone)).encode()) <= LAST_WORDS
-    assert await platform.last_words("nowhere", "west4-a") == ""
+    assert len((await platform.last_output(request.slice_id, request.zone)).encode()) <= MAX_OUTPUT_BYTES
+    assert await platform.last_output("nowhere", "west4-a") == ""
 
 
 @pytest.mark.parametrize("up", [False, True])

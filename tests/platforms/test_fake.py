@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from iris.model.provisioning import DeleteResult, MachineState
 from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
-from iris.platforms.fake.cloud import FOR_EVER, SettableClock, Verb
-from iris.platforms.fake.machines import Happening, Shortage
+from iris.platforms.fake.cloud import FOREVER, SettableClock, Verb
+from iris.platforms.fake.machines import EventKind, Shortage
 from iris.platforms.fake.platform import CloudAccount, FakePlatform
 from tests.builders import NOON, at
 from tests.platforms.worlds import a_group, wanted
@@ -40,7 +40,7 @@ async def listed(fake: FakePlatform) -> list[str]:
     return [each.slice_id for each in (await fake.list_slices()).slices]
 
 
-def events(fake: FakePlatform, what: Happening) -> list[tuple[str, float]]:
+def events(fake: FakePlatform, what: EventKind) -> list[tuple[str, float]]:
     """To which slices it happened, and how many seconds after noon."""
     return [(event.slice_id, (event.at - NOON).total_seconds()) for event in fake.audit if event.what is what]
 
@@ -88,7 +88,7 @@ async def test_a_delete_takes_as_long_as_it_says(fake: FakePlatform, clock: Sett
     clock.now = at(90)
     assert await fake.delete_slice("one", ZONE) is DeleteResult.GONE
     assert (fake.alive, fake.deleted) == ([], ["one"])
-    assert (events(fake, Happening.DELETING), events(fake, Happening.DELETED)) == ([("one", 0)], [("one", 60)])
+    assert (events(fake, EventKind.DELETING), events(fake, EventKind.DELETED)) == ([("one", 0)], [("one", 60)])
 
 
 async def test_a_new_slice_may_be_missing_in_lists_for_a_while(fake: FakePlatform, clock: SettableClock) -> None:
@@ -97,7 +97,7 @@ async def test_a_new_slice_may_be_missing_in_lists_for_a_while(fake: FakePlatfor
     await fake.create_slice(wanted("new"))
 
     assert (await listed(fake), await state_of(fake, "new")) == ([], MachineState.ACTIVE)
-    clock.pass_by(timedelta(seconds=10))
+    clock.advance(timedelta(seconds=10))
     assert await listed(fake) == ["new"]
 
 
@@ -163,7 +163,7 @@ async def test_a_create_that_is_refused_makes_nothing_and_is_in_the_books(fake: 
         await fake.create_slice(wanted("one"))
 
     assert (fake.created, fake.alive, await state_of(fake, "one")) == ([], [], None)
-    assert events(fake, Happening.NOT_CREATED) == [("one", 5)]
+    assert events(fake, EventKind.NOT_CREATED) == [("one", 5)]
     assert fake.audit[-1].reason == "QuotaExceeded: Quota 'v5litepod-16' exhausted. Limit 0 in west4"
 
 
@@ -256,7 +256,7 @@ async def test_any_call_can_be_made_to_fail_before_it_does_anything(fake: FakePl
 
 async def test_preempted_machines_are_seen_until_they_are_deleted(fake: FakePlatform, clock: SettableClock) -> None:
     """All at once, if need be; also some that are still being made."""
-    fake.boot_delays["young"] = FOR_EVER
+    fake.boot_delays["young"] = FOREVER
     for slice_id in ("old", "young", "lucky"):
         await fake.create_slice(wanted(slice_id))
     clock.now = at(7)
@@ -265,7 +265,7 @@ async def test_preempted_machines_are_seen_until_they_are_deleted(fake: FakePlat
     assert [await state_of(fake, each) for each in ("old", "young")] == [MachineState.PREEMPTED] * 2
     assert await listed(fake) == ["old", "young", "lucky"]
     assert {request.slice_id for request, _ in fake.up(clock.now)} == {"lucky"}
-    assert events(fake, Happening.PREEMPTED) == [("old", 7), ("young", 7)]
+    assert events(fake, EventKind.PREEMPTED) == [("old", 7), ("young", 7)]
     assert await fake.delete_slice("old", ZONE) is DeleteResult.GONE
 
 
@@ -363,7 +363,7 @@ async def _live_through_anything(dice: Random) -> None:
     fake.delete_delay, fake.boot_delay = dice.choice([timedelta(0), MINUTE]), dice.choice([timedelta(0), MINUTE])
     fake.capacity[ZONE, "v5litepod-16"], fake.quota["west4"] = 4, 6
     for _ in range(40):
-        clock.pass_by(timedelta(seconds=dice.choice([0, 1, 30])))
+        clock.advance(timedelta(seconds=dice.choice([0, 1, 30])))
         slice_id = f"dev-{dice.randrange(8)}"
         zone = dice.choice(["west4-a", "west4-b"])
         if dice.random() < 0.2:

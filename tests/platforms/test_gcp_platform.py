@@ -19,7 +19,7 @@ from iris.platforms.gcp import clients, tpu
 from iris.platforms.gcp import platform as gcp_platform
 from iris.platforms.gcp.clients import Calls, Clients, connect
 from iris.platforms.gcp.errors import CallFailed
-from iris.platforms.gcp.platform import UNDER_WAY, UNSEEN, GcpPlatform
+from iris.platforms.gcp.platform import CREATE_TIMEOUT_S, INVISIBLE_TIMEOUT_S, GcpPlatform
 from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.workflows import policies
@@ -83,9 +83,9 @@ async def test_what_a_call_raises_is_told_as_trouble_and_what_is_wrong_with_us_i
         raise KeyError("name")
 
     with pytest.raises(CallFailed, match="away"):
-        await calls.make(Urgency.LOOK, refused)
+        await calls.make(Urgency.READ, refused)
     with pytest.raises(KeyError):
-        await calls.make(Urgency.LOOK, mistaken)
+        await calls.make(Urgency.READ, mistaken)
 
 
 def test_plain_endpoints_need_no_credentials() -> None:
@@ -102,7 +102,7 @@ async def test_an_environment_without_credentials_is_asked_again(monkeypatch: py
 
     for _ in range(2):
         with pytest.raises(CallFailed, match="/nowhere/key"):
-            await calls.make(Urgency.LOOK, lambda to: to.tpu.transport.kind)
+            await calls.make(Urgency.READ, lambda to: to.tpu.transport.kind)
 
 
 # -- what is not to be seen ----------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ async def test_what_was_not_answered_for_is_gone_when_it_has_not_come_in_time(si
     with pytest.raises(Unavailable):
         await platform.create_slice(request)
 
-    clock.now += UNSEEN - 1
+    clock.now += INVISIBLE_TIMEOUT_S - 1
     assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GOING
     clock.now += 2
     assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
@@ -210,7 +210,7 @@ async def test_an_operation_that_never_ends_is_not_believed_for_ever(site: Site)
     site.google.operation("stuck")
     await platform.create_slice(other)
 
-    clock.now += UNDER_WAY - 1
+    clock.now += CREATE_TIMEOUT_S - 1
     assert await platform.delete_slice(other.slice_id, ZONE) is DeleteResult.GOING
     clock.now += 2
     assert await platform.delete_slice(other.slice_id, ZONE) is DeleteResult.GONE
@@ -291,12 +291,12 @@ async def test_why_a_create_failed_is_found_on_later_pages(site: Site, kind: str
 
 def test_a_verb_ends_before_temporal_gives_it_up() -> None:
     """An activity that is timed out runs on, and the next one beside it. A create that is under way ends first."""
-    assert policies.PLATFORM_CALL.total_seconds() > gcp_platform.VERB + clients.DEADLINE
+    assert policies.PLATFORM_CALL.total_seconds() > gcp_platform.CALL_TIMEOUT_S + clients.DEADLINE
 
 
 async def test_a_verb_has_one_deadline_for_all_of_its_calls(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call of it may be slow, and there are several."""
-    monkeypatch.setattr(gcp_platform, "VERB", 0.5)
+    monkeypatch.setattr(gcp_platform, "CALL_TIMEOUT_S", 0.5)
     monkeypatch.setattr(tpu, "DEADLINE", 2.0)
     site.google.latency("GetQueuedResource", 1.0)
     platform = site.platform()

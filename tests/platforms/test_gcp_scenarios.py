@@ -12,7 +12,7 @@ import pytest
 from google.cloud import compute_v1, tpu_v2
 
 from iris.model.provisioning import ANYWHERE, DeleteResult, MachineState, SliceFault, SliceRequest
-from iris.platforms.base import LAST_WORDS, BadConfig, PlatformError, QuotaExceeded, RateLimited, Unavailable
+from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, PlatformError, QuotaExceeded, RateLimited, Unavailable
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp import tpu
 from iris.platforms.gcp.requests import create_request
@@ -274,17 +274,17 @@ async def test_scenario_16_and_17_the_end_of_a_machine_s_console_is_told(site: S
     platform, request = site.platform(), site.wanted(GROUPS["instance"])
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
-    assert await platform.last_words(request.slice_id, ZONE) == ""
+    assert await platform.last_output(request.slice_id, ZONE) == ""
     site.google.say(request.slice_id, "[    0.000000] Linux version 6.1\n" * 4_000)
-    assert "Linux version" in await platform.last_words(request.slice_id, ZONE)
+    assert "Linux version" in await platform.last_output(request.slice_id, ZONE)
     for number in range(100):
         line = f"google_metadata_script_runner[7]: startup-script: [iris-init] pulling, try {number}: {'x' * 30}\n"
         site.google.say(request.slice_id, line)
     site.google.say(request.slice_id, "startup-script: [iris-init] FAILED: could not pull registry/agent:1\n[   61.2] noise \n")
-    said = await platform.last_words(request.slice_id, ZONE)
+    said = await platform.last_output(request.slice_id, ZONE)
 
     assert said.splitlines()[-1] == "[iris-init] FAILED: could not pull registry/agent:1"
-    assert len(said.encode()) <= LAST_WORDS
+    assert len(said.encode()) <= MAX_OUTPUT_BYTES
     assert "pulling, try 99" in said
     assert "pulling, try 3:" not in said
 
@@ -294,9 +294,9 @@ async def test_scenario_16_and_17_what_ails_a_tpu_is_told_for_want_of_a_console(
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
-    assert await platform.last_words(request.slice_id, ZONE) == ""
+    assert await platform.last_output(request.slice_id, ZONE) == ""
     site.google.node(request.slice_id, health=3, note="worker 2 does not answer", endpoints=["10.1.1.1", "", "10.1.1.3"])
-    said = await platform.last_words(request.slice_id, ZONE)
+    said = await platform.last_output(request.slice_id, ZONE)
 
     assert said.splitlines() == ["TPU node's health is TIMEOUT", "worker 2 does not answer", "worker 1 has no address"]
 
@@ -308,7 +308,7 @@ async def test_scenario_16_and_17_a_queued_resource_says_what_it_waits_for(site:
     await platform.create_slice(request)
 
     async def waits() -> bool:
-        return await platform.last_words(request.slice_id, ZONE) == "queued resource is WAITING_FOR_RESOURCES"
+        return await platform.last_output(request.slice_id, ZONE) == "queued resource is WAITING_FOR_RESOURCES"
 
     await until(waits)
 
@@ -319,8 +319,8 @@ async def test_scenario_16_and_17_nothing_is_told_of_what_is_not_ours_or_not_the
     await site.platform(uid="u-2").create_slice(theirs)
     site.google.say(theirs.slice_id, "a secret\n")
 
-    assert await site.platform().last_words(theirs.slice_id, ZONE) == ""
-    assert await site.platform().last_words(f"{site.name}-none", ZONE) == ""
+    assert await site.platform().last_output(theirs.slice_id, ZONE) == ""
+    assert await site.platform().last_output(f"{site.name}-none", ZONE) == ""
     assert site.calls("instances.getSerialPortOutput") == 0
 
 

@@ -136,7 +136,7 @@ async def test_half_of_the_agents_are_not_enough_and_the_reason_counts_them(flee
 async def test_what_machines_said_last_is_in_the_reason_when_their_agents_do_not_come(fleet: FleetCluster) -> None:
     """They are given back, and nobody can look at them any more. The reason is one line; the others are kept beside it."""
     fleet.platform.partial["tpu"] = 0
-    fleet.platform.said["tpu"] = "pulling image\nFAILED: no such image\n"
+    fleet.platform.console["tpu"] = "pulling image\nFAILED: no such image\n"
     await fleet.make(a_group())
     shown = await ended(fleet, SliceFault.INIT_TIMEOUT)
 

@@ -111,9 +111,9 @@ class CurrentPlatform:
         """Implements `Platform.describe_slice`."""
         return await self.now.describe_slice(slice_id, zone)
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
-        """Implements `Platform.last_words`."""
-        return await self.now.last_words(slice_id, zone)
+    async def last_output(self, slice_id: str, zone: str) -> str:
+        """Implements `Platform.last_output`."""
+        return await self.now.last_output(slice_id, zone)
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         """Implements `Platform.delete_slice`."""

@@ -32,7 +32,7 @@ STOP = timedelta(seconds=4)
 RESTARTS = Restarts()
 #: A control plane that dies early this often, from its first start on, does not come up. The container then ends with the control
 #: plane's last output, for the user who waits for the machine.
-FIRST_LIVES = 3
+START_ATTEMPTS = 3
 #: The interval between requests for a new configuration while the metadata server does not answer.
 ASK_AGAIN = timedelta(seconds=10)
 _ATTRIBUTE = f"instance/attributes/{CONFIG_KEY}"
@@ -89,19 +89,19 @@ async def _with_server(options: HostedOptions, config: ClusterConfig, file: Path
         address = f"127.0.0.1:{options.port}"
         await keep_history(await started(server, address, START_TIMEOUT))
         logger.info("cluster %s: Temporal listens at %s", config.name, advertise)
-        keeper = asyncio.create_task(server.keep(stop, RESTARTS, lambda _: None))
+        server_task = asyncio.create_task(server.keep(stop, RESTARTS, lambda _: None))
         try:
             await _keep(_control(config, file, address, advertise), stop)
-            await keeper
+            await server_task
         finally:
-            keeper.cancel()
+            server_task.cancel()
     finally:
         await server.stop(STOP)
 
 
 async def _keep(control: Child, stop: asyncio.Event) -> None:
     try:
-        await control.keep(stop, RESTARTS, lambda _: None, tries=FIRST_LIVES)
+        await control.keep(stop, RESTARTS, lambda _: None, tries=START_ATTEMPTS)
     finally:
         await control.stop(STOP)
 
@@ -139,18 +139,18 @@ async def own_address(metadata: Metadata | None, port: int) -> str:
 
 async def _configuration(given: Path, metadata: Metadata | None) -> str:
     """Returns the metadata's configuration if it can be used, else the contents of the given file."""
-    said = await metadata.get(_ATTRIBUTE) if metadata is not None else None
-    if said is not None:
+    text = await metadata.get(_ATTRIBUTE) if metadata is not None else None
+    if text is not None:
         try:
-            load_config(said)
+            load_config(text)
         except InvalidConfig as error:
-            _passed_over(error)
+            _log_ignored(error)
         else:
-            return said
+            return text
     return given.read_bytes().decode()
 
 
-def _passed_over(error: InvalidConfig) -> None:
+def _log_ignored(error: InvalidConfig) -> None:
     logger.warning("the configuration in the machine's metadata is ignored: %s", error)
 
 
@@ -172,7 +172,7 @@ async def follow(file: Path, written: str, metadata: Metadata) -> None:
                     try:
                         check_successor(config, load_config(value.text))
                     except InvalidConfig as error:
-                        _passed_over(error)
+                        _log_ignored(error)
                     else:
                         logger.info("the configuration has changed")
                         write_whole(file, value.text)
