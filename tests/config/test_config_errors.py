@@ -1,4 +1,4 @@
-"""What is wrong with a configuration file is said at once, each thing with its place, its value, the rule and the remedy."""
+"""All errors of a configuration file are reported at once, each with its path, its value, the rule and the remedy."""
 
 from pathlib import Path
 
@@ -266,13 +266,13 @@ def problems(text: str) -> tuple[str, ...]:
         ),
     ],
 )
-def test_a_problem_names_its_place_the_value_the_rule_and_the_remedy(text: str, problem: str) -> None:
-    """Whoever reads the line can mend the file without looking anything up."""
+def test_a_problem_names_the_path_the_value_the_rule_and_the_remedy(text: str, problem: str) -> None:
+    """A user can correct the file from this line alone."""
     assert any(problem in line for line in problems(text)), problems(text)
 
 
-def test_all_problems_are_said_at_once() -> None:
-    """Mending a file one error at a time is a day's work; what is wrong in kind must not hide what is wrong in meaning."""
+def test_all_problems_are_reported_at_once() -> None:
+    """Correcting a file one error at a time takes too long; schema errors must not hide rule errors."""
     text = GCP + (
         "defaults: {autoscaler: {evaluation_intervall: 1s}}\n"
         "scale_groups:\n"
@@ -293,8 +293,8 @@ def test_all_problems_are_said_at_once() -> None:
 
 
 @pytest.mark.parametrize("project", ["abcdef", "my-project-1", "a" * 30, "example.com:my-project", "a-1.example.com:my-project"])
-def test_the_id_of_a_project_may_be_whatever_google_gives(project: str) -> None:
-    """Those of an organisation that has had them for long begin with its domain."""
+def test_every_project_id_of_google_is_accepted(project: str) -> None:
+    """Old ids of an organisation start with its domain."""
     assert load_config(GCP.replace("my-project", f'"{project}"')).platform.gcp is not None
 
 
@@ -302,25 +302,25 @@ def test_the_id_of_a_project_may_be_whatever_google_gives(project: str) -> None:
     "project",
     ["abcde", "a" * 31, "1-project", "my-project-", "my_project", "My-project", "my.project", "my-project ", ":my-project"],
 )
-def test_what_cannot_be_the_id_of_a_project_is_refused(project: str) -> None:
-    """Its name, its number, a slip: Google would say no more than that it is not found."""
+def test_an_invalid_project_id_is_refused(project: str) -> None:
+    """A project's name, its number, a typing error: Google would only report that the project is not found."""
     (problem,) = problems(GCP.replace("my-project", f'"{project}"'))
     assert problem.startswith(f"platform.gcp.project_id: {project!r} is not a valid project id; use 6 to 30")
 
 
-def test_what_depends_on_a_wrong_platform_is_not_judged() -> None:
-    """A hundred complaints that all mean one slip hide it."""
+def test_checks_that_depend_on_an_invalid_platform_are_skipped() -> None:
+    """A hundred consequences would hide the one error."""
     assert len(problems(in_cloud("type: tpu_vm", "accelerator_variant: v6e-8").replace("[europe", "x: [europe"))) == 1
 
 
-def test_a_wrong_default_zone_is_said_once() -> None:
+def test_an_invalid_default_zone_is_reported_once() -> None:
     """Every group and the control plane inherit it."""
     text = in_cloud("type: tpu_vm", "accelerator_variant: v6e-8").replace("europe-west4-b", "europe-west4")
     assert len(problems(text)) == 1
 
 
-def test_a_refused_file_is_named(tmp_path: Path) -> None:
-    """A fleet has several, and the error travels alone."""
+def test_the_error_names_the_file(tmp_path: Path) -> None:
+    """Users have several files, and see the error without its context."""
     path = tmp_path / "fleet.yaml"
     path.write_text("platform: {}")
 
@@ -329,8 +329,8 @@ def test_a_refused_file_is_named(tmp_path: Path) -> None:
     assert caught.value.exit_code == 5
 
 
-def test_a_file_that_is_no_text_is_refused_as_such(tmp_path: Path) -> None:
-    """The archive beside it has nearly the same name."""
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    """An archive beside the file may have nearly the same name."""
     path = tmp_path / "fleet.yaml"
     path.write_bytes(b"\xff\xfe\x00")
 
@@ -338,7 +338,7 @@ def test_a_file_that_is_no_text_is_refused_as_such(tmp_path: Path) -> None:
         load_config(path)
 
 
-def test_a_shared_part_of_a_file_may_be_written_once() -> None:
-    """YAML's own anchors and merges are no keys that stand twice."""
+def test_anchors_and_merge_keys_are_not_duplicate_keys() -> None:
+    """YAML's anchors and merge keys repeat keys without an error of the user."""
     text = "platform: {local: {}}\nscale_groups:\n  a: &a {type: local_vm, max_slices: 2}\n  b: {<<: *a, max_slices: 3}"
     assert [group.max_slices for group in load_config(text).scale_groups.values()] == [2, 3]

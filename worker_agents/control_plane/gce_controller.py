@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 #: The database file of a large cluster takes time to load.
 START_TIMEOUT = timedelta(minutes=2)
-#: A container that is told to stop has ten seconds.
+#: Docker gives a container ten seconds to stop.
 STOP = timedelta(seconds=4)
 RESTARTS = Restarts()
 #: A control plane that dies early this often, from its first start on, does not come up. The container then ends with the control
@@ -107,7 +107,7 @@ async def _keep(control: Child, stop: asyncio.Event) -> None:
 
 
 def _control(config: ClusterConfig, file: Path, address: str, advertise: str = "") -> Child:
-    """Returns the control plane as a child process. If it dies, the server lives on."""
+    """Returns the control plane as a child process. If it dies, the server continues to run."""
     temporal = config.controller.temporal
     command = [sys.executable, "-m", "iris.cli.main", "controller", "serve", "--name", config.name, "--address", address]
     command += ["--namespace", temporal.namespace if temporal is not None else "default"]
