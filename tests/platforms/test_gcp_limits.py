@@ -1,4 +1,4 @@
-"""Whose turn it is to call Google, and when."""
+"""The order and the rate of calls to Google."""
 
 import asyncio
 import threading
@@ -46,7 +46,7 @@ async def served(pace: RateLimiter, *urgencies: Urgency) -> list[Urgency]:
 
 
 async def test_calls_within_the_allowance_do_not_wait() -> None:
-    """Ten seconds' worth may come at once: a list is made of several calls."""
+    """A burst of ten seconds' worth is allowed: a list consists of several calls."""
     pace = RateLimiter(60, max_wait=0.0)
 
     assert await served(pace, *[Urgency.READ] * 10) == [Urgency.READ] * 10
@@ -54,8 +54,8 @@ async def test_calls_within_the_allowance_do_not_wait() -> None:
         await pace.acquire(Urgency.READ)
 
 
-async def test_what_is_too_many_goes_on_at_the_pace_that_is_allowed() -> None:
-    """Refused calls would be made again, and count."""
+async def test_calls_beyond_the_burst_run_at_the_allowed_rate() -> None:
+    """Refused calls would be repeated, and count."""
     pace = RateLimiter(6000, burst=0.01)  # one call each hundredth of a second
     begun = asyncio.get_running_loop().time()
     await served(pace, *[Urgency.READ] * 31)
@@ -63,8 +63,8 @@ async def test_what_is_too_many_goes_on_at_the_pace_that_is_allowed() -> None:
     assert asyncio.get_running_loop().time() - begun >= 0.29
 
 
-async def test_deletes_go_before_looks_and_creates_last() -> None:
-    """Whatever is deleted makes room, for quotas and in bills; and a create needs the room."""
+async def test_deletes_go_first_and_creates_last() -> None:
+    """A delete frees quota, which a create needs, and ends cost."""
     pace = RateLimiter(6000, burst=0.01)
     D, L, C = Urgency.DELETE, Urgency.READ, Urgency.CREATE  # noqa: N806 - read as a table
     order = await served(pace, C, C, L, D, L, D)
@@ -72,8 +72,8 @@ async def test_deletes_go_before_looks_and_creates_last() -> None:
     assert order == [C, D, D, L, L, C]  # the first came when nobody else was there
 
 
-async def test_whoever_gives_up_takes_nobodys_turn() -> None:
-    """A list has ten seconds in all; what it did not wait for is there for the next."""
+async def test_a_cancelled_wait_uses_no_turn() -> None:
+    """A list has ten seconds in all; the next one gets the turn."""
     pace = RateLimiter(6000, burst=0.01)
     await pace.acquire(Urgency.READ)
     gone = asyncio.create_task(pace.acquire(Urgency.DELETE))
@@ -107,9 +107,8 @@ def lasts(pause: float, least: float) -> bool:
     return least <= pause <= least * (1 + JITTER) + 0.2
 
 
-async def test_a_service_that_complains_is_left_alone_for_longer_each_time() -> None:
-    """Whoever hammers at it is refused for longer. It says for how long, or it is doubled; a quiet while ends it, and not one
-    answer: every other call may be refused."""
+async def test_the_pause_after_rate_limit_errors_doubles() -> None:
+    """The service may request a longer pause. Only a quiet period resets it, not one answer: every other call may be refused."""
     left = LeftAlone()
     pauses = []
     for retry_after in (None, None, None, 30.0):
@@ -124,8 +123,8 @@ async def test_a_service_that_complains_is_left_alone_for_longer_each_time() -> 
         assert lasts(pause, least)
 
 
-async def test_complaints_about_calls_that_were_made_together_are_one() -> None:
-    """Thirty of them would mean a pause of a minute, after the first second in which there were too many."""
+async def test_errors_of_concurrent_calls_count_once() -> None:
+    """Thirty of them would otherwise mean a pause of a minute."""
     left = LeftAlone()
     for _ in range(30):
         left.pace.report_rate_limit()
@@ -135,8 +134,8 @@ async def test_complaints_about_calls_that_were_made_together_are_one() -> None:
     assert lasts(await left.passes(), 2 * FIRST_PAUSE)
 
 
-async def test_a_service_that_is_away_is_left_alone_and_one_zone_that_is_away_holds_nobody_up_for_long() -> None:
-    """Without any answer the pauses grow; an answer from elsewhere shows that it is there."""
+async def test_an_unavailable_service_causes_growing_pauses_and_an_unavailable_zone_short_ones() -> None:
+    """Without any answer the pauses grow; an answer from another zone resets them."""
     left = LeftAlone()
     pauses = []
     for report_answer in (False, False, True, False):
@@ -158,8 +157,8 @@ async def test_a_service_that_is_away_is_left_alone_and_one_zone_that_is_away_ho
     assert lasts(longest, MAX_UNAVAILABLE_PAUSE)
 
 
-async def test_no_more_calls_are_under_way_than_there_are_places_and_deletes_get_the_next() -> None:
-    """In an outage each look lasts until its deadline, and they would all be made before the first delete."""
+async def test_calls_in_flight_are_limited_and_deletes_get_the_next_slot() -> None:
+    """In an outage each read lasts until its deadline, and all reads would run before the first delete."""
     pace, order = RateLimiter(60_000, slots=1), []
 
     async def come(urgency: Urgency) -> None:
@@ -181,8 +180,8 @@ async def test_no_more_calls_are_under_way_than_there_are_places_and_deletes_get
     assert (served, order) == ([0, 1, 2], [Urgency.DELETE, Urgency.READ, Urgency.CREATE])
 
 
-async def test_a_place_that_comes_too_late_is_given_back() -> None:
-    """Whoever it was for has given up at that very moment."""
+async def test_a_slot_granted_too_late_is_released() -> None:
+    """The caller has given up at the same moment."""
     pace = RateLimiter(60_000, slots=1, max_wait=5.0)
     await pace.acquire(Urgency.READ)
     late = asyncio.create_task(pace.acquire(Urgency.READ))
@@ -196,8 +195,8 @@ async def test_a_place_that_comes_too_late_is_given_back() -> None:
     await pace.acquire(Urgency.DELETE)
 
 
-async def test_deletes_do_not_wait_for_looks_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A place is free when its thread is, and then it is the delete's, whoever came first."""
+async def test_deletes_do_not_wait_for_unanswered_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot is free when its thread is, and then a delete gets it first."""
     monkeypatch.setattr(clients, "THREADS", 2)
     nowhere = {"tpu_endpoint": "grpc://127.0.0.1:1", "compute_endpoint": "http://127.0.0.1:1"}
     calls, go, made = Calls(gcp(**nowhere)), threading.Event(), list[str]()
@@ -220,16 +219,16 @@ async def test_deletes_do_not_wait_for_looks_that_nobody_answers(monkeypatch: py
     assert made.index("delete") < 4  # two were under way, and of the next two it is one
 
 
-def test_a_pace_goes_on_in_another_loop() -> None:
-    """A command that looks and deletes runs several, one after the other."""
+def test_a_rate_limiter_works_in_another_event_loop() -> None:
+    """A command that reads and deletes runs several loops, one after the other."""
     pace = RateLimiter(6000, burst=0.01)
 
     assert [asyncio.run(served(pace, Urgency.READ, Urgency.READ)) for _ in range(2)] == [[Urgency.READ] * 2] * 2
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_refusals_of_google_slow_every_call_down(site: Site, status: int) -> None:
-    """With or without a word of when to come again."""
+async def test_rate_limit_errors_of_google_delay_every_call(site: Site, status: int) -> None:
+    """With or without a requested delay."""
     for retry_after in (0, 2):
         site.google.fail("GetNode", status, details="rate" if status == 429 else "", retry_after=retry_after)
     calls, loop = Calls(site.settings()), asyncio.get_running_loop()
@@ -244,8 +243,8 @@ async def test_refusals_of_google_slow_every_call_down(site: Site, status: int) 
     assert ended[2] - ended[1] >= 2
 
 
-async def test_when_google_limits_calls_deletes_get_through_before_creates(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is created needs the room that is deleted, however many ask for slices, and however often they ask."""
+async def test_deletes_run_before_creates_under_a_rate_limit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Creates need the quota that deletes free, however many slices are requested."""
     monkeypatch.setattr(rate_limiter, "FIRST_PAUSE", 0.5)
     monkeypatch.setattr(rate_limiter, "MAX_PAUSE", 1.0)  # the service's minute is a second here
     google = site.google

@@ -1,4 +1,4 @@
-"""What the tests of platforms share: requests for slices, and each platform with the world behind it, under one handle."""
+"""Shared parts of the tests of platforms: slice requests, and one interface to each platform with its simulated cloud."""
 
 import asyncio
 import contextlib
