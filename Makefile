@@ -1,5 +1,5 @@
 # Both commands need only a machine with Python 3.11, make and the package registries:
-#   make demo   runs a job on a local cluster, and shows its logs and its end
+#   make demo   runs a job on a local cluster and shows its logs and result
 #   make test   runs the tests
 PYTHON ?= python3
 UV := .tools/bin/uv

@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import Protocol
 
-from benchmarks import behind, book, cold, command, evaluation, gang, gcp, host, idle, latency, load, passes
+from benchmarks import behind, cold, command, evaluation, gang, gcp, host, idle, latency, ledger, load, passes
 from benchmarks.table import Row, show
 
 
@@ -22,7 +22,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "idle": idle.measure_few,
     "crowd": idle.measure_many,
     "pass": passes.measure,
-    "book": book.measure,
+    "ledger": ledger.measure,
     "behind": behind.measure,
     "gang": gang.measure,
     "evaluation": evaluation.measure,
@@ -33,13 +33,15 @@ MEASUREMENTS: dict[str, Measurement] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What Iris costs, against the floor.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of: {', '.join(MEASUREMENTS)}; without, all")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measures what Iris costs, compared with a bare Temporal workflow (the floor)."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"measurements to run: {', '.join(MEASUREMENTS)}; default: all")
     parser.add_argument("--quick", action="store_true", help="fewer jobs, fewer hosts, shorter windows")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in MEASUREMENTS]
     if unknown:
-        parser.error(f"there is no measurement {unknown[0]!r}; there are: {', '.join(MEASUREMENTS)}")
+        parser.error(f"unknown measurement {unknown[0]!r}; use any of {', '.join(MEASUREMENTS)}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that clusters are stopped on exit
     rows: list[Row] = []
     for name in arguments.names or MEASUREMENTS:

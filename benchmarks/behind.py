@@ -45,7 +45,7 @@ def measure(*, quick: bool) -> list[Row]:
 
 async def _measure(ground: Ground, crowd: int, count: int) -> list[Row]:
     iris = await ground.client()
-    await iris.jobs.submit(_job("keeper", cores=8, command=("sleep", "86400")))
+    await iris.jobs.submit(_job("blocker", cores=8, command=("sleep", "86400")))
     alone = await _starts(iris, count)
     began = time.monotonic()
     await _submit(iris, crowd)
@@ -56,18 +56,18 @@ async def _measure(ground: Ground, crowd: int, count: int) -> list[Row]:
     rows = sorted(behind)
     return [
         Row(
-            f"p50 submit → start behind {crowd:,} waiting, ms (floor: nobody waits)",
+            f"p50 submit → start behind {crowd:,} waiting, ms (floor: empty queue)",
             median(behind),
             median(alone),
             target=1.5,
             note=f"p95 {rows[len(rows) * 95 // 100]:.0f}, alone {sorted(alone)[len(alone) * 95 // 100]:.0f}; "
-            f"the crowd was submitted in {gathered:.0f} s, {crowd / gathered:.0f} a second",
+            f"submitted in {gathered:.0f} s, {crowd / gathered:.0f} per second",
         ),
         Row(
             f"control plane killed with {crowd:,} waiting, s to a new job's start",
             started,
             target=10.0,
-            note=f"the scheduler answers a query after {answered:.1f} s; the supervisor waits one before it starts another",
+            note=f"the scheduler answers a query after {answered:.1f} s; the supervisor restarts the control plane after 1 s",
         ),
     ]
 

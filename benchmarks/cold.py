@@ -63,7 +63,9 @@ async def _first(ground: Ground, times: int) -> Row:
         await asyncio.sleep(PAUSE)
     took.sort()
     times_taken = " ".join(f"{seconds:.2f}" for seconds in took)
-    return Row("from no slice: submit → one is asked for, s", median(took), target=TARGET, format="{:.2f}", note=times_taken)
+    return Row(
+        "without slices: submit → the first slice is requested, s", median(took), target=TARGET, format="{:.2f}", note=times_taken
+    )
 
 
 async def _many(ground: Ground, many: int) -> Row:
@@ -72,13 +74,13 @@ async def _many(ground: Ground, many: int) -> Row:
     await iris.jobs.submit(_job(many, ("sleep", "86400")))
     reached: dict[str, float] = {}
     async with asyncio.timeout(PATIENCE):
-        while "all there" not in reached:
+        while "all ready" not in reached:
             asked, there, now = len(homes(_machines())), len(await iris.hosts.list()), time.time() - began
-            marks = {"all asked for": asked == many, "the first there": there > 0, "all there": there == many}
-            reached |= {mark: now for mark, so in marks.items() if so and mark not in reached}
+            events = {"all requested": asked == many, "first ready": there > 0, "all ready": there == many}
+            reached |= {event: now for event, so in events.items() if so and event not in reached}
             await asyncio.sleep(10 * LOOK_EVERY)
-    note = ", ".join(f"{mark} after {seconds:.1f} s" for mark, seconds in reached.items())
-    return Row(f"from none to {many} slices of one host, s", reached["all there"], note=note)
+    note = ", ".join(f"{event} after {seconds:.1f} s" for event, seconds in reached.items())
+    return Row(f"from 0 to {many} slices of one host, s", reached["all ready"], note=note)
 
 
 def _job(replicas: int = 1, command: tuple[str, ...] = ("true",)) -> JobSpec:

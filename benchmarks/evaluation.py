@@ -101,7 +101,7 @@ def _under_way(groups: int, slices: int, shapes: int) -> Cluster:
     return Cluster(kinds, there, _wanted(_demands(shapes), there))
 
 
-def _in_trouble(groups: int, slices: int, shapes: int) -> Cluster:
+def _failing(groups: int, slices: int, shapes: int) -> Cluster:
     """Returns a cluster where many gangs wait, quotas are used up, slices fail or are lost early, and zones are out of stock."""
     kinds = _groups(groups, most=2 * slices // groups)
     there = _slices(kinds, slices)
@@ -119,11 +119,11 @@ def _in_trouble(groups: int, slices: int, shapes: int) -> Cluster:
 
 
 CASES: dict[str, Callable[[int, int, int], Cluster]] = {
-    "nobody waits": _quiet,
-    "all may grow": _grows,
-    "all are full": _full,
-    "half on its way": _under_way,
-    "in trouble": _in_trouble,
+    "no demand": _quiet,
+    "all groups can grow": _grows,
+    "all groups are full": _full,
+    "half of the slices on their way": _under_way,
+    "failures and stock-outs": _failing,
 }
 
 

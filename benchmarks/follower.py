@@ -20,16 +20,16 @@ PATIENCE = 180.0
 #: to a file. Its arguments: the directory of these files, lines in a burst, seconds from one burst to the next, bursts.
 PRINTS = """
 import os, sys, time
-told, lines, pause, bursts = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+counts, lines, pause, bursts = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 task, number, begun = os.environ["IRIS_TASK_INDEX"], 0, time.monotonic()
 for burst in range(bursts):
     for _ in range(lines):
         sys.stdout.write(f"{task} {number} {time.time_ns()} {'x' * 50}\\n")
         number += 1
-    if os.path.exists(os.path.join(told, "stop")):
+    if os.path.exists(os.path.join(counts, "stop")):
         break
     time.sleep(max(0, begun + (burst + 1) * pause - time.monotonic()))
-with open(os.path.join(told, task), "w") as file:
+with open(os.path.join(counts, task), "w") as file:
     file.write(str(number))
 """
 
@@ -65,12 +65,12 @@ class Follower:
         while piece := os.read(self._process.stdout.fileno(), MIB):
             self._pieces.append((time.time_ns(), piece))
 
-    def lines(self, told: Path) -> Lines:
+    def lines(self, counts: Path) -> Lines:
         """Waits for the follower's end, and compares what it showed with what the programs report to have printed."""
         if self._process.wait(PATIENCE):
             raise RuntimeError(f"`iris logs -f` ended with {self._process.returncode}")
         self._reading.join()
-        printed = {(file.name, number) for file in told.glob("[0-9]*") for number in range(int(file.read_text()))}
+        printed = {(file.name, number) for file in counts.glob("[0-9]*") for number in range(int(file.read_text()))}
         seen: list[tuple[tuple[str, int], int, int]] = []
         rest = b""
         for at, piece in self._pieces:

@@ -44,7 +44,7 @@ async def _measure(ground: Ground, tasks: int) -> list[Row]:
     times = " ".join(f"{seconds:.2f}" for seconds in took)
     return [
         Row(f"gang of {tasks}, submit → SUCCEEDED, s", took[len(took) // 2], format="{:.2f}", note=f"of {TIMES}: {times}"),
-        Row(f"gang of {tasks}, events in the job's history", events, format="{:.0f}", note=f"{events / tasks:.2f} a task"),
+        Row(f"gang of {tasks}, events in the job's history", events, format="{:.0f}", note=f"{events / tasks:.2f} per task"),
     ]
 
 

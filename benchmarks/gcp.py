@@ -104,7 +104,7 @@ def _decision() -> Row:
         made = plan.plan([GROUP], slices, wanted, Memory(), now)
         took.append(1000 * (time.perf_counter() - began))
         assert len(made.creates) == STORM
-    return Row(f"{STORM} slices preempted: one evaluation asks for {STORM}, ms", min(took), target=DECISION)
+    return Row(f"{STORM} slices preempted: one evaluation requests {STORM}, ms", min(took), target=DECISION)
 
 
 async def _storm(google: FakeGoogle) -> Row:
@@ -122,7 +122,10 @@ async def _storm(google: FakeGoogle) -> Row:
     assert len(google.alive()) == STORM
     kinds = ", ".join(f"{calls.count(method) / STORM:.1f} {method}" for method in sorted(set(calls)))
     return Row(
-        f"API calls for each of {STORM} deleted and made again", len(calls) / STORM, target=CALLS, note=f"{kinds}; {took:.1f} s"
+        f"API calls for each of {STORM} deleted and created again",
+        len(calls) / STORM,
+        target=CALLS,
+        note=f"{kinds}; {took:.1f} s",
     )
 
 
@@ -143,8 +146,8 @@ async def _list(google: FakeGoogle, nodes: int) -> list[Row]:
         floor.append(time.perf_counter() - began)
     what = f"{nodes:,} nodes in {len(ZONES)} zones"
     return [
-        Row(f"listing {what}, s", min(took), target=float(LIST_PATIENCE), format="{:.2f}", note=f"at the most {max(took):.2f} s"),
-        Row("the same against its pages from the official client, s", min(took), min(floor), format="{:.2f}"),
+        Row(f"listing {what}, s", min(took), target=float(LIST_PATIENCE), format="{:.2f}", note=f"maximum {max(took):.2f} s"),
+        Row("the same; floor: its pages read by the official client, s", min(took), min(floor), format="{:.2f}"),
         Row(f"calls to list {what}", len(calls), note=", ".join(f"{calls.count(each)} {each}" for each in sorted(set(calls)))),
     ]
 

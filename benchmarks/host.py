@@ -60,9 +60,9 @@ LOOK_EVERY = 0.05
 #: The programs for the latency of logs: lines in a burst, seconds between bursts, and the target in milliseconds. Chunks are
 #: stored a second apart, so lines that are printed more often than that wait for the next chunk.
 PRINTERS = {
-    "every 1.7 s": (1, 1.7, 500.0),
-    "every 0.3 s": (1, 0.3, 1_500.0),
-    "1,000 lines a second": (10, 0.01, 1_500.0),
+    "a line every 1.7 s": (1, 1.7, 500.0),
+    "a line every 0.3 s": (1, 0.3, 1_500.0),
+    "1,000 lines per second": (10, 0.01, 1_500.0),
 }
 
 
@@ -131,7 +131,12 @@ async def _building(iris: IrisClient, directory: Path, count: int) -> list[Row]:
     return [
         Row("p50 submit → program, workspace and environment, ms (floor: bare)", median(with_all), median(without), note=p95),
         Row("the same without the environment, ms", median(with_files), median(without)),
-        Row("BUILDING with all cached, ms", more, target=100.0, note=f"median of {count} differences; uncached start {cold:.0f}"),
+        Row(
+            "BUILDING with everything cached, ms",
+            more,
+            target=100.0,
+            note=f"median of {count} differences; uncached start {cold:.0f}",
+        ),
     ]
 
 
@@ -172,7 +177,7 @@ async def _upload(iris: IrisClient, directory: Path) -> list[Row]:
         changed.append((await _send(iris, workspace))[1:])
     again = sum(bytes_sent for _, bytes_sent in same) / MIB
     seconds, more = median(took for took, _ in changed), max(bytes_sent for _, bytes_sent in changed) / MIB
-    looked = f"after {median(took for took, _ in same):.2f} s: it is packed to be compared"
+    looked = f"after {median(took for took, _ in same):.2f} s: packed for the comparison"
     return [
         Row("50 MiB workspace, first time, s", first, format="{:.2f}", note=f"{sent / MIB:.0f} MiB sent"),
         Row("50 MiB workspace, unchanged, MiB sent", again, target=0.0, note=looked),
@@ -187,7 +192,7 @@ async def _latency(iris: IrisClient, directory: Path, seconds: int) -> list[Row]
     rows = []
     for what, (lines, pause, target) in PRINTERS.items():
         shown = await _followed(iris, directory, 1, lines, pause, int(seconds / pause))
-        note = f"p95 {shown.p(95):.0f}, the most {max(shown.late):.0f}; of {len(shown.late):,} lines"
+        note = f"p95 {shown.p(95):.0f}, maximum {max(shown.late):.0f}; of {len(shown.late):,} lines"
         rows.append(Row(f"p50 print → `iris logs -f`, {what}, ms", shown.p(50), target=target, format="{:.0f}", note=note))
     return rows
 
@@ -201,24 +206,24 @@ async def _throughput(iris: IrisClient, directory: Path, seconds: int) -> list[R
     per_line = 1e6 * (cpu_seconds([agent]) - used) / (10_000 * seconds)
     late = f"p50 {shown.p(50):.0f} ms, p95 {shown.p(95):.0f} ms from print to `iris logs -f`"
     return [
-        Row("10,000 lines a second from 4 tasks: missing or twice", shown.wrong, target=0.0, format="{:.0f}"),
-        Row("lines a second that they came to", shown.rate, format="{:,.0f}", note=f"for {seconds} s"),
-        Row("s after the last line until it is shown", shown.behind, target=5.0, note=late),
-        Row("agent CPU, µs a line", per_line),
-        Row("agent RSS at the most, MiB (floor: just before)", most() / MIB, before / MIB, target=2.0),
+        Row("10,000 lines per second from 4 tasks: lines missing or shown twice", shown.wrong, target=0.0, format="{:.0f}"),
+        Row("lines per second, achieved", shown.rate, format="{:,.0f}", note=f"for {seconds} s"),
+        Row("last line printed → shown, s", shown.behind, target=5.0, note=late),
+        Row("agent CPU, µs per line", per_line),
+        Row("agent RSS, maximum, MiB (floor: just before)", most() / MIB, before / MIB, target=2.0),
     ]
 
 
 async def _followed(iris: IrisClient, directory: Path, tasks: int, lines: int, pause: float, bursts: int) -> Lines:
-    told = Path(tempfile.mkdtemp(dir=directory))
-    submitted = await iris.jobs.submit(_prints(told, tasks, lines, pause, bursts))
+    counts = Path(tempfile.mkdtemp(dir=directory))
+    submitted = await iris.jobs.submit(_prints(counts, tasks, lines, pause, bursts))
     follower = Follower(submitted.id)
     await _succeeds(iris, submitted)
-    return await asyncio.to_thread(follower.lines, told)
+    return await asyncio.to_thread(follower.lines, counts)
 
 
-def _prints(told: Path, tasks: int, lines: int, pause: float, bursts: int) -> JobSpec:
-    command = (sys.executable, "-c", PRINTS, str(told), str(lines), str(pause), str(bursts))
+def _prints(counts: Path, tasks: int, lines: int, pause: float, bursts: int) -> JobSpec:
+    command = (sys.executable, "-c", PRINTS, str(counts), str(lines), str(pause), str(bursts))
     return _named(JobSpec(user="bench", name="prints", command=command, replicas=tasks, resources=SMALL))
 
 
@@ -239,10 +244,10 @@ async def _crowd(iris: IrisClient, window: float) -> list[Row]:
     await iris.jobs.cancel(submitted.id)
     await iris.jobs.wait_until_ended(submitted.id, submitted.run_id)
     rss, pss = sum(each.rss for each in memory) / MIB, sum(each.pss for each in memory) / MIB
-    unshared = f"{pss / len(shims):.1f} each; resident, with what they share counted for each: {rss:,.0f}"
-    used = f"with none {100 * idle:.1f}; the shims {100 * theirs:.1f} together"
+    unshared = f"{pss / len(shims):.1f} each; RSS, which counts shared memory for each: {rss:,.0f}"
+    used = f"without tasks {100 * idle:.1f}; all shims {100 * theirs:.1f}"
     return [
-        Row("agent RSS with 100 tasks, MiB (floor: with none, just before)", after / MIB, before / MIB, target=2.0),
+        Row("agent RSS with 100 tasks, MiB (floor: without tasks, just before)", after / MIB, before / MIB, target=2.0),
         Row(f"memory (PSS) of {len(shims)} shims, MiB", pss, note=unshared),
         Row("agent CPU with 100 quiet tasks, % of a core", 100 * busy, target=30.0, note=used),
     ]
@@ -251,8 +256,8 @@ async def _crowd(iris: IrisClient, window: float) -> list[Row]:
 async def _adoption(iris: IrisClient, temporal: Client, directory: Path, rounds: int) -> list[Row]:
     """Measures the time from `kill -9` of an agent with 20 programs until the server has a heartbeat of each again."""
     tasks = 20
-    told = Path(tempfile.mkdtemp(dir=directory))
-    submitted = await iris.jobs.submit(_prints(told, tasks, 1, 0.1, 1_000_000))
+    counts = Path(tempfile.mkdtemp(dir=directory))
+    submitted = await iris.jobs.submit(_prints(counts, tasks, 1, 0.1, 1_000_000))
     follower = Follower(submitted.id)
     await _until(lambda: len(_started()) == tasks, "20 tasks run")
     took = []
@@ -260,23 +265,23 @@ async def _adoption(iris: IrisClient, temporal: Client, directory: Path, rounds:
         await asyncio.sleep(12)  # an agent that dies within ten seconds is restarted with a growing delay
         agent, killed = _agent(), datetime.now(UTC)
         os.kill(agent.pid, signal.SIGKILL)
-        await asyncio.gather(*(_heard(temporal, submitted.id, index, killed) for index in range(tasks)))
+        await asyncio.gather(*(_wait_for_heartbeat(temporal, submitted.id, index, killed) for index in range(tasks)))
         took.append((datetime.now(UTC) - killed).total_seconds())
-        await _until(partial(_replaced, agent.pid), "there is another agent")
-    (told / "stop").touch()
+        await _until(partial(_replaced, agent.pid), "another agent runs")
+    (counts / "stop").touch()
     status = await _succeeds(iris, submitted)
-    shown = await asyncio.to_thread(follower.lines, told)
+    shown = await asyncio.to_thread(follower.lines, counts)
     again = sum(task.attempt > 1 for task in status.tasks)
-    late = f"p50 {shown.p(50):.0f} ms, p95 {shown.p(95):.0f} ms, the most {max(shown.late) / 1e3:.1f} s from print to show"
+    late = f"p50 {shown.p(50):.0f} ms, p95 {shown.p(95):.0f} ms, maximum {max(shown.late) / 1e3:.1f} s from print to show"
     times = " ".join(f"{seconds:.1f}" for seconds in took)
     return [
-        Row("agent killed with 20 tasks, s until all are heard of", median(took), target=10.0, note=times),
-        Row("their lines, missing or twice", shown.wrong, target=0.0, format="{:.0f}", note=late),
-        Row("their attempts that were not the first", again, target=0.0, format="{:.0f}"),
+        Row("agent killed with 20 tasks → a heartbeat of each, s", median(took), target=10.0, note=times),
+        Row("their lines: missing or shown twice", shown.wrong, target=0.0, format="{:.0f}", note=late),
+        Row("their attempts after the first", again, target=0.0, format="{:.0f}"),
     ]
 
 
-async def _heard(temporal: Client, job: str, index: int, since: datetime) -> None:
+async def _wait_for_heartbeat(temporal: Client, job: str, index: int, since: datetime) -> None:
     """Returns when the server has received a heartbeat of the task after that time."""
     handle = temporal.get_workflow_handle(names.task_workflow(NAME, names.task_id(job, index)))
     async with asyncio.timeout(PATIENCE):

@@ -77,7 +77,7 @@ async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.
     per_hour = 3600 / seconds
     return [
         Row(
-            f"idle with {hosts:,} hosts, events an hour",
+            f"idle with {hosts:,} hosts, events per hour",
             sum(grown.values()) * per_hour,
             target=TARGET,
             format="{:,.0f}",

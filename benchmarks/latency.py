@@ -59,9 +59,14 @@ async def _measure(ground: Ground, count: int) -> list[Row]:
             median(bare),
             3.0,
             note=f"p95 {running[len(running) * 95 // 100]:.0f}, floor's {sorted(bare)[len(bare) * 95 // 100]:.0f}; "
-            "the program's own stamp",
+            "the program's own timestamp",
         ),
-        Row("p50 submit → agent takes it, ms", median(job.taken for job in jobs), median(bare), note="the agent's started_at"),
+        Row(
+            "p50 submit → agent takes the attempt, ms",
+            median(job.taken for job in jobs),
+            median(bare),
+            note="the agent's started_at",
+        ),
     ]
 
 

@@ -75,14 +75,14 @@ def _rows(results: dict[str, list[Round]], grown: dict[str, dict[str, int]], job
     done = jobs * len(pairs)
     others = ", ".join(f"{kind} {count / done:.2f}" for kind, count in grown["iris"].items())
     rates = " ".join(f"{ours.rate:.0f}/{theirs.rate:.0f}" for ours, theirs in pairs)
-    load = f"{jobs} jobs, {CONCURRENCY} under way; rounds: {rates}"
+    load = f"{jobs} jobs, {CONCURRENCY} in progress; rounds: {rates}"
     events = (sum(grown["iris"].values()) / done, sum(grown["floor"].values()) / done)
     return [
         row("jobs per second", lambda one: one.rate, 0.75, note=load, at_least=True),
-        row("server CPU, ms a job", lambda one: one.server, 1.35),
-        row("control plane CPU, ms a job", lambda one: one.workflows, note="floor: its workflow worker"),
-        row("agent CPU, ms a job", lambda one: one.jobs, note="with the programs it runs; floor: its activity worker"),
-        Row("history events a job", *events, format="{:.2f}", note=others),
+        row("server CPU, ms per job", lambda one: one.server, 1.35),
+        row("control plane CPU, ms per job", lambda one: one.workflows, note="floor: its workflow worker"),
+        row("agent CPU, ms per job", lambda one: one.jobs, note="with the programs it runs; floor: its activity worker"),
+        Row("history events per job", *events, format="{:.2f}", note=others),
     ]
 
 

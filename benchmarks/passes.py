@@ -34,10 +34,10 @@ def _at(hosts: int, waiting: int, target: float) -> list[Row]:
     batch = paper.requests(waiting, bands=(Band.BATCH,), seed=3)
     takes: dict[str, float] = {}
     for _ in range(TIMES):
-        book = asked(hosts, requests)
-        for what, seconds in (*_to_the_end(book), *_evicting(hosts, batch, requests)):
+        ledger = asked(hosts, requests)
+        for what, seconds in (*_to_the_end(ledger), *_evicting(hosts, batch, requests)):
             takes[what] = min(takes.get(what, seconds), seconds)
-    explained = _explained(book)
+    explained = _explained(ledger)
     worst = sorted(takes, key=lambda what: -takes[what])
     note = "; ".join(f"{what} {takes[what] * 1000:.0f} ms" for what in worst[:4])
     size = f"{waiting:,} waiting, {hosts:,} hosts"
@@ -49,50 +49,50 @@ def _at(hosts: int, waiting: int, target: float) -> list[Row]:
 
 
 def asked(hosts: int, requests: Iterable[Request]) -> Ledger:
-    book = Ledger()
-    book.hosts_up(paper.hosts(hosts))
+    ledger = Ledger()
+    ledger.hosts_up(paper.hosts(hosts))
     for request in requests:
-        book.ask(request)
-    return book
+        ledger.ask(request)
+    return ledger
 
 
-def _to_the_end(book: Ledger) -> Iterable[tuple[str, float]]:
+def _to_the_end(ledger: Ledger) -> Iterable[tuple[str, float]]:
     """Measures the passes from an empty cluster to a full one, one in which nothing fits, and one after some placements ended."""
     stopped, number = True, 0
     while stopped:
         number += 1
-        stopped, seconds = _pass(book, LATER)
+        stopped, seconds = _pass(ledger, LATER)
         yield f"pass {number}{'' if stopped else ', the first on a full cluster'}", seconds
-    yield "nothing fits", _pass(book, LATER)[1]
-    for key in list(book.live)[:RELEASED]:
-        book.forget(key)
-    yield f"{RELEASED} have ended", _pass(book, LATER)[1]
+    yield "nothing fits", _pass(ledger, LATER)[1]
+    for key in list(ledger.live)[:RELEASED]:
+        ledger.forget(key)
+    yield f"after {RELEASED} ended", _pass(ledger, LATER)[1]
 
 
 def _evicting(hosts: int, batch: list[Request], others: list[Request]) -> Iterable[tuple[str, float]]:
-    """Measures passes on a cluster full of batch work, while as many other requests wait, some of them in stronger bands."""
-    book = asked(hosts, batch)
-    while book.settle(LATER, MAX_PLACEMENTS).stopped:
+    """Measures passes on a cluster full of batch work, while as many other requests wait, some of them in higher bands."""
+    ledger = asked(hosts, batch)
+    while ledger.settle(LATER, MAX_PLACEMENTS).stopped:
         pass
-    for request in list(book.waiting):
-        book.forget(request.key)
+    for request in list(ledger.waiting):
+        ledger.forget(request.key)
     for request in others:
-        book.ask(request)
+        ledger.ask(request)
     for number in (1, 2):
-        yield f"stronger gangs evict, {number}", _pass(book, LATER + number * timedelta(hours=1))[1]
+        yield f"higher bands evict, {number}", _pass(ledger, LATER + number * timedelta(hours=1))[1]
 
 
-def _pass(book: Ledger, now: datetime) -> tuple[bool, float]:
+def _pass(ledger: Ledger, now: datetime) -> tuple[bool, float]:
     began = time.perf_counter()
-    settled = book.settle(now, MAX_PLACEMENTS)
+    settled = ledger.settle(now, MAX_PLACEMENTS)
     return settled.stopped, time.perf_counter() - began
 
 
-def _explained(book: Ledger) -> float:
+def _explained(ledger: Ledger) -> float:
     """Returns the longest time of about twenty calls of `explain`."""
     took = []
-    for key in book.waiting.keys()[:: max(1, len(book.waiting) // 20)]:
+    for key in ledger.waiting.keys()[:: max(1, len(ledger.waiting) // 20)]:
         began = time.perf_counter()
-        book.explain(key)
+        ledger.explain(key)
         took.append(time.perf_counter() - began)
     return max(took)

@@ -8,8 +8,8 @@ from typing import Protocol
 from iris.model.errors import IrisError
 from iris.model.provisioning import DeleteResult, FleetListing, SliceFault, SliceObservation, SliceRequest
 
-#: The maximum size in bytes of what `Platform.last_words` returns: about twenty console lines.
-LAST_WORDS = 2_000
+#: The maximum size in bytes of what `Platform.last_output` returns: about twenty console lines.
+MAX_OUTPUT_BYTES = 2_000
 
 
 class PlatformError(IrisError):
@@ -105,8 +105,8 @@ class Platform(SliceOps, Protocol):
         """
         ...
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
-        """Returns the latest diagnostics of the slice's machines, such as the end of a console, at most `LAST_WORDS` bytes.
+    async def last_output(self, slice_id: str, zone: str) -> str:
+        """Returns the latest diagnostics of the slice's machines, such as the end of a console, at most `MAX_OUTPUT_BYTES` bytes.
 
         The text is for people who want to know why no agent started. It is empty if there are no diagnostics or no machines.
 

@@ -69,7 +69,7 @@ class LocalPlatform:
         if seen is None or seen.state is MachineState.DELETING:
             raise Unavailable(f"slice {request.slice_id} is being deleted")
         if not _made_by(request, home):
-            raise BadConfig(f"{home} exists already, and was not made by this request")
+            raise BadConfig(f"{home} already exists and was created by another request")
         return seen
 
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
@@ -77,8 +77,8 @@ class LocalPlatform:
         home = _home(self._dir, slice_id)
         return _observe(home) if home else None
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
-        """Implements `Platform.last_words`. Returns nothing: local agents write log files, which users can read directly."""
+    async def last_output(self, slice_id: str, zone: str) -> str:
+        """Implements `Platform.last_output`. Returns nothing: local agents write log files, which users can read directly."""
         return ""
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
@@ -110,7 +110,7 @@ class LocalPlatform:
                 whole.rename(home)
         except OSError as error:
             if not home.exists():  # else another call created it first
-                raise Unavailable(f"{home} could not be written: {error}") from None
+                raise Unavailable(f"cannot write {home}: {error}") from None
 
 
 def homes(directory: Path) -> list[Path]:

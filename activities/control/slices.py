@@ -36,7 +36,7 @@ class Slices:
     async def console_output(self, ref: SliceRef) -> ConsoleOutput:
         """Returns the last output of the slice's machines; empty if the platform does not give it now: it is only for display."""
         try:
-            return ConsoleOutput(text=await self._platform.last_words(ref.slice_id, ref.zone))
+            return ConsoleOutput(text=await self._platform.last_output(ref.slice_id, ref.zone))
         except PlatformError as error:
             logger.warning("the console output of slice %s is not available: %s", ref.slice_id, error)
             return ConsoleOutput()

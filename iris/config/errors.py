@@ -15,10 +15,10 @@ Where = tuple[str | int, ...]
 #: Pydantic's error types -> problem and remedy. `{name}` is a number or list from the error's own context.
 _TEXTS = {
     "string_type": ("is not text", "put it in quotes"),
-    "string_too_short": ("is empty", "give it a value or leave it out"),
+    "string_too_short": ("is empty", "set a value or remove it"),
     "int_type": ("is not a whole number", "write one without quotes"),
-    "bool_type": ("is not a truth value", "write true or false"),
-    "enum": ("is not one of them", "use {expected}"),
+    "bool_type": ("is not a boolean", "write true or false"),
+    "enum": ("is not a known value", "use {expected}"),
     "tuple_type": ("is not a list", "write it as [a, b]"),
     "dict_type": ("is not a mapping", "write keys and values below it"),
     "model_type": ("is not a mapping", "write keys and values below it"),
@@ -33,7 +33,7 @@ class InvalidConfig(Rejected):
     def __init__(self, problems: Iterable[str], source: str = "the configuration") -> None:
         self.problems = tuple(problems)
         self.source = source
-        count = "a problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         super().__init__("\n  ".join([f"{source} has {count}:", *self.problems]))
 
 
@@ -69,10 +69,10 @@ def _problem(path: Where, each: Mapping[str, Any]) -> str:
     if each["type"] == "missing":
         section = section_at(path[:-1])
         meaning = section.model_fields[str(path[-1])].description if section else ""
-        return f"{dotted(path)}: is missing; {meaning}"
+        return f"{dotted(path)}: is required; {meaning}"
     if "attributes" in path[2:3] and len(path) > 3:
-        return str(InvalidValue(dotted(path), each["input"], "is no attribute", "write text, a number, true or false"))
-    problem, remedy = _TEXTS.get(each["type"], (f"is refused: {each['msg']}", "see docs/configuration.md"))
+        return str(InvalidValue(dotted(path), each["input"], "is not an attribute value", "use text, a number, true or false"))
+    problem, remedy = _TEXTS.get(each["type"], (f"is not valid: {each['msg']}", "see docs/configuration.md"))
     return str(InvalidValue(dotted(path), each["input"], problem.format(**context), remedy.format(**context)))
 
 
@@ -83,7 +83,7 @@ def unknown_key(path: Where) -> str:
     near = get_close_matches(key, known, n=1) or get_close_matches(key.lower().replace("-", "_"), known, n=1)
     where = dotted(path[:-1]) or "the configuration"
     remedy = f"did you mean {near[0]!r}?" if near else f"{where} has {', '.join(known) or 'no keys'}"
-    return f"{dotted(path)}: there is no such key; {remedy}"
+    return f"{dotted(path)}: unknown key; {remedy}"
 
 
 def known_keys(path: Where) -> Iterable[str]:

@@ -32,7 +32,7 @@ def load_written(file: Path) -> tuple[ClusterConfig, str]:
     try:
         text = file.read_bytes().decode()
     except UnicodeDecodeError:
-        raise InvalidConfig(["it is not text in UTF-8"], str(file)) from None
+        raise InvalidConfig(["the file is not UTF-8 text"], str(file)) from None
     return _load(text, str(file)), text
 
 
@@ -83,15 +83,15 @@ def _parse(text: str, name: str) -> dict[Any, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        told = ", ".join(part for part in (error.context, error.problem) if part)
-        raise InvalidConfig([f"{where}{told}"], name) from None
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise InvalidConfig([f"{where}{problem}"], name) from None
     except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, ValueError) as error:
         # For a value that does not match its tag (`!!bool maybe`), PyYAML lets Python's own exception through.
-        raise InvalidConfig([f"it is not YAML: {' '.join(str(error).split())}"], name) from None
+        raise InvalidConfig([f"invalid YAML: {' '.join(str(error).split())}"], name) from None
     if tree is None:
-        raise InvalidConfig(["it is empty; begin with a platform, such as platform: {local: {}}"], name)
+        raise InvalidConfig(["the file is empty; add a platform, such as platform: {local: {}}"], name)
     if not isinstance(tree, dict):
-        raise InvalidConfig([f"it is a {type(tree).__name__}, not a mapping; begin with platform:"], name)
+        raise InvalidConfig([f"the top level is a {type(tree).__name__}, not a mapping; start with platform:"], name)
     return tree
 
 
@@ -104,7 +104,7 @@ class _Loader(yaml.SafeLoader):
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    problem = f"the key {key.value!r} stands here for the second time; the first is in line {seen[key.value]}"
+                    problem = f"the key {key.value!r} is repeated; it is first set in line {seen[key.value]}"
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen[key.value] = line
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
@@ -119,7 +119,7 @@ def _without_nulls(tree: Any, path: Where, found: dict[Where, str]) -> Any:
     for key, value in tree.items():
         here = (*path, key)
         if value is None and not _has_keys(here):
-            found[here] = f"{dotted(here)}: has no value; give it one or leave the key out"
+            found[here] = f"{dotted(here)}: has no value; set one or remove the key"
         else:
             kept[key] = {} if value is None else _without_nulls(value, here, found)
     return kept

@@ -93,26 +93,26 @@ def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
         return
     path = "platform.gcp"
     if _PROJECT.fullmatch(gcp.project_id) is None:
-        remedy = "write its id: 6 to 30 lower case letters, digits and hyphens, the first a letter and the last no hyphen"
-        yield InvalidValue(f"{path}.project_id", gcp.project_id, "is not the id of a project", remedy)
+        remedy = "use 6 to 30 lower-case letters, digits and hyphens; start with a letter and do not end with a hyphen"
+        yield InvalidValue(f"{path}.project_id", gcp.project_id, "is not a valid project id", remedy)
     for zone in gcp.default_zones:
         yield from _zone(f"{path}.default_zones", zone, _GCP_ZONE)
         if "region" in gcp.model_fields_set and _GCP_ZONE.fullmatch(zone) and region_of(zone) != gcp.region:
-            remedy = "name zones elsewhere in the groups that are there"
+            remedy = "list zones of other regions in the groups that use them"
             yield InvalidValue(f"{path}.default_zones", zone, f"is not in {path}.region ({gcp.region})", remedy)
     yield from _twice(f"{path}.default_zones", gcp.default_zones)
     if _LABEL.fullmatch(gcp.label_prefix) is None:
-        remedy = "use up to 32 lower case letters, digits and dashes, the first a letter"
-        yield InvalidValue(f"{path}.label_prefix", gcp.label_prefix, "is not the beginning of a label", remedy)
+        remedy = "use up to 32 lower-case letters, digits and dashes; start with a letter"
+        yield InvalidValue(f"{path}.label_prefix", gcp.label_prefix, "is not a valid label prefix", remedy)
 
 
 def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
     controller, kind = config.controller, config.controller.kind
     if not kind:
-        yield InvalidValue("controller", "", "says nothing of where it is", "add manual: {host: ADDRESS}")
+        yield InvalidValue("controller", "", "has no location", "add manual: {host: ADDRESS}")
     if kind == "gcp" and config.platform.gcp is None:
-        remedy = f"choose another, or platform.gcp instead of platform.{config.platform.kind}"
-        yield InvalidValue("controller.gcp", "gcp", f"is not on the platform {config.platform.kind}", remedy)
+        remedy = "use another controller, or use platform.gcp"
+        yield InvalidValue("controller.gcp", "gcp", f"does not work with platform.{config.platform.kind}", remedy)
     machine = names.controller_machine(config.slice_prefix, config.name)
     if kind == "gcp" and len(machine) > _MAX_MACHINE:
         problem = f"makes the name of the control plane's machine, {machine}, too long"
@@ -122,22 +122,22 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
     if own is not None and config.platform.gcp is not None and ("zone" in own.model_fields_set or not own.zone):
         yield from _zone("controller.gcp.zone", own.zone, _GCP_ZONE)
     if kind == "local" and config.platform.kind != "local":
-        remedy = "choose gcp or manual; iris cluster start --local turns any configuration local"
-        yield InvalidValue("controller.local", "local", f"cannot serve the platform {config.platform.kind}", remedy)
+        remedy = "use gcp or manual; iris cluster start --local runs any configuration locally"
+        yield InvalidValue("controller.local", "local", f"does not work with platform.{config.platform.kind}", remedy)
     if kind in ("gcp", "manual"):
         if not controller.image:
-            yield InvalidValue("controller.image", "", f"is needed by controller.{kind}", "name a container image")
+            yield InvalidValue("controller.image", "", f"is required by controller.{kind}", "set a container image")
         if not controller.bundle_prefix:
             yield InvalidValue(
-                "controller.bundle_prefix", "", f"is needed by controller.{kind}", "name a URL, such as gs://bucket/path"
+                "controller.bundle_prefix", "", f"is required by controller.{kind}", "set a URL, such as gs://bucket/path"
             )
     if controller.bundle_prefix and _STORE.match(controller.bundle_prefix) is None:
-        remedy = "write one such as gs://bucket/path or s3://bucket/path"
-        yield InvalidValue("controller.bundle_prefix", controller.bundle_prefix, "is not a URL of a store", remedy)
+        remedy = "use a URL such as gs://bucket/path or s3://bucket/path"
+        yield InvalidValue("controller.bundle_prefix", controller.bundle_prefix, "is not the URL of an object store", remedy)
     for where, ports in (("gcp", controller.gcp), ("manual", controller.manual)):
         if ports is not None and ports.port == _LAST_PORT:
-            problem = "leaves no port for the Web UI, which has the next one"
-            yield InvalidValue(f"controller.{where}.port", ports.port, problem, f"write one of 1 to {_LAST_PORT - 1}")
+            problem = "leaves no port for the Web UI, which uses the next port"
+            yield InvalidValue(f"controller.{where}.port", ports.port, problem, f"use a port from 1 to {_LAST_PORT - 1}")
 
 
 def _ceilings(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:
@@ -145,15 +145,17 @@ def _ceilings(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:
         start, end = getattr(pace, first), getattr(pace, most)
         if end < start:
             problem = f"is less than {first} ({write_duration(start)})"
-            yield InvalidValue(f"{path}.{most}", write_duration(end), problem, f"raise it or lower {first}")
+            yield InvalidValue(f"{path}.{most}", write_duration(end), problem, f"increase it or reduce {first}")
 
 
 def _variables(path: str, variables: dict[str, str]) -> Iterator[InvalidValue]:
     for name in variables:
         if _VARIABLE.fullmatch(name) is None:
-            yield InvalidValue(f"{path}.{name}", name, "is not the name of a variable", "use letters, digits and underscores")
+            yield InvalidValue(f"{path}.{name}", name, "is not a valid name of a variable", "use letters, digits and underscores")
         elif name.startswith(names.RESERVED_PREFIX):
-            yield InvalidValue(f"{path}.{name}", name, "is for Iris to set", f"choose a name without {names.RESERVED_PREFIX}")
+            yield InvalidValue(
+                f"{path}.{name}", name, "is reserved for Iris", f"use a name without the prefix {names.RESERVED_PREFIX}"
+            )
 
 
 def _mounts(path: str, directories: Sequence[str]) -> Iterator[InvalidValue]:
@@ -161,9 +163,11 @@ def _mounts(path: str, directories: Sequence[str]) -> Iterator[InvalidValue]:
         if not directory.startswith("/"):
             yield InvalidValue(path, directory, "is not an absolute path", f"write /{posixpath.normpath(directory)}")
         elif posixpath.normpath(directory).strip("/") == "":
-            yield InvalidValue(path, directory, "is all of the host", "list the directories below that containers need")
+            yield InvalidValue(
+                path, directory, "is the root of the host's file system", "list the directories that containers need"
+            )
         elif ".." in directory.split("/"):
-            yield InvalidValue(path, directory, "is not where it leads", f"write {posixpath.normpath(directory)}")
+            yield InvalidValue(path, directory, "contains '..'", f"write {posixpath.normpath(directory)}")
 
 
 def _group_names(config: ClusterConfig, groups: Sequence[str]) -> Iterator[InvalidValue]:
@@ -176,12 +180,12 @@ def _group_names(config: ClusterConfig, groups: Sequence[str]) -> Iterator[Inval
             continue
         machines = names.slice_id(config.slice_prefix, name, "")
         if machines in spelled:
-            problem = f"is spelled like the group {spelled[machines]!r} in the names of machines, {machines}…"
-            yield InvalidValue(path, name, problem, "choose names that differ in more than case and signs")
+            problem = f"gives machines the same names as the group {spelled[machines]!r}: {machines}…"
+            yield InvalidValue(path, name, problem, "use names that differ in letters or digits, not only in case or punctuation")
         spelled.setdefault(machines, name)
         if len(machines) > _MAX_GROUP_ID:
             problem = f"makes the names of machines, {machines}…, too long"
-            yield InvalidValue(path, name, problem, f"use at most {_MAX_GROUP_ID} characters, the prefix included")
+            yield InvalidValue(path, name, problem, f"use at most {_MAX_GROUP_ID} characters, including the prefix")
 
 
 def _addresses(config: ClusterConfig) -> Iterator[InvalidValue]:
@@ -189,54 +193,54 @@ def _addresses(config: ClusterConfig) -> Iterator[InvalidValue]:
     for name, group in config.scale_groups.items():
         for address in group.hosts:
             if address in owners:
-                problem = "is named twice" if owners[address] == name else f"is also a host of the group {owners[address]!r}"
-                yield InvalidValue(f"scale_groups.{name}.hosts", address, problem, "name each machine once")
+                problem = "is listed twice" if owners[address] == name else f"is also a host of the group {owners[address]!r}"
+                yield InvalidValue(f"scale_groups.{name}.hosts", address, problem, "list each machine once")
             owners.setdefault(address, name)
 
 
 def _size(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     most = group.max_slices
     if group.min_slices > most:
-        remedy = "raise it or lower min_slices"
+        remedy = "increase it or reduce min_slices"
         yield InvalidValue(f"{path}.max_slices", most, f"is less than min_slices ({group.min_slices})", remedy)
     if group.buffer_slices > most:
-        remedy = "raise it or lower buffer_slices"
+        remedy = "increase it or reduce buffer_slices"
         yield InvalidValue(f"{path}.max_slices", most, f"is less than buffer_slices ({group.buffer_slices})", remedy)
     if group.type is SliceType.MANUAL_VM and group.hosts and most > len(group.hosts):
-        problem = f"is more than the group has hosts ({len(group.hosts)})"
-        yield InvalidValue(f"{path}.max_slices", most, problem, "leave it out: each host is a slice")
+        problem = f"is more than the number of hosts ({len(group.hosts)})"
+        yield InvalidValue(f"{path}.max_slices", most, problem, "remove it: each host is a slice")
 
 
 def _place(path: str, group: ScaleGroupConfig, config: ClusterConfig) -> Iterator[InvalidValue]:
     platform = config.platform.kind
     if group.type in IN_CLOUD and platform != "gcp":
         remedy = "use manual_vm or local_vm, or platform.gcp"
-        yield InvalidValue(f"{path}.type", group.type, f"is not to be had on the platform {platform}", remedy)
+        yield InvalidValue(f"{path}.type", group.type, f"is not available on the platform {platform}", remedy)
     elif group.type is SliceType.LOCAL_VM and platform != "local":
-        remedy = "iris cluster start --local turns any configuration local"
-        yield InvalidValue(f"{path}.type", group.type, f"is not to be had on the platform {platform}", remedy)
+        remedy = "iris cluster start --local runs any configuration locally"
+        yield InvalidValue(f"{path}.type", group.type, f"is not available on the platform {platform}", remedy)
     elif group.type is SliceType.MANUAL_VM and platform == "local":
         yield InvalidValue(
-            f"{path}.type", group.type, "is not to be had on the platform local", "use local_vm, or platform.manual"
+            f"{path}.type", group.type, "is not available on the platform local", "use local_vm, or platform.manual"
         )
     if not group.zones:
         where = " or in platform.gcp.default_zones" if platform == "gcp" else ""
-        yield InvalidValue(f"{path}.zones", "", "names no zone", f"name one here{where}, such as europe-west4-b")
+        yield InvalidValue(f"{path}.zones", "", "has no zone", f"set one here{where}, such as europe-west4-b")
     for zone in group.zones if "zones" in group.model_fields_set else ():
         yield from _zone(f"{path}.zones", zone, _GCP_ZONE if group.type in IN_CLOUD else _ANY_ZONE)
     yield from _twice(f"{path}.zones", group.zones)
     if group.type is SliceType.MANUAL_VM and not group.hosts:
-        yield InvalidValue(f"{path}.hosts", "", "names no machine", "list the addresses of the machines")
+        yield InvalidValue(f"{path}.hosts", "", "has no machines", "list the addresses of the machines")
 
 
 def _zone(path: str, zone: str, form: re.Pattern[str]) -> Iterator[InvalidValue]:
     if form.fullmatch(zone) is None:
-        yield InvalidValue(path, zone, "is not a zone", "write a region and a letter, such as europe-west4-b")
+        yield InvalidValue(path, zone, "is not a zone", "use a region and a letter, such as europe-west4-b")
 
 
 def _twice(path: str, zones: Sequence[str]) -> Iterator[InvalidValue]:
     for zone in sorted({each for each in zones if zones.count(each) > 1}):
-        yield InvalidValue(path, zone, "is named twice", "name each zone once")
+        yield InvalidValue(path, zone, "is listed twice", "list each zone once")
 
 
 def _accelerator(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
@@ -245,21 +249,19 @@ def _accelerator(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     kind, gpus = tpu_of(group), gpu_of(group)
     field = f"{path}.accelerator_variant"
     if group.type is SliceType.TPU_VM and written is not Accelerator.TPU:
-        yield InvalidValue(f"{path}.accelerator_type", written, "is not what a tpu_vm has", "leave it out")
+        yield InvalidValue(f"{path}.accelerator_type", written, "is not possible for a tpu_vm", "remove it")
     elif group.type is SliceType.GCE_VM and written is Accelerator.TPU:
-        yield InvalidValue(field, variant, "is a TPU, which a gce_vm has not", "use the type tpu_vm")
+        yield InvalidValue(field, variant, "is a TPU; a gce_vm group cannot have one", "use the type tpu_vm")
     elif (variant or group.type is SliceType.TPU_VM) and kind is None and gpus is None:
         likely_gpu = written is Accelerator.GPU or (written is Accelerator.CPU and "-" not in variant)
         check = accelerators.parse_gpu if likely_gpu else accelerators.tpu
         unknown = list(_refused(lambda at, value: check(value, at), field, variant))
-        yield from unknown or [
-            InvalidValue(field, variant, f"is not of accelerator_type {written}", "leave accelerator_type out")
-        ]
+        yield from unknown or [InvalidValue(field, variant, f"is not of accelerator_type {written}", "remove accelerator_type")]
     elif gpus is not None and (gpus.variant == ANY_VARIANT or "," in gpus.variant):
-        yield InvalidValue(field, variant, "is not one variant", "name the one that the machines have, such as H100x8")
+        yield InvalidValue(field, variant, "is not one variant", "set the variant of the machines, such as H100x8")
     elif kind is not None and kind.hosts > 1 and group.type is SliceType.MANUAL_VM:
-        problem = f"is a slice of {kind.hosts} hosts, and a manual_vm's slice is one machine"
-        yield InvalidValue(field, variant, problem, "name the kind of slice that one machine is")
+        problem = f"is a slice of {kind.hosts} hosts; a slice of a manual_vm group is one machine"
+        yield InvalidValue(field, variant, problem, "use a variant with one host")
     else:
         yield from _device(path, group, kind)
         yield from _topology(path, group, kind)
@@ -268,20 +270,20 @@ def _accelerator(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
 def _device(path: str, group: ScaleGroupConfig, kind: accelerators.Tpu | None) -> Iterator[InvalidValue]:
     """Yields an error if `resources.device` differs from the group's accelerator."""
     device = parse_device(group.resources.device)
-    field, shown, remedy = f"{path}.resources.device", group.resources.device, "leave it out: it follows from accelerator_variant"
+    field, shown, remedy = f"{path}.resources.device", group.resources.device, "remove it: it follows from accelerator_variant"
     found = device.kind.value if device else "cpu"
     if found != group.accelerator_type:
         if "device" in group.resources.model_fields_set:
-            yield InvalidValue(field, shown, f"is not of the group's accelerator_type ({group.accelerator_type})", remedy)
+            yield InvalidValue(field, shown, f"does not match the group's accelerator_type ({group.accelerator_type})", remedy)
         else:
             fix = "add accelerator_variant, such as H100x8"
-            yield InvalidValue(f"{path}.accelerator_type", group.accelerator_type, "says not of which variant or how many", fix)
+            yield InvalidValue(f"{path}.accelerator_type", group.accelerator_type, "gives no variant or count", fix)
         return
     if device is None or "device" not in group.resources.model_fields_set:
         return
     follows = parse_device(f"tpu:{kind.variant}:{kind.chips_per_host}") if kind else gpu_of(group)
     if follows is not None and (device.variant.lower(), device.count) != (follows.variant.lower(), follows.count):
-        yield InvalidValue(field, shown, f"is not what accelerator_variant says ({follows})", remedy)
+        yield InvalidValue(field, shown, f"does not match accelerator_variant ({follows})", remedy)
 
 
 def _topology(path: str, group: ScaleGroupConfig, kind: accelerators.Tpu | None) -> Iterator[InvalidValue]:
@@ -289,12 +291,12 @@ def _topology(path: str, group: ScaleGroupConfig, kind: accelerators.Tpu | None)
         return
     field = f"{path}.topology"
     if kind is None:
-        yield InvalidValue(field, group.topology, "is of no TPU slice", "add accelerator_variant, or leave it out")
+        yield InvalidValue(field, group.topology, "is set without a TPU variant", "add accelerator_variant, or remove it")
     elif re.fullmatch("[1-9][0-9]{0,3}(x[1-9][0-9]{0,3}){1,2}", group.topology) is None:
-        yield InvalidValue(field, group.topology, "is not a topology", f"write one such as {kind.topology}")
+        yield InvalidValue(field, group.topology, "is not a topology", f"use one such as {kind.topology}")
     elif prod(map(int, group.topology.split("x"))) != kind.chips or group.topology.count("x") != kind.topology.count("x"):
-        problem = f"is not a shape of {kind.variant}, which has {kind.chips} chips"
-        yield InvalidValue(field, group.topology, problem, f"write {kind.topology}, or leave it out")
+        problem = f"is not a topology of {kind.variant}, which has {kind.chips} chips"
+        yield InvalidValue(field, group.topology, problem, f"use {kind.topology}, or remove it")
 
 
 def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
@@ -302,21 +304,21 @@ def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     resources = group.resources
     for name in ("cpu", "memory"):
         if not getattr(resources, name):
-            yield InvalidValue(f"{path}.resources.{name}", 0, "is nothing at all", "write what each machine has")
+            yield InvalidValue(f"{path}.resources.{name}", 0, "is zero", "set the amount of each machine")
     if group.type is not SliceType.GCE_VM:
         return
     known = machine_type(group.machine_type)
     lacking = [name for name in ("cpu", "memory") if name not in resources.model_fields_set]
     if group.machine_type and known is None and lacking:
         remedy = f"add resources with {' and '.join(lacking)}"
-        yield InvalidValue(f"{path}.machine_type", group.machine_type, "is of a size that is not known here", remedy)
+        yield InvalidValue(f"{path}.machine_type", group.machine_type, "has an unknown size", remedy)
     elif not group.machine_type and lacking:
         yield InvalidValue(
-            f"{path}.machine_type", "", "is needed by a gce_vm", "name one, such as n2-standard-8, or add resources"
+            f"{path}.machine_type", "", "is required for a gce_vm", "set one, such as n2-standard-8, or add resources"
         )
     elif not group.machine_type:
         shown = f"{format_cpu(round(resources.cpu * 1000))} cpu, {format_bytes(resources.memory)} memory"
-        yield InvalidValue(f"{path}.resources", shown, "is more than any n2 machine has", "name a machine_type")
+        yield InvalidValue(f"{path}.resources", shown, "is more than any n2 machine has", "set a machine_type")
     elif known is not None:
         yield from _beyond(path, group, known)
 
@@ -326,12 +328,12 @@ def _beyond(path: str, group: ScaleGroupConfig, known: MachineType) -> Iterator[
     if round(group.resources.cpu * 1000) > known.cpu_millis:
         problem = f"is more than a {known.name} has ({format_cpu(known.cpu_millis)})"
         yield InvalidValue(
-            f"{path}.resources.cpu", f"{group.resources.cpu:g}", problem, "leave it out, or name a larger machine_type"
+            f"{path}.resources.cpu", f"{group.resources.cpu:g}", problem, "remove it, or set a larger machine_type"
         )
     if group.resources.memory > known.memory_bytes:
         problem = f"is more than a {known.name} has ({format_bytes(known.memory_bytes)})"
         shown = format_bytes(group.resources.memory)
-        yield InvalidValue(f"{path}.resources.memory", shown, problem, "leave it out, or name a larger machine_type")
+        yield InvalidValue(f"{path}.resources.memory", shown, problem, "remove it, or set a larger machine_type")
 
 
 def _reservation(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
@@ -340,23 +342,25 @@ def _reservation(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     if not name or group.type not in IN_CLOUD:
         return
     if _RESERVATION.fullmatch(name) is None:
-        remedy = "write its NAME, or projects/OWNER/reservations/NAME for one that is shared with the project"
-        yield InvalidValue(field, name, "is not the name of a reservation", remedy)
+        remedy = "use NAME, or projects/OWNER/reservations/NAME for a reservation that another project shares"
+        yield InvalidValue(field, name, "is not a valid name of a reservation", remedy)
     elif group.preemptible:
-        yield InvalidValue(field, name, "has no preemptible capacity", "leave preemptible out, or the reservation")
+        yield InvalidValue(field, name, "has no preemptible capacity", "remove preemptible or the reservation")
     elif group.type is SliceType.TPU_VM and not group.queued:
-        problem = "can be chosen for queued slices only"
+        problem = "is possible only for queued slices"
         yield InvalidValue(field, name, problem, "add queued: true")
 
 
 def _keys(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     """Finds keys that would be ignored, and attributes that the hosts of a group cannot have in common."""
     for name in sorted(meaningless_keys(group) & group.model_fields_set):
-        remedy = f"only {' or '.join(sorted(ONLY_FOR[name]))} has it"
-        yield InvalidValue(f"{path}.{name}", getattr(group, name), f"means nothing for a {group.type}", remedy)
+        remedy = f"remove it: only {' or '.join(sorted(ONLY_FOR[name]))} groups have it"
+        yield InvalidValue(f"{path}.{name}", getattr(group, name), f"does not apply to a {group.type}", remedy)
     for key, value in group.attributes.items():
         yield from _refused(lambda at, name: constraints.check_key(name, at), f"{path}.attributes.{key}", key)
         if key in (constraints.TPU_NAME, constraints.TPU_WORKER_ID):
-            yield InvalidValue(f"{path}.attributes.{key}", value, "differs from host to host", "leave it out: Iris sets it")
+            yield InvalidValue(f"{path}.attributes.{key}", value, "differs from host to host", "remove it: Iris sets it")
         if isinstance(value, float) and not isfinite(value):
-            yield InvalidValue(f"{path}.attributes.{key}", value, "is not a finite number", "write another, or text in quotes")
+            yield InvalidValue(
+                f"{path}.attributes.{key}", value, "is not a finite number", "use a finite number, or text in quotes"
+            )

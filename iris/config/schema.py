@@ -99,7 +99,7 @@ class PlatformConfig(Section):
     def _is_one(self) -> Self:
         chosen = _chosen(self)
         if len(chosen) != 1:
-            raise InvalidValue("platform", ", ".join(chosen), "is not one platform", "choose one of gcp, manual and local")
+            raise InvalidValue("platform", ", ".join(chosen), "is not exactly one platform", "use one of gcp, manual and local")
         return self
 
     @property
@@ -113,7 +113,7 @@ class PaceSettings(Section):
 
     requesting_timeout: LastingDuration = Field(
         _PACE.requesting_timeout,
-        description="A request that the platform has not answered for this long no longer delays others.",
+        description="A request that the platform has not answered for this long no longer delays other requests.",
     )
     scale_up_delay: Duration = Field(_PACE.scale_up_delay, description="Delay after a scale-up before the group's next one.")
     scale_down_delay: Duration = Field(
@@ -158,7 +158,7 @@ class Scheduler(Section):
     patience: Duration = Field(_RULES.patience, description="How long smaller jobs may overtake a job.")
     owed_after: Duration = Field(
         _RULES.owed_after,
-        description="After this long without a placement, what a user holds no longer delays the user's next turn.",
+        description="After this long without a placement, the resources that a user holds no longer delay the user's next turn.",
     )
     min_run_time: Duration = Field(_RULES.min_run_time, description="How long a job must have run before it may be evicted.")
 
@@ -171,7 +171,7 @@ class Timeouts(DeadlineSettings):
     """Time limits for machines, for groups that do not set their own."""
 
     ssh_poll_interval: LastingDuration = Field(
-        timedelta(seconds=5), description="How often Iris retries a machine that does not answer over SSH yet."
+        timedelta(seconds=5), description="How often Iris retries a machine that does not answer over SSH."
     )
 
 
@@ -256,7 +256,7 @@ class Controller(Section):
     def _is_one_at_most(self) -> Self:
         chosen = _chosen(self)
         if len(chosen) > 1:
-            raise InvalidValue("controller", ", ".join(chosen), "is more than one", "choose one of gcp, manual and local")
+            raise InvalidValue("controller", ", ".join(chosen), "has more than one kind", "use one of gcp, manual and local")
         return self
 
     @property

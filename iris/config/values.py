@@ -61,7 +61,7 @@ def read_duration(value: object) -> timedelta:
     else:
         raise InvalidValue("duration", value, "is not a duration", 'write a number with a unit, such as "30s" or {seconds: 30}')
     if found < timedelta():
-        raise InvalidValue("duration", value, "is negative", "write how long, from 0 on")
+        raise InvalidValue("duration", value, "is negative", "use 0 or more")
     if found > MAX_CONFIG_DURATION:
         raise InvalidValue("duration", value, "is longer than a year", "check the unit")
     return timedelta(milliseconds=round(found / _MILLISECOND))
@@ -75,7 +75,7 @@ def _sum_of_parts(value: Mapping[Any, Any]) -> timedelta:
         if part not in DURATION_PARTS:
             raise InvalidValue("duration", value, f"has the unknown part {part!r}", remedy)
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number) or abs(number) > 1e12:
-            raise InvalidValue("duration", value, f"gives {part} as {number!r}, which is no such number", remedy)
+            raise InvalidValue("duration", value, f"gives {part} as {number!r}, which is not a valid number", remedy)
     return timedelta(**value)
 
 
@@ -91,7 +91,7 @@ def write_duration(duration: timedelta) -> str:
 
 def _lasting(duration: timedelta) -> timedelta:
     if not duration:
-        raise InvalidValue("duration", "0s", "is no time at all", "write a duration above zero")
+        raise InvalidValue("duration", "0s", "is zero", "use a duration above zero")
     return duration
 
 
@@ -132,15 +132,15 @@ def _read_device(value: object) -> str:
         )
     device = parse_device(value)
     if device is not None and "," in device.variant:
-        raise InvalidValue("device", value, "names several variants", "name the one that the machines have")
+        raise InvalidValue("device", value, "has several variants", "set the variant of the machines")
     return str(device or "cpu")
 
 
 def _read_address(value: str) -> str:
     if "@" in value:
-        raise InvalidValue("host", value, "names a user", "write the address alone; the user is ssh_user")
+        raise InvalidValue("host", value, "contains a user name", "write only the address and set ssh_user")
     if _HOST.fullmatch(value) is None:
-        raise InvalidValue("host", value, "is not an address", "write an IP address or a host name")
+        raise InvalidValue("host", value, "is not an address", "use an IP address or a host name")
     return value
 
 

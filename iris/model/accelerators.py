@@ -146,7 +146,7 @@ def parse_tpu(text: str, field: str = "tpu") -> TpuRequest:
                 field,
                 text,
                 f"has alternatives of different shape: {_shape(first)}, {_shape(other)}",
-                "name only variants with the same number of hosts and of chips per host",
+                "use only variants with the same number of hosts and of chips per host",
             )
     variants = ",".join(each.variant for each in tpus)
     return TpuRequest(device=Device(kind=DeviceKind.TPU, variant=variants, count=first.chips_per_host), hosts=first.hosts)
@@ -168,7 +168,7 @@ def _shape(of: Tpu) -> str:
     return f"{of.variant} has {hosts} with {of.chips_per_host} chip{'s' if of.chips_per_host > 1 else ''} each"
 
 
-_GPU_REMEDY = 'write a variant and how many of it, such as "H100x8", "H100:8", "H100", "8" for any variant, or "A100,H100x8"'
+_GPU_REMEDY = 'write a variant and its count, such as "H100x8", "H100:8", "H100", "8" for any variant, or "A100,H100x8"'
 _GPU_COUNT = r"[1-9][0-9]{0,3}"
 
 
@@ -202,10 +202,10 @@ def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
     if not name or name.isdecimal():
         raise InvalidValue(field, text, f"names no variant in {part!r}", _GPU_REMEDY)
     if name in GPU_VARIANTS:
-        raise InvalidValue(field, text, f"gives {name} no count from 1 to 9999", _GPU_REMEDY)
+        raise InvalidValue(field, text, f"gives {name} a count that is not from 1 to 9999", _GPU_REMEDY)
     raise InvalidValue(field, text, f"has the unknown variant {name!r}", _suggestion(name, GPU_VARIANTS, ", ".join(GPU_VARIANTS)))
 
 
 def _suggestion(name: str, known: Iterable[str], summary: str) -> str:
     near = get_close_matches(name, list(known))
-    return f"did you mean {' or '.join(near)}?" if near else f"known are {summary}"
+    return f"did you mean {' or '.join(near)}?" if near else f"use one of {summary}"

@@ -80,7 +80,7 @@ def check_demands(spec: JobSpec) -> None:
                 "constraint",
                 text,
                 f"has {size:,} bytes",
-                f"use at most {CONSTRAINT_BYTES:,}; give the hosts one attribute that tells them from the others",
+                f"use at most {CONSTRAINT_BYTES:,}; give the hosts one attribute that distinguishes them",
             )
     sizes = {field: len(spec.model_dump_json(include={field}).encode()) for field in ("constraints", "resources", "coscheduling")}
     if (size := sum(sizes.values())) > DEMAND_BYTES:
@@ -88,6 +88,6 @@ def check_demands(spec: JobSpec) -> None:
         raise InvalidValue(
             {"constraints": "constraint", "resources": "device"}.get(field, field),
             f"{sizes[field]:,} bytes",
-            f"make the demands on hosts {size:,} bytes",
-            f"use at most {DEMAND_BYTES:,} for devices, constraints and grouping together",
+            f"make the request {size:,} bytes",
+            f"use at most {DEMAND_BYTES:,} bytes for devices, constraints and grouping together",
         )

@@ -86,9 +86,9 @@ def offence(entries: Iterable[Entry]) -> str | None:
         size += entry.size
         why = _wrong(entry) or _in_the_way(entry, kinds, directories)
         if why is None and size > MAX_BUNDLE:
-            why = f"makes the files of the bundle larger than {format_bytes(MAX_BUNDLE)}"
+            why = f"makes the bundle's files larger than {format_bytes(MAX_BUNDLE)}"
         if why is None and len(kinds) + len(directories) > MAX_ENTRIES:
-            why = f"is one entry more than the {MAX_ENTRIES:,} that a bundle may have"
+            why = f"exceeds the limit of {MAX_ENTRIES:,} entries in a bundle"
         if why is not None:
             shown = entry.name if len(entry.name) <= _SHOWN else f"{entry.name[: _SHOWN - 3]}..."
             return f"{shown!r} {why}"
@@ -99,17 +99,17 @@ def _wrong(entry: Entry) -> str | None:
     """Returns what is wrong with the entry itself, or None."""
     parts = parts_of(entry.name)
     if entry.name.startswith("/") or ".." in parts:
-        return "lies outside of the bundle"
+        return "is outside the bundle"
     if entry.kind is Kind.HARD_LINK:
-        return "is a hard link, and a bundle has files and symbolic links only"
+        return "is a hard link; a bundle may contain only files, directories and symbolic links"
     if entry.kind is Kind.SPECIAL:
-        return "is neither a file nor a directory nor a link"
+        return "is not a file, directory or symbolic link"
     if "\0" in entry.name or (not parts and entry.kind is not Kind.DIRECTORY):
-        return f"is no name of a {entry.kind}"
+        return f"is not a valid name of a {entry.kind}"
     if too_long := _too_long(parts):
         return f"has {too_long}"
     if len(parts) > MAX_DEPTH:
-        return f"lies {len(parts)} levels deep, and {MAX_DEPTH} are possible"
+        return f"is {len(parts)} levels deep; the limit is {MAX_DEPTH}"
     if entry.size < 0:
         return f"has a size of {entry.size:,} bytes"
     return _wrong_target(len(parts) - 1, entry.target) if entry.kind is Kind.LINK else None
@@ -134,7 +134,7 @@ def _in_the_way(entry: Entry, kinds: dict[str, Kind], directories: set[str]) -> 
     path = "/".join(parts)
     if entry.kind is not Kind.DIRECTORY:
         if path in directories:
-            return f"is a {entry.kind}, and other entries lie below it"
+            return f"is a {entry.kind}, but other entries are below it"
         if path in kinds:
             return "is in the bundle twice"
         kinds[path] = entry.kind
@@ -144,7 +144,7 @@ def _in_the_way(entry: Entry, kinds: dict[str, Kind], directories: set[str]) -> 
         if parent in directories:  # so are all directories above it
             break
         if parent in kinds:
-            return "is in the bundle twice" if parent == path else f"lies below {parent!r}, which is a {kinds[parent]}"
+            return "is in the bundle twice" if parent == path else f"is below {parent!r}, which is a {kinds[parent]}"
         directories.add(parent)
     return None
 
@@ -152,7 +152,7 @@ def _in_the_way(entry: Entry, kinds: dict[str, Kind], directories: set[str]) -> 
 def _too_long(parts: list[str]) -> str | None:
     lengths = [len(part.encode(errors="replace")) for part in parts]
     if (longest := max(lengths, default=0)) > MAX_NAME:
-        return f"a name of {longest:,} bytes, and {MAX_NAME} are possible"
+        return f"a name of {longest:,} bytes; the limit is {MAX_NAME}"
     if (length := sum(lengths) + len(parts)) > MAX_PATH:
-        return f"a path of {length:,} bytes, and {MAX_PATH:,} are possible"
+        return f"a path of {length:,} bytes; the limit is {MAX_PATH:,}"
     return None

@@ -163,26 +163,26 @@ def check_key(key: str, field: str = "constraint") -> str:
     """
     if re.fullmatch(_KEY, key) is None:
         remedy = "use letters, digits, dots, dashes, slashes or underscores, the first a letter or digit"
-        raise InvalidValue(field, key, "is not the key of an attribute", remedy)
+        raise InvalidValue(field, key, "is not a valid attribute key", remedy)
     return key
 
 
 def _check(key: str, op: Operator, values: tuple[Attribute, ...], field: str = "constraint") -> None:
     check_key(key, field)
     if op in _WITHOUT_VALUE and values:
-        raise InvalidValue(field, key, f"gives a value to {op}", f'write "{key} {_SHOWN[op]}" alone')
+        raise InvalidValue(field, key, f"has a value after {op}", f'write "{key} {_SHOWN[op]}"')
     if op is Operator.IN and not values:
-        raise InvalidValue(field, key, "is to be one of no values", f'name at least one, such as "{key} in (a, b)"')
+        raise InvalidValue(field, key, "has an empty list of values", f'give at least one, such as "{key} in (a, b)"')
     if op not in _WITHOUT_VALUE | {Operator.IN} and len(values) != 1:
         raise InvalidValue(
             field,
             key,
-            f"gives {len(values)} values to {op}",
+            f"has {len(values)} values for {op}",
             f'give one, such as "{key} {_SHOWN[op]} 4", or use "{key} in (a, b)"',
         )
     for value in values:
         if op in _NUMERIC and isinstance(value, str | bool):
-            problem = f"compares by {_SHOWN[op]} with {written(value)}, which is no number"
+            problem = f"compares by {_SHOWN[op]} with {written(value)}, which is not a number"
             raise InvalidValue(field, key, problem, f'give a number, such as "{key} {_SHOWN[op]} 4"')
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidValue(field, key, f"compares with {value}", "give a finite number")
@@ -268,7 +268,7 @@ def _read(raw: str) -> tuple[str, Operator, tuple[Attribute, ...]]:
     """Raises ValueError if the text is not a constraint."""
     if match := _PRESENCE.fullmatch(raw):
         if match["not"] and match["word"]:
-            raise ValueError("absent twice over")
+            raise ValueError("two negations")
         word = "absent" if match["not"] else (match["word"] or "exists")
         return match["key"], _WORDS[word.lower()], ()
     if match := _COMPARISON.fullmatch(raw):
@@ -276,12 +276,12 @@ def _read(raw: str) -> tuple[str, Operator, tuple[Attribute, ...]]:
     if match := _MEMBERSHIP.fullmatch(raw):
         listed = match["inside"] or match["bare"]
         return match["key"], Operator.IN, tuple(_parse_value(value) for value in re.findall(_VALUE, listed))
-    raise ValueError("no constraint")
+    raise ValueError("not a constraint")
 
 
 def _remedy(raw: str) -> str:
     if match := _SEVERAL.fullmatch(raw):
-        return f'for one of several write "{match[1]} in ({match[2]})"'
+        return f'for one of several values write "{match[1]} in ({match[2]})"'
     return (
         'write it like "region=us-west4", "zone != us-west4-a", "tpu-vm-count >= 4", "region in (a, b)", "gpu exists" or "!spot"'
     )
@@ -298,7 +298,7 @@ def region_constraint(regions: Sequence[str]) -> Constraint:
         raise TypeError(f"regions is the string {regions!r}; pass a list of regions")
     names = tuple(dict.fromkeys(regions))
     if not names or not all(name.strip() for name in names):
-        raise InvalidValue("region", ", ".join(names), "names no region", "name at least one, such as us-west4")
+        raise InvalidValue("region", ", ".join(names), "names no region", "give at least one, such as us-west4")
     return Constraint(key=REGION, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
 
 
@@ -309,7 +309,7 @@ def zone_constraint(zone: str) -> Constraint:
         InvalidValue: the zone is empty.
     """
     if not zone.strip():
-        raise InvalidValue("zone", zone, "names no zone", "name one, such as us-west4-a")
+        raise InvalidValue("zone", zone, "names no zone", "give one, such as us-west4-a")
     return Constraint(key=ZONE, values=(zone,))
 
 

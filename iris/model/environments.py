@@ -31,7 +31,9 @@ class EnvironmentSpec(BaseModel):
     def _are_extras(cls, extras: tuple[str, ...]) -> tuple[str, ...]:
         for extra in extras:
             if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", extra) is None:
-                raise InvalidValue("extra", extra, "cannot name an extra", "use letters, digits, dots, dashes or underscores")
+                raise InvalidValue(
+                    "extra", extra, "is not a valid name of an extra", "use letters, digits, dots, dashes or underscores"
+                )
         return extras
 
     @field_validator("pip")
@@ -47,11 +49,11 @@ class EnvironmentSpec(BaseModel):
     def _are_commands(cls, setup: tuple[str, ...]) -> tuple[str, ...]:
         for command in setup:
             if not command.strip() or "\0" in command:
-                raise InvalidValue("setup", command, "is not a command", "give a line for the shell")
+                raise InvalidValue("setup", command, "is not a command", "write a shell command")
         return setup
 
     @model_validator(mode="after")
     def _has_a_project_for_its_extras(self) -> Self:
         if self.extras and not self.sync:
-            raise InvalidValue("extra", ", ".join(self.extras), "needs the project to be synced", "leave --no-sync out")
+            raise InvalidValue("extra", ", ".join(self.extras), "requires a synced project", "remove --no-sync")
         return self

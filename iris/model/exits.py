@@ -31,7 +31,7 @@ def explain(status: int, *, out_of_memory: bool = False, memory_limit: int = 0) 
     name = signal_name(-status) if status < 0 else None
     reason = f"killed by {name}" if name else f"exited with code {status}"
     if name is None and SHELL < status < SHELL + signal.NSIG:
-        reason += f", as shells say of a program that {signal_name(status - SHELL)} has killed"
+        reason += f" (a shell's code for a program killed by {signal_name(status - SHELL)})"
     if out_of_memory:
         limit = f" (its limit is {format_bytes(memory_limit)})" if memory_limit else ""
         reason = f"ran out of memory{limit}: {reason}"

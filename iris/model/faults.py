@@ -42,7 +42,7 @@ class Fault(BaseModel):
 
 def _check_name(name: str, field: str) -> str:
     if re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9._-]*", name) is None:
-        raise InvalidValue(field, name, "cannot name a fault", "use letters, digits, dots, dashes or underscores")
+        raise InvalidValue(field, name, "is not a valid name of a fault", "use letters, digits, dots, dashes or underscores")
     return name
 
 
@@ -52,7 +52,7 @@ def _check_pattern(pattern: str, field: str) -> str:
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidValue(field, pattern, f"is not a regular expression: {error}", r"escape ( ) [ ] . * + ? with \ ") from None
     if found:
-        raise InvalidValue(field, pattern, "is found even in no output at all", "write words that only the fault prints")
+        raise InvalidValue(field, pattern, "matches empty output", "write a text that only the fault prints")
     return pattern
 
 
@@ -108,7 +108,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="stale-file-handle",
         pattern=r"(?:\[Errno 116\]|:) Stale (?:NFS )?file handle\b|\bESTALE: stale",
-        why="a file system it mounts from the network went away",
+        why="a network file system that it mounts is gone",
     ),
 )
 

@@ -144,7 +144,9 @@ class JobSpec(BaseModel):
     @classmethod
     def _is_an_image(cls, image: str | None) -> str | None:
         if image is not None and (not image or image.startswith("-") or not image.isprintable() or " " in image):
-            raise InvalidValue("image", image, "cannot name a container image", "write NAME[:TAG], such as python:3.11")
+            raise InvalidValue(
+                "image", image, "is not a valid name of a container image", "write NAME[:TAG], such as python:3.11"
+            )
         return image
 
     @field_validator("ports")
@@ -152,7 +154,7 @@ class JobSpec(BaseModel):
     def _are_port_names(cls, ports: tuple[str, ...]) -> tuple[str, ...]:
         for port in ports:
             if re.fullmatch("[a-zA-Z][a-zA-Z0-9_-]{0,30}", port) is None:
-                raise InvalidValue("port", port, "cannot name a port", "use letters, digits, - or _, such as metrics")
+                raise InvalidValue("port", port, "is not a valid name of a port", "use letters, digits, - or _, such as metrics")
         if len({names.env_port(port) for port in ports}) < len(ports):
             raise InvalidValue("port", ", ".join(ports), "names the same port twice", "give each port a name of its own")
         return ports
@@ -170,7 +172,7 @@ class JobSpec(BaseModel):
     def _is_an_environment(cls, env: dict[str, str]) -> dict[str, str]:
         for key, value in env.items():
             if not key or "=" in key or "\0" in key + value:
-                raise InvalidValue("env", key, "cannot name an environment variable", "write NAME=VALUE")
+                raise InvalidValue("env", key, "is not a valid name of an environment variable", "write NAME=VALUE")
             if key.startswith(names.RESERVED_PREFIX):
                 raise InvalidValue(
                     "env", key, "is set by Iris itself", f"choose a name that does not begin with {names.RESERVED_PREFIX}"

@@ -25,7 +25,7 @@ def check_name(field: str, name: str) -> str:
         raise InvalidValue(
             field,
             name,
-            "is not a name",
+            "is not a valid name",
             f"use 1 to {MAX_NAME} letters, digits, dots, dashes or underscores, the first a letter or digit",
         )
     return name
@@ -150,7 +150,7 @@ KIND_AUTOSCALER = "autoscaler"
 MEMO_STORE = "iris_store"
 MEMO_UI = "iris_ui"
 #: The version of the scheduler's ledger. A control plane with another version starts a new scheduler, which runs recovery.
-MEMO_BOOK = "iris_book"
+MEMO_LEDGER_VERSION = "iris_book"
 #: Memo of a job's workflow: its command line, for lists, and its number of tasks, for readers of its logs.
 MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"

@@ -107,7 +107,7 @@ def parse_device(text: str, field: str = "device") -> Device | None:
     remedy = 'write KIND[:VARIANT[:COUNT]], such as "cpu", "gpu:H100:8" or "tpu:v5litepod-16:4"'
     if kind.lower() == "cpu":
         if rest:
-            raise InvalidValue(field, text, "gives a variant or count to the kind cpu", "ask for cores with cpu instead")
+            raise InvalidValue(field, text, "gives a variant or count to the kind cpu", "request cores with cpu instead")
         return None
     try:
         parsed_kind = DeviceKind(kind.lower())

@@ -80,7 +80,7 @@ def parse_duration(text: str | float, field: str = "duration") -> timedelta:
         raise InvalidValue(field, text, "is not a duration", 'write a number with a unit, such as "30s", "10m", "1h30m" or "2d"')
     seconds = sum(float(part[1]) * _SECOND_UNITS[part[2]] for part in parts if part[0])
     if seconds > MAX_DURATION.total_seconds():
-        raise InvalidValue(field, text, "is longer than a hundred years", "leave it unset to wait for ever")
+        raise InvalidValue(field, text, "is longer than a hundred years", "leave it unset to wait without a limit")
     return timedelta(seconds=seconds)
 
 

@@ -80,4 +80,8 @@ def _close(path: Path, mode: int) -> None:
         try:
             path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
         except PermissionError:
-            logger.warning("%s is open to other users (%s), and belongs to another user", path, stat.filemode(mode))
+            logger.warning(
+                "%s is accessible to other users (%s) and cannot be changed: it belongs to another user",
+                path,
+                stat.filemode(mode),
+            )

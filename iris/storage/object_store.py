@@ -47,7 +47,7 @@ class Store:
                     make_private(self._directory)
                 self._store = LocalStore(self._directory)
         except OSError as error:
-            reason = f"{error.strerror}; it has to be a directory that may be written"
+            reason = f"{error.strerror}; use a writable directory"
             raise Unreachable(f"the store {url} cannot be used: {reason}") from None
         except (BaseError, ValueError) as error:
             raise Unreachable(f"the store {url} cannot be used: {first_line(error)}") from None
@@ -162,10 +162,10 @@ def _directory(url: str) -> Path | None:
     if parts.scheme != "file":
         return None
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise Unreachable(f"the store {url} cannot be used: write the whole path of a directory of this machine: file:///PATH")
+        raise Unreachable(f"the store {url} cannot be used: it is not an absolute path on this machine; write file:///PATH")
     for character in "#?":
         if character in url:
-            remedy = f"it has a {character!r}; write {quote(character)} for it"
+            remedy = f"it contains {character!r}; write {quote(character)} instead"
             raise Unreachable(f"the store {url} cannot be used: {remedy}")
     return Path(unquote(parts.path, errors="surrogateescape"))
 

@@ -13,14 +13,14 @@ from typing import TypeVar
 from iris.model.provisioning import ANYWHERE, MachineState, SliceRequest
 from iris.model.scale_groups import region_of
 from iris.platforms.base import PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
-from iris.platforms.fake.machines import Event, FakeMachines, Happening, Shortage, kind_of
+from iris.platforms.fake.machines import Event, EventKind, FakeMachines, Shortage, kind_of
 
 T = TypeVar("T")
 Clock = Callable[[], Awaitable[datetime]]
 
-NO_TIME = timedelta(0)
+ZERO = timedelta(0)
 #: A delay that never ends; timedelta.max would overflow.
-FOR_EVER = timedelta(days=36_500)
+FOREVER = timedelta(days=36_500)
 MINUTE = timedelta(minutes=1)
 
 #: States in which machines run or are being created.
@@ -36,7 +36,7 @@ class SettableClock:
     async def __call__(self) -> datetime:
         return self.now
 
-    def pass_by(self, time: timedelta) -> None:
+    def advance(self, time: timedelta) -> None:
         """Advances the clock."""
         self.now += time
 
@@ -59,15 +59,15 @@ class FakeCloud:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         #: The time from an accepted create until the machines exist, and exceptions by name.
-        self.boot_delay = NO_TIME
+        self.boot_delay = ZERO
         self.boot_delays: dict[str, timedelta] = {}
         #: The time from an accepted delete until nothing is left, and exceptions by name.
-        self.delete_delay = NO_TIME
+        self.delete_delay = ZERO
         self.delete_delays: dict[str, timedelta] = {}
         #: By name: how many of a slice's machines start at most.
         self.partial: dict[str, int] = {}
         #: By name: the latest diagnostics of a slice's machines.
-        self.said: dict[str, str] = {}
+        self.console: dict[str, str] = {}
         #: The number of slices that a zone can hold, by zone and kind (see `kind_of`). A missing entry means no limit.
         self.capacity: dict[tuple[str, str], int] = {}
         #: The number of slices that the project may have, by region or group. Preempted and broken slices count until deleted.
@@ -78,7 +78,7 @@ class FakeCloud:
         #: Zones that do not answer, with the reason.
         self.unreachable: dict[str, str] = {}
         #: The time until a new slice appears in lists.
-        self.list_lag = NO_TIME
+        self.list_lag = ZERO
 
         #: The machines in the cloud, by slice id.
         self.machines: dict[str, FakeMachines] = {}
@@ -101,7 +101,7 @@ class FakeCloud:
 
     async def plant(self, request: SliceRequest, *, manual: bool = False) -> None:
         """Adds machines that no call created: another cluster's, without a cluster (its name is empty), or marked as manual."""
-        self._put(request, await self._clock(), Happening.PLANTED).manual = manual
+        self._put(request, await self._clock(), EventKind.PLANTED).manual = manual
 
     def mark_manual(self, slice_id: str) -> None:
         """Marks the slice as manual, as a person would."""
@@ -114,29 +114,29 @@ class FakeCloud:
 
     async def preempt(self, *slice_ids: str) -> None:
         """Preempts the slices. They stay in lists and count against quotas until they are deleted."""
-        await self._end(slice_ids, MachineState.PREEMPTED, Happening.PREEMPTED, "Instance was preempted.")
+        await self._end(slice_ids, MachineState.PREEMPTED, EventKind.PREEMPTED, "Instance was preempted.")
 
     async def break_(self, *slice_ids: str, reason: str = "terminated by maintenance") -> None:
         """Stops the slices for good. Also simulates a create that the cloud accepts first and that fails later."""
-        await self._end(slice_ids, MachineState.FAILED, Happening.BROKEN, reason)
+        await self._end(slice_ids, MachineState.FAILED, EventKind.BROKEN, reason)
 
     async def vanish(self, *slice_ids: str) -> None:
         """Removes the slices without a delete call."""
         now = await self._settle()
         for slice_id in [each for each in slice_ids if each in self.machines]:
-            self._log(now, Happening.VANISHED, self.machines.pop(slice_id).request)
+            self._log(now, EventKind.VANISHED, self.machines.pop(slice_id).request)
 
     # Questions of tests.
 
     @property
     def created(self) -> list[str]:
         """Returns the slices that calls have created, in order."""
-        return self._to_whom(Happening.CREATED)
+        return self._slices_of(EventKind.CREATED)
 
     @property
     def deleted(self) -> list[str]:
         """Returns the slices that calls have deleted completely."""
-        return self._to_whom(Happening.DELETED)
+        return self._slices_of(EventKind.DELETED)
 
     @property
     def alive(self) -> list[str]:
@@ -158,8 +158,8 @@ class FakeCloud:
         Raises:
             AssertionError: the audit log and the machines do not match.
         """
-        made = Counter(self.created + self._to_whom(Happening.PLANTED))
-        ended = Counter(self.deleted + self._to_whom(Happening.VANISHED))
+        made = Counter(self.created + self._slices_of(EventKind.PLANTED))
+        ended = Counter(self.deleted + self._slices_of(EventKind.VANISHED))
         assert made == ended + Counter(self.alive), f"made {made}, but ended {ended} and alive {self.alive}"
 
     # Calls of `CloudAccount`.
@@ -202,8 +202,8 @@ class FakeCloud:
         for scope in (region_of(zone), group.name):
             held = sum(scope in (region_of(each.request.zone), each.request.group.name) for each in self.machines.values())
             if held >= self.quota.get(scope, held + 1):
-                words = f"Quota '{kind}' exhausted. Limit {self.quota[scope]} in {scope}"
-                raise QuotaExceeded(words, scope if scope == region_of(zone) else ANYWHERE)
+                message = f"Quota '{kind}' exhausted. Limit {self.quota[scope]} in {scope}"
+                raise QuotaExceeded(message, scope if scope == region_of(zone) else ANYWHERE)
         short = any(each.zone == zone and each.kind in ("", kind) and each.since <= now < each.until for each in self.shortages)
         taken = sum(
             (each.request.zone, kind_of(each.request)) == (zone, kind) and each.end is not MachineState.PREEMPTED
@@ -211,25 +211,25 @@ class FakeCloud:
         )
         if short or taken >= self.capacity.get((zone, kind), taken + 1):
             raise StockOut(f'There is no more capacity in the zone "{zone}"; you can try in another zone')
-        return self._put(request, now, Happening.CREATED)
+        return self._put(request, now, EventKind.CREATED)
 
-    def said_by(self, request: SliceRequest) -> str:
+    def console_of(self, request: SliceRequest) -> str:
         """Returns the latest diagnostics of the slice's machines."""
-        return _of(request, self.said, "")
+        return _of(request, self.console, "")
 
     def remove(self, machines: FakeMachines, now: datetime) -> bool:
         """Begins to delete the machines, unless that has begun already. Returns whether nothing is left of them."""
         if machines.gone_at is None:
-            self._log(now, Happening.DELETING, machines.request)
+            self._log(now, EventKind.DELETING, machines.request)
             machines.gone_at = now + _of(machines.request, self.delete_delays, self.delete_delay)
         self._sweep(now)
         return self.machines.get(machines.request.slice_id) is not machines
 
     async def note_refusal(self, request: SliceRequest, error: PlatformError) -> None:
         """Logs a create that failed."""
-        self._log(await self._clock(), Happening.NOT_CREATED, request, f"{type(error).__name__}: {error}")
+        self._log(await self._clock(), EventKind.NOT_CREATED, request, f"{type(error).__name__}: {error}")
 
-    def _put(self, request: SliceRequest, now: datetime, how: Happening) -> FakeMachines:
+    def _put(self, request: SliceRequest, now: datetime, how: EventKind) -> FakeMachines:
         machines = FakeMachines(
             request=request,
             created_at=now,
@@ -244,7 +244,7 @@ class FakeCloud:
         self.most_alive[group] = max(self.most_alive[group], living)
         return machines
 
-    async def _end(self, slice_ids: tuple[str, ...], state: MachineState, what: Happening, reason: str) -> None:
+    async def _end(self, slice_ids: tuple[str, ...], state: MachineState, what: EventKind, reason: str) -> None:
         now = await self._settle()
         for machines in (self.machines[each] for each in slice_ids if each in self.machines):
             machines.end, machines.reason = state, reason
@@ -261,13 +261,13 @@ class FakeCloud:
         ]
         for gone_at, request in due:
             del self.machines[request.slice_id]
-            self._log(gone_at, Happening.DELETED, request)
+            self._log(gone_at, EventKind.DELETED, request)
 
-    def _log(self, at: datetime, what: Happening, request: SliceRequest, reason: str = "") -> None:
+    def _log(self, at: datetime, what: EventKind, request: SliceRequest, reason: str = "") -> None:
         event = Event(at=at, what=what, slice_id=request.slice_id, group=request.group.name, zone=request.zone, reason=reason)
         self.audit.append(event)
 
-    def _to_whom(self, what: Happening) -> list[str]:
+    def _slices_of(self, what: EventKind) -> list[str]:
         return [event.slice_id for event in self.audit if event.what is what]
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
 
 
-class Happening(StrEnum):
+class EventKind(StrEnum):
     CREATED = "CREATED"  # a call created it
     PLANTED = "PLANTED"  # the test added it without a call
     NOT_CREATED = "NOT_CREATED"  # a create call failed
@@ -26,7 +26,7 @@ class Event(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     at: datetime
-    what: Happening
+    what: EventKind
     slice_id: str
     group: str = ""
     zone: str = ""

@@ -9,7 +9,7 @@ fake.check()
 """
 
 from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
-from iris.platforms.base import LAST_WORDS, BadConfig, PlatformError, Unavailable
+from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, PlatformError, Unavailable
 from iris.platforms.fake.cloud import Clock, FakeCloud, Verb
 from iris.platforms.fake.machines import FakeMachines
 
@@ -39,12 +39,12 @@ class CloudAccount:
         self._cloud.reply(Verb.DESCRIBE)
         return machines.observed(now) if machines else None
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
-        """Implements `Platform.last_words`."""
+    async def last_output(self, slice_id: str, zone: str) -> str:
+        """Implements `Platform.last_output`."""
         await self._cloud.admit(Verb.DESCRIBE, zone)
         machines = self._mine(slice_id, zone)
         self._cloud.reply(Verb.DESCRIBE)
-        return self._cloud.said_by(machines.request)[-LAST_WORDS:] if machines else ""
+        return self._cloud.console_of(machines.request)[-MAX_OUTPUT_BYTES:] if machines else ""
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         """Implements `Platform.delete_slice`."""
@@ -76,12 +76,14 @@ class CloudAccount:
     def _same(self, request: SliceRequest) -> FakeMachines | None:
         """Returns the machines that an earlier call with this request created."""
         if request.cluster != self._cluster:
-            raise BadConfig(f"a slice of cluster {request.cluster!r} is not for {self._cluster!r} to create")
+            raise BadConfig(
+                f"cannot create a slice of cluster {request.cluster!r}: this platform serves cluster {self._cluster!r}"
+            )
         there = self._cloud.machines.get(request.slice_id)
         if there is None:
             return None
         if not self._owns(there) or (there.request.token, there.request.zone) != (request.token, request.zone):
-            raise BadConfig(f"{request.slice_id} exists already, and was not made by this request")
+            raise BadConfig(f"{request.slice_id} already exists and was created by another request")
         if there.gone_at is not None:
             raise Unavailable(f"{request.slice_id} is being deleted")
         return there

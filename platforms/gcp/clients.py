@@ -16,7 +16,7 @@ from google.auth.credentials import AnonymousCredentials, Credentials
 from google.cloud import compute_v1, tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
-from iris.platforms.gcp.errors import CALL_ERRORS, CallFailed, trouble_of
+from iris.platforms.gcp.errors import CALL_ERRORS, CallFailed, api_error_of
 from iris.platforms.gcp.rate_limiter import RateLimiter, Urgency
 from iris.platforms.gcp.settings import GcpSettings
 
@@ -67,7 +67,7 @@ class Calls:
         self._clients: Clients | None = None
         self._connecting = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, "google")
-        self._pace = RateLimiter(settings.requests_per_minute, places=THREADS)
+        self._limiter = RateLimiter(settings.requests_per_minute, slots=THREADS)
 
     async def make(self, urgency: Urgency, call: Callable[[Clients], T]) -> T:
         """Makes one call and returns its answer.
@@ -79,10 +79,10 @@ class Calls:
             CallFailed: Google refused the call or did not answer.
             RateLimited: the call was not made, because too many other calls wait.
         """
-        await self._pace.turn(urgency)
+        await self._limiter.acquire(urgency)
         done = self._threads.submit(self._run, call)
         # A cancelled caller does not free the thread; only the end of the call does.
-        done.add_done_callback(lambda _: self._pace.over())
+        done.add_done_callback(lambda _: self._limiter.release())
         doing = asyncio.wrap_future(done)
         try:
             answer = await (asyncio.shield(doing) if urgency is Urgency.CREATE else doing)
@@ -90,15 +90,15 @@ class Calls:
             await asyncio.wait([doing])
             raise
         except CALL_ERRORS as error:
-            trouble = trouble_of(error)
-            if trouble.is_rate_limit:
-                self._pace.complained(trouble.retry_after)
-            elif trouble.is_away:
-                self._pace.absent(trouble.retry_after)
-            elif not trouble.is_no_answer:
-                self._pace.answered()
-            raise CallFailed(trouble) from error
-        self._pace.answered()
+            api_error = api_error_of(error)
+            if api_error.is_rate_limit:
+                self._limiter.report_rate_limit(api_error.retry_after)
+            elif api_error.is_unavailable:
+                self._limiter.report_unavailable(api_error.retry_after)
+            elif not api_error.is_no_answer:
+                self._limiter.report_answer()
+            raise CallFailed(api_error) from error
+        self._limiter.report_answer()
         return answer
 
     def _run(self, call: Callable[[Clients], T]) -> T:
@@ -108,16 +108,16 @@ class Calls:
         return call(self._clients)
 
 
-async def there(calls: Calls, call: Callable[[Clients], T]) -> T | None:
+async def get_or_none(calls: Calls, call: Callable[[Clients], T]) -> T | None:
     """Makes a GET call and returns the resource, or None if there is no resource of that name.
 
     Raises:
         CallFailed: Google gave another error, or no answer.
     """
     try:
-        return await calls.make(Urgency.LOOK, call)
+        return await calls.make(Urgency.READ, call)
     except CallFailed as error:
-        if error.trouble.is_absence:
+        if error.api_error.is_absence:
             return None
         raise
 
@@ -140,7 +140,7 @@ async def pages(calls: Calls, ask: Callable[[Clients, str], Any], most: int | No
         def call(to: Clients, token: str = token) -> Any:
             return ask(to, token)
 
-        page = await calls.make(Urgency.LOOK, call)
+        page = await calls.make(Urgency.READ, call)
         yield page
         token, asked = page.next_page_token, asked + 1
         if not token:

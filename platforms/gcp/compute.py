@@ -10,9 +10,9 @@ from typing import Any
 from google.cloud import compute_v1
 
 from iris.platforms.gcp import labels as label_rules
-from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, pages, there
-from iris.platforms.gcp.errors import CallFailed, trouble_of_operation
-from iris.platforms.gcp.observe import Making, Sight, instance_sight
+from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, get_or_none, pages
+from iris.platforms.gcp.errors import CallFailed, api_error_of_operation
+from iris.platforms.gcp.observe import CreateOperation, ObservedResource, observed_instance
 from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.requests import CreateRequest, zone_of
 
@@ -37,34 +37,36 @@ class Instances:
             Urgency.CREATE, lambda to: _begun(to.instances.insert_unary(request, retry=None, timeout=DEADLINE))
         )
 
-    async def get(self, slice_id: str, zone: str) -> Sight | None:
+    async def get(self, slice_id: str, zone: str) -> ObservedResource | None:
         request = compute_v1.GetInstanceRequest(project=self._project, zone=zone, instance=slice_id)
-        found = await there(self._calls, lambda to: to.instances.get(request, retry=None, timeout=DEADLINE))
-        return instance_sight(found) if found is not None else None
+        found = await get_or_none(self._calls, lambda to: to.instances.get(request, retry=None, timeout=DEADLINE))
+        return observed_instance(found) if found is not None else None
 
     async def delete(self, slice_id: str, zone: str) -> None:
         """Deletes the machine. Sends no request id: with one, a repeated delete would get the failure of the earlier one."""
         request = compute_v1.DeleteInstanceRequest(project=self._project, zone=zone, instance=slice_id)
         await self._calls.make(Urgency.DELETE, lambda to: to.instances.delete_unary(request, retry=None, timeout=DEADLINE))
 
-    async def making(self, slice_id: str, zone: str, operation: str) -> Making | None:
+    async def find_create_operation(self, slice_id: str, zone: str, operation: str) -> CreateOperation | None:
         if operation:
             request = compute_v1.GetZoneOperationRequest(project=self._project, zone=zone, operation=operation)
-            found = await there(self._calls, lambda to: to.operations.get(request, retry=None, timeout=DEADLINE))
+            found = await get_or_none(self._calls, lambda to: to.operations.get(request, retry=None, timeout=DEADLINE))
         else:
             found = max(await self._inserts_of(slice_id, zone), key=_begun_at, default=None)
         if found is None:
             return None
         done = found.status == compute_v1.Operation.Status.DONE
-        return Making(found.name, done, trouble_of_operation(found) if done else None)
+        return CreateOperation(found.name, done, api_error_of_operation(found) if done else None)
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
+    async def last_output(self, slice_id: str, zone: str) -> str:
         """Returns the end of the serial console."""
         request = compute_v1.GetSerialPortOutputInstanceRequest(
             project=self._project, zone=zone, instance=slice_id, start=-CONSOLE_END
         )
-        said = await there(self._calls, lambda to: to.instances.get_serial_port_output(request, retry=None, timeout=DEADLINE))
-        return said.contents if said is not None else ""
+        output = await get_or_none(
+            self._calls, lambda to: to.instances.get_serial_port_output(request, retry=None, timeout=DEADLINE)
+        )
+        return output.contents if output is not None else ""
 
     async def _inserts_of(self, slice_id: str, zone: str) -> list[compute_v1.Operation]:
         """Returns the operations that create the machine, of those that Google still lists."""
@@ -80,9 +82,9 @@ class Instances:
         return [each async for listed in pages(self._calls, page, MOST_PAGES) for each in listed.items]
 
 
-async def list_instances(calls: Calls, project: str, uid: str) -> tuple[list[Sight], dict[str, str]]:
+async def list_instances(calls: Calls, project: str, uid: str) -> tuple[list[ObservedResource], dict[str, str]]:
     """Returns the project's virtual machines with the cluster's uid, and the reason for each zone that did not answer."""
-    found: list[Sight] = []
+    found: list[ObservedResource] = []
     unreachable: dict[str, str] = {}
 
     def page(to: Clients, token: str) -> Any:
@@ -92,7 +94,7 @@ async def list_instances(calls: Calls, project: str, uid: str) -> tuple[list[Sig
         return next(iter(to.instances.aggregated_list(request, retry=None, timeout=DEADLINE).pages))
 
     async for listed in pages(calls, page):
-        found += map(instance_sight, instances_on(listed))
+        found += map(observed_instance, instances_on(listed))
         unreachable |= silent_on(listed)
     return found, unreachable
 
@@ -118,8 +120,8 @@ def _begun(operation: compute_v1.Operation) -> str:
     Raises:
         CallFailed: the operation has failed already.
     """
-    if operation.status == compute_v1.Operation.Status.DONE and (trouble := trouble_of_operation(operation)) is not None:
-        raise CallFailed(trouble)
+    if operation.status == compute_v1.Operation.Status.DONE and (api_error := api_error_of_operation(operation)) is not None:
+        raise CallFailed(api_error)
     return operation.name
 
 

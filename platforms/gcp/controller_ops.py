@@ -20,7 +20,15 @@ from iris.platforms.base import BadConfig, PlatformError, RateLimited, Unavailab
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import DEADLINE, connect
 from iris.platforms.gcp.compute import instances_on, silent_on
-from iris.platforms.gcp.errors import CALL_ERRORS, ApiError, CallFailed, later, trouble_of, trouble_of_operation, verdict
+from iris.platforms.gcp.errors import (
+    CALL_ERRORS,
+    ApiError,
+    CallFailed,
+    api_error_of,
+    api_error_of_operation,
+    platform_error,
+    retryable_error,
+)
 from iris.platforms.gcp.requests import zone_of
 from iris.platforms.gcp.settings import GcpSettings
 
@@ -79,7 +87,7 @@ class ControllerMachine:
         try:
             clients = connect(settings)
         except GoogleAuthError as error:
-            raise Unavailable(f"no credentials for Google Cloud: {error}; get some with: {LOGIN}") from None
+            raise Unavailable(f"no credentials for Google Cloud: {error}; run {LOGIN}") from None
         self._instances, self._operations = clients.instances, clients.operations
 
     def find(self) -> SeenMachine | None:
@@ -95,7 +103,8 @@ class ControllerMachine:
             if not marked and silent:
                 zones = "; ".join(f"{zone} ({why})" for zone, why in sorted(silent.items()))
                 raise Unavailable(
-                    f"whether cluster {self._settings.cluster} has a control plane in these zones is not known: {zones}"
+                    f"cannot find the control plane of cluster {self._settings.cluster}: zones do not answer: {zones}; "
+                    f"try again later"
                 )
             there = next(iter(marked), None)
         if there is None:
@@ -103,8 +112,8 @@ class ControllerMachine:
         seen = _seen(there)
         if not label_rules.is_ours(self._settings, there.labels):
             raise BadConfig(
-                f"a machine {seen.name} exists in {seen.zone} already, and is not of this cluster; delete it, or choose another "
-                f"name or platform.gcp.label_prefix"
+                f"machine {seen.name} in {seen.zone} belongs to another cluster; delete it, or choose another name or "
+                f"platform.gcp.label_prefix"
             )
         return seen
 
@@ -118,10 +127,10 @@ class ControllerMachine:
         try:
             operation = self._call(lambda: self._instances.insert_unary(request, retry=None, timeout=DEADLINE), self._zone)
         except CallFailed as error:
-            if not error.trouble.is_taken:
-                raise verdict(error.trouble, self._zone, what) from None
+            if not error.api_error.already_exists:
+                raise platform_error(error.api_error, self._zone, what) from None
         else:
-            self._wait(operation, self._zone, what, lambda trouble: trouble.is_taken)
+            self._wait(operation, self._zone, what, lambda api_error: api_error.already_exists)
 
     def switch_on(self, seen: SeenMachine) -> None:
         """Starts a stopped machine or resumes a suspended one. Does nothing to a running machine."""
@@ -151,7 +160,7 @@ class ControllerMachine:
             metadata = compute_v1.Metadata(items=items, fingerprint=there.metadata.fingerprint)
             return self._instances.set_metadata_unary(metadata_resource=metadata, retry=None, timeout=DEADLINE, **named)
 
-        self._do(change, seen.zone, again=lambda trouble: bool(trouble.reasons & {"conditionNotMet"}))
+        self._do(change, seen.zone, again=lambda api_error: bool(api_error.reasons & {"conditionNotMet"}))
 
     def delete(self) -> list[str]:
         """Deletes the machine, and every other that is marked as this cluster's control plane. Returns their names.
@@ -183,7 +192,7 @@ class ControllerMachine:
                 lambda: self._instances.get_serial_port_output(retry=None, timeout=DEADLINE, **named).contents, seen.zone
             )
         except CallFailed as error:
-            raise later(error.trouble, seen.zone) from None
+            raise retryable_error(error.api_error, seen.zone) from None
 
     # -- Private methods -----------------------------------------------------------------------------------------------------
 
@@ -195,9 +204,9 @@ class ControllerMachine:
         try:
             return self._call(lambda: self._instances.get(retry=None, timeout=DEADLINE, **named), zone)
         except CallFailed as error:
-            if error.trouble.is_absence:
+            if error.api_error.is_absence:
                 return None
-            raise verdict(error.trouble, zone) from None
+            raise platform_error(error.api_error, zone) from None
 
     def _of_label(self) -> tuple[list[compute_v1.Instance], dict[str, str]]:
         """Returns all machines that are marked as this cluster's control plane, and the reason for each unreachable zone."""
@@ -213,7 +222,7 @@ class ControllerMachine:
         try:
             return self._call(listed, self._zone)
         except CallFailed as error:
-            raise verdict(error.trouble, self._zone) from None
+            raise platform_error(error.api_error, self._zone) from None
 
     def _delete(self, name: str, zone: str) -> None:
         give_up = time.monotonic() + OPERATION.total_seconds()
@@ -221,14 +230,14 @@ class ControllerMachine:
         while True:
             try:
                 operation = self._call(lambda: self._instances.delete_unary(retry=None, timeout=DEADLINE, **named), zone)
-                self._wait(operation, zone, "", lambda trouble: trouble.is_absence)
+                self._wait(operation, zone, "", lambda api_error: api_error.is_absence)
                 self._call(lambda: self._instances.get(retry=None, timeout=DEADLINE, **named), zone)
             except CallFailed as error:
-                if error.trouble.is_absence:
+                if error.api_error.is_absence:
                     return
-                raise verdict(error.trouble, zone) from None
+                raise platform_error(error.api_error, zone) from None
             if time.monotonic() > give_up:
-                raise Unavailable(f"machine {name} in {zone} is still there; say the same again")
+                raise Unavailable(f"machine {name} in {zone} still exists; run the command again")
             time.sleep(POLL_INTERVAL_S)
 
     def _do(
@@ -237,7 +246,7 @@ class ControllerMachine:
         try:
             operation = self._call(call, zone, again)
         except CallFailed as error:
-            raise verdict(error.trouble, zone) from None
+            raise platform_error(error.api_error, zone) from None
         self._wait(operation, zone, "", lambda _: False)
 
     def _wait(self, operation: compute_v1.Operation, zone: str, what: str, fine: Callable[[ApiError], bool]) -> None:
@@ -250,17 +259,19 @@ class ControllerMachine:
         named: dict[str, Any] = {"project": self._settings.project, "zone": zone, "operation": operation.name}
         while operation.status != compute_v1.Operation.Status.DONE:
             if time.monotonic() > give_up:
-                raise Unavailable(f"Google is still at it after {OPERATION.seconds // 60} minutes (operation {operation.name})")
+                raise Unavailable(
+                    f"operation {operation.name} is not done after {OPERATION.seconds // 60} minutes; run the command again"
+                )
             time.sleep(POLL_INTERVAL_S)
             try:
                 operation = self._call(lambda: self._operations.get(retry=None, timeout=DEADLINE, **named), zone)
             except CallFailed as error:
-                if error.trouble.is_absence:  # the operation is lost; the state of the machine shows its result
+                if error.api_error.is_absence:  # the operation is lost; the state of the machine shows its result
                     return
-                raise verdict(error.trouble, zone) from None
-        trouble = trouble_of_operation(operation)
-        if trouble is not None and not fine(trouble):
-            raise verdict(trouble, zone, what)
+                raise platform_error(error.api_error, zone) from None
+        api_error = api_error_of_operation(operation)
+        if api_error is not None and not fine(api_error):
+            raise platform_error(api_error, zone, what)
 
     def _call(self, call: Callable[[], T], zone: str, again: Callable[[ApiError], bool] = lambda _: False) -> T:
         """Makes a call and returns its answer. Retries it after a temporary error.
@@ -272,33 +283,33 @@ class ControllerMachine:
             CallFailed: the error is not temporary.
             RateLimited, Unavailable: the error still occurred after `OPERATION_TIMEOUT`.
         """
-        give_up, pause, told = time.monotonic() + OPERATION_TIMEOUT.total_seconds(), 1.0, False
+        give_up, pause, reported = time.monotonic() + OPERATION_TIMEOUT.total_seconds(), 1.0, False
         while True:
             try:
                 return call()
             except CALL_ERRORS as error:
-                trouble = trouble_of(error)
-            what: PlatformError = verdict(trouble, zone)
-            passes = isinstance(what, RateLimited | Unavailable) and not trouble.is_absence and not trouble.is_taken
-            if not passes and not again(trouble):
-                raise CallFailed(trouble)
+                api_error = api_error_of(error)
+            what: PlatformError = platform_error(api_error, zone)
+            passes = isinstance(what, RateLimited | Unavailable) and not api_error.is_absence and not api_error.already_exists
+            if not passes and not again(api_error):
+                raise CallFailed(api_error)
             if time.monotonic() > give_up:
                 raise what
-            if not told:
-                self._tell(f"{what}; trying again")
-                told = True
-            time.sleep((trouble.retry_after or pause) * random.uniform(0.75, 1.25))
+            if not reported:
+                self._tell(f"{what}; retrying")
+                reported = True
+            time.sleep((api_error.retry_after or pause) * random.uniform(0.75, 1.25))
             pause = min(2 * pause, MAX_PAUSE)
 
 
 def _seen(instance: compute_v1.Instance) -> SeenMachine:
-    told = {item.key: item.value for item in instance.metadata.items}
+    metadata = {item.key: item.value for item in instance.metadata.items}
     return SeenMachine(
         name=instance.name,
         zone=zone_of(instance.zone),
         status=instance.status,
-        build=told.get(label_rules.BUILD_KEY, ""),
+        build=metadata.get(label_rules.BUILD_KEY, ""),
         address=next((each.network_i_p for each in instance.network_interfaces), ""),
-        config=told.get(label_rules.CONFIG_KEY, ""),
-        made_with=json.loads(told.get(label_rules.MADE_KEY, "{}")),
+        config=metadata.get(label_rules.CONFIG_KEY, ""),
+        made_with=json.loads(metadata.get(label_rules.MADE_KEY, "{}")),
     )

@@ -31,9 +31,9 @@ def insert_request(settings: GcpSettings, controller: Controller, request_id: st
     if gcp is None:
         raise InvalidValue("controller", controller.kind, "is not on Google Cloud", "write controller: {gcp: {…}}")
     if not gcp.zone:
-        raise InvalidValue("controller.gcp.zone", gcp.zone, "names no zone", "name one, or platform.gcp.default_zones")
+        raise InvalidValue("controller.gcp.zone", gcp.zone, "has no zone", "set it, or set platform.gcp.default_zones")
     script = controller_script(settings, image=controller.image, port=gcp.port)
-    told = checked_metadata(
+    metadata = checked_metadata(
         {
             label_rules.STARTUP_KEY: script,
             label_rules.CONFIG_KEY: settings.config,
@@ -45,7 +45,7 @@ def insert_request(settings: GcpSettings, controller: Controller, request_id: st
         machine_type=f"zones/{gcp.zone}/machineTypes/{gcp.machine_type}",
         disks=[boot_disk(gcp.zone, gcp.machine_type, gcp.boot_disk)],
         network_interfaces=[network_interface(settings, gcp.zone)],
-        metadata=compute_v1.Metadata(items=metadata_items(told)),
+        metadata=compute_v1.Metadata(items=metadata_items(metadata)),
         labels=label_rules.owner_labels(settings, "controller"),
         tags=compute_v1.Tags(items=list(settings.network_tags)),
         service_accounts=[compute_v1.ServiceAccount(email=gcp.service_account or "default", scopes=[CLOUD_PLATFORM])],

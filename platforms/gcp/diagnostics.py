@@ -5,7 +5,7 @@ from enum import IntEnum
 
 from google.cloud import tpu_v2
 
-from iris.platforms.base import LAST_WORDS
+from iris.platforms.base import MAX_OUTPUT_BYTES
 
 #: The prefix of the startup script's lines. The console puts the time and the program's name before it.
 MARK = "[iris-init]"
@@ -18,16 +18,16 @@ _HEALTH = tpu_v2.Node.Health
 _QUEUED = tpu_v2.QueuedResourceState.State
 
 
-def marked(said: str) -> list[str]:
+def marked(console: str) -> list[str]:
     """Returns the lines of the machine's startup script, without the console's prefix."""
-    return [line[line.index(MARK) :] for line in said.splitlines() if MARK in line]
+    return [line[line.index(MARK) :] for line in console.splitlines() if MARK in line]
 
 
-def tail(said: str) -> str:
-    """Returns the last lines, at most `LAST_WORDS` bytes. If the startup script printed any lines, only those are used."""
+def tail(output: str) -> str:
+    """Returns the last lines, at most `MAX_OUTPUT_BYTES` bytes. If the startup script printed any lines, only those are used."""
     kept: list[str] = []
-    left = LAST_WORDS
-    for line in reversed(marked(said) or [line for line in said.splitlines() if line.strip()]):
+    left = MAX_OUTPUT_BYTES
+    for line in reversed(marked(output) or [line for line in output.splitlines() if line.strip()]):
         cut = line.strip()[:LONGEST_LINE]
         left -= len(cut.encode()) + 1
         if left < 0:
@@ -36,12 +36,12 @@ def tail(said: str) -> str:
     return "\n".join(reversed(kept))
 
 
-def ailments(node: tpu_v2.Node) -> str:
+def node_problems(node: tpu_v2.Node) -> str:
     """Returns the problems of a TPU node, one per line; empty if there are none."""
     return "\n".join(_ailments(node))
 
 
-def queued_words(queued: tpu_v2.QueuedResource) -> str:
+def queued_state(queued: tpu_v2.QueuedResource) -> str:
     """Returns the state of a queued resource that has no node yet; empty if it is ACTIVE or its state is unspecified."""
     number = tpu_v2.QueuedResource.pb(queued).state.state
     return "" if number in (_QUEUED.ACTIVE, _QUEUED.STATE_UNSPECIFIED) else f"queued resource is {_name(_QUEUED, number)}"

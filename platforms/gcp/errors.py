@@ -4,9 +4,9 @@ Stock-outs, quotas, rate limits and missing permissions share status codes, diff
 quota are both RESOURCE_EXHAUSTED. Compute's stock-out is 503, like an outage; its 403 is a quota, a rate limit or a missing
 permission. Therefore this module examines reasons and messages first, and the status code last.
 
-    trouble_of(exception) ┐
-    trouble_of_status     ├─> ApiError ── verdict ──> PlatformError
-    trouble_of_operation  ┘
+    api_error_of(exception) ┐
+    api_error_of_status     ├─> ApiError ── platform_error ──> PlatformError
+    api_error_of_operation  ┘
 
 Sources: the errors pages of both APIs, and messages seen in public issue trackers of SkyPilot, Ray and Marin.
 """
@@ -59,21 +59,21 @@ _UNSUPPORTED = "UNSUPPORTED_OPERATION"
 _DISABLED_REASONS = {"SERVICE_DISABLED", "accessNotConfigured"}
 
 #: "… has not been used in project my-project before or it is disabled."
-_PROJECT_WORDS = re.compile(r"\bin project ([a-z0-9][-a-z0-9.:]*[a-z0-9])")
-_RATE_WORDS = re.compile(r"\brate limit|requests? per (minute|second|day)|too many requests|Requests' and limit", re.IGNORECASE)
-_QUOTA_WORDS = re.compile(r"\bquotas?\b", re.IGNORECASE)
-_STOCK_WORDS = re.compile(
+_PROJECT_NAME = re.compile(r"\bin project ([a-z0-9][-a-z0-9.:]*[a-z0-9])")
+_RATE_MESSAGE = re.compile(r"\brate limit|requests? per (minute|second|day)|too many requests|Requests' and limit", re.IGNORECASE)
+_QUOTA_MESSAGE = re.compile(r"\bquotas?\b", re.IGNORECASE)
+_STOCK_MESSAGE = re.compile(
     r"no more capacity|insufficient (reserved )?capacity|(does|do) not have enough resources|not enough resources available"
     r"|resource pool exhausted|stockout|out of capacity",
     re.IGNORECASE,
 )
 #: Signs of a quota that counts in all regions, and of one that counts per zone. All other quotas count per region.
-_EVERYWHERE_WORDS = re.compile(r"all[-_ ]?regions|\bglobal(ly)?\b", re.IGNORECASE)
-_PER_ZONE_WORDS = re.compile(r"per[-_ ]?zone|\bin zone\b", re.IGNORECASE)
-_TAKEN_BACK_WORDS = re.compile(
+_GLOBAL_QUOTA = re.compile(r"all[-_ ]?regions|\bglobal(ly)?\b", re.IGNORECASE)
+_ZONE_QUOTA = re.compile(r"per[-_ ]?zone|\bin zone\b", re.IGNORECASE)
+_PREEMPTION_OF_CREATE = re.compile(
     r"while in state PREEMPTED|preempted (during|while) (creat|start)|failed to start due to preemption", re.IGNORECASE
 )
-_PREEMPTED_WORDS = re.compile(r"\bpreempt(ed|ion)\b", re.IGNORECASE)
+_PREEMPTION = re.compile(r"\bpreempt(ed|ion)\b", re.IGNORECASE)
 #: The message for a person's own credentials without a project that pays for the calls. Its reason is that of a disabled service.
 _NO_QUOTA_PROJECT = re.compile(r"requires a quota project", re.IGNORECASE)
 
@@ -114,7 +114,7 @@ class ApiError(BaseModel):
 
     #: One of `google.rpc.Code`.
     code: int
-    words: str
+    message: str
     #: Machine-readable reasons: from ErrorInfo, from Compute's errors, or the type of a detail.
     reasons: frozenset[str] = frozenset()
     #: Google's name of the quota, if the error is about one.
@@ -130,15 +130,15 @@ class ApiError(BaseModel):
         return bool(self.code == Code.NOT_FOUND)
 
     @property
-    def is_taken(self) -> bool:
+    def already_exists(self) -> bool:
         """Returns True if a resource of that name exists already."""
         return self.code == Code.ALREADY_EXISTS or bool(self.reasons & {"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
 
     @property
-    def is_taken_back(self) -> bool:
+    def is_preemption(self) -> bool:
         """Returns True if the resource was preempted before it was complete."""
-        said = _PREEMPTED_WORDS if _UNSUPPORTED in self.reasons else _TAKEN_BACK_WORDS
-        return said.search(self.words) is not None
+        pattern = _PREEMPTION if _UNSUPPORTED in self.reasons else _PREEMPTION_OF_CREATE
+        return pattern.search(self.message) is not None
 
     @property
     def is_busy(self) -> bool:
@@ -146,7 +146,7 @@ class ApiError(BaseModel):
         return bool(self.reasons & _BUSY_REASONS or self.code == Code.ABORTED)
 
     @property
-    def is_called_off(self) -> bool:
+    def is_cancelled(self) -> bool:
         """Returns True if the resource was deleted during its creation, which is not a failure."""
         return self.is_busy or self.code == Code.CANCELLED or "OPERATION_CANCELED_BY_USER" in self.reasons
 
@@ -156,14 +156,14 @@ class ApiError(BaseModel):
         return self.code in _NO_ANSWER and not self.is_stock_out
 
     @property
-    def is_away(self) -> bool:
+    def is_unavailable(self) -> bool:
         """Returns True if the service, or the called part of it, is not available."""
         return self.is_no_answer and bool(self.code == Code.UNAVAILABLE)
 
     @property
     def is_service_disabled(self) -> bool:
         """Returns True if the service is disabled in some project, which then has no resources there; see `is_disabled_in`."""
-        return bool(self.reasons & _DISABLED_REASONS) and _NO_QUOTA_PROJECT.search(self.words) is None
+        return bool(self.reasons & _DISABLED_REASONS) and _NO_QUOTA_PROJECT.search(self.message) is None
 
     def is_disabled_in(self, project: str) -> bool:
         """Returns True if the service is disabled in this project.
@@ -180,7 +180,7 @@ class ApiError(BaseModel):
             return True
         if self.reasons & (_QUOTA_REASONS | _STOCK_REASONS) or self.code != Code.RESOURCE_EXHAUSTED:
             return False
-        return _RATE_WORDS.search(self.words) is not None
+        return _RATE_MESSAGE.search(self.message) is not None
 
     @property
     def is_quota(self) -> bool:
@@ -188,99 +188,99 @@ class ApiError(BaseModel):
             return True
         # Messages on missing permissions also mention quotas: quota projects, and the permission to request more quota.
         limited = self.code == Code.RESOURCE_EXHAUSTED and not self.is_stock_out
-        return limited and _QUOTA_WORDS.search(self.words) is not None
+        return limited and _QUOTA_MESSAGE.search(self.message) is not None
 
     def quota_scope(self, zone: str) -> str:
         """Returns the scope of the quota that was exceeded in this zone: the zone, its region, or `ANYWHERE`."""
-        said = f"{self.quota} {self.words}"
-        if _EVERYWHERE_WORDS.search(said):
+        text = f"{self.quota} {self.message}"
+        if _GLOBAL_QUOTA.search(text):
             return ANYWHERE
-        return zone if _PER_ZONE_WORDS.search(said) else region_of(zone)
+        return zone if _ZONE_QUOTA.search(text) else region_of(zone)
 
     @property
     def is_stock_out(self) -> bool:
-        return bool(self.reasons & _STOCK_REASONS) or _STOCK_WORDS.search(self.words) is not None
+        return bool(self.reasons & _STOCK_REASONS) or _STOCK_MESSAGE.search(self.message) is not None
 
 
 class CallFailed(Exception):
     """A call to Google's APIs failed."""
 
-    def __init__(self, trouble: ApiError) -> None:
-        super().__init__(trouble.words)
-        self.trouble = trouble
+    def __init__(self, api_error: ApiError) -> None:
+        super().__init__(api_error.message)
+        self.api_error = api_error
 
 
-def verdict(trouble: ApiError, zone: str, what: str = "") -> PlatformError:
+def platform_error(api_error: ApiError, zone: str, what: str = "") -> PlatformError:
     """Returns the `PlatformError` that the error means for a caller that creates or changes something.
 
     Args:
         what: the requested kind of machine, such as `v5litepod-16 (spot)`.
     """
-    said = _shortened(trouble.words)
+    message = _shortened(api_error.message)
     of = f" of {what}" if what else ""
-    if trouble.is_rate_limit:
-        return RateLimited(f"too many calls to Google Cloud: {said}")
-    if trouble.is_quota:
-        named = f" {trouble.quota}" if trouble.quota else ""  # goes first, because callers shorten the message at its end
-        return QuotaExceeded(f"quota{named} is used up in {zone}: {said}", trouble.quota_scope(zone))
-    if trouble.is_stock_out or trouble.is_taken_back:
-        return StockOut(f"{zone} is out{of}: {said}")
-    if trouble.is_busy:
-        return Unavailable(f"{zone} is busy with it: {said}")
-    if trouble.code == Code.UNAUTHENTICATED:
-        return Unavailable(f"Google Cloud does not accept the credentials: {said}")
-    if trouble.code == Code.PERMISSION_DENIED:
-        return BadConfig(f"not allowed in {zone}: {said}; see the roles in docs/gcp.md")
-    if trouble.code == Code.RESOURCE_EXHAUSTED:
-        return StockOut(f"{zone} is out{of}: {said}")
-    if trouble.code in _NO_ANSWER:
-        return Unavailable(f"no answer from Google Cloud for {zone}: {said}")
-    return BadConfig(f"Google Cloud does not take the request for {zone}: {said}")
+    if api_error.is_rate_limit:
+        return RateLimited(f"too many calls to Google Cloud: {message}")
+    if api_error.is_quota:
+        named = f" {api_error.quota}" if api_error.quota else ""  # goes first, because callers shorten the message at its end
+        return QuotaExceeded(f"quota{named} is used up in {zone}: {message}", api_error.quota_scope(zone))
+    if api_error.is_stock_out or api_error.is_preemption:
+        return StockOut(f"{zone} is out{of}: {message}")
+    if api_error.is_busy:
+        return Unavailable(f"{zone} has another operation on the resource in progress: {message}")
+    if api_error.code == Code.UNAUTHENTICATED:
+        return Unavailable(f"Google Cloud rejected the credentials: {message}")
+    if api_error.code == Code.PERMISSION_DENIED:
+        return BadConfig(f"no permission in {zone}: {message}; grant the roles in docs/gcp.md")
+    if api_error.code == Code.RESOURCE_EXHAUSTED:
+        return StockOut(f"{zone} is out{of}: {message}")
+    if api_error.code in _NO_ANSWER:
+        return Unavailable(f"no answer from Google Cloud for {zone}: {message}")
+    return BadConfig(f"Google Cloud rejected the request for {zone}: {message}")
 
 
-def later(trouble: ApiError, zone: str) -> RateLimited | Unavailable:
+def retryable_error(api_error: ApiError, zone: str) -> RateLimited | Unavailable:
     """Returns the `PlatformError` that the error means for a caller that reads or deletes, and can only repeat the call."""
-    error = verdict(trouble, zone)
+    error = platform_error(api_error, zone)
     if isinstance(error, RateLimited | Unavailable):
         return error
-    if isinstance(error, Refused) and trouble.code == Code.RESOURCE_EXHAUSTED:
-        return RateLimited(f"too many calls to Google Cloud: {_shortened(trouble.words)}")
+    if isinstance(error, Refused) and api_error.code == Code.RESOURCE_EXHAUSTED:
+        return RateLimited(f"too many calls to Google Cloud: {_shortened(api_error.message)}")
     return Unavailable(str(error))
 
 
 # -- Reading errors ------------------------------------------------------------------------------------------------------------
 
 
-def trouble_of(error: Exception) -> ApiError:
+def api_error_of(error: Exception) -> ApiError:
     """Converts an exception of a call. An expired deadline and a broken connection count as no answer."""
     if isinstance(error, exceptions.GoogleAPICallError):
         return _of_call(error)
     if isinstance(error, GoogleAuthError):
-        return ApiError(code=Code.UNAUTHENTICATED, words=str(error) or type(error).__name__)
-    return ApiError(code=Code.UNAVAILABLE, words=str(error) or type(error).__name__)
+        return ApiError(code=Code.UNAUTHENTICATED, message=str(error) or type(error).__name__)
+    return ApiError(code=Code.UNAVAILABLE, message=str(error) or type(error).__name__)
 
 
-def trouble_of_status(status: Status) -> ApiError:
+def api_error_of_status(status: Status) -> ApiError:
     """Converts the status of a long-running operation of the TPU API, or of a failed queued resource."""
     details = [unpacked for each in status.details if (unpacked := _unpacked(each)) is not None]
     return _with_details(status.code, status.message, details)
 
 
-def trouble_of_operation(operation: compute_v1.Operation) -> ApiError | None:
+def api_error_of_operation(operation: compute_v1.Operation) -> ApiError | None:
     """Converts the errors of a finished operation of Compute. Returns None if it succeeded."""
     errors = list(operation.error.errors)
     if not errors and operation.http_error_status_code < 400:
         return None
     quotas = [each.error_details for each in errors]
     named = [detail.quota_info.metric_name or detail.quota_info.limit_name for details in quotas for detail in details]
-    words = "; ".join(each.message for each in errors if each.message) or operation.http_error_message
+    message = "; ".join(each.message for each in errors if each.message) or operation.http_error_message
     reasons = [each.code for each in errors if each.code]
     code = _OF_HTTP.get(operation.http_error_status_code, Code.UNKNOWN)
     if reasons and not operation.http_error_status_code:
         code = next((_OF_OPERATION[each] for each in reasons if each in _OF_OPERATION), Code.INVALID_ARGUMENT)
     return ApiError(
         code=code,
-        words=words,
+        message=message,
         reasons=frozenset(reasons),
         quota=next((name for name in named if name), ""),
     )
@@ -289,8 +289,8 @@ def trouble_of_operation(operation: compute_v1.Operation) -> ApiError | None:
 def _of_call(error: exceptions.GoogleAPICallError) -> ApiError:
     status = error.grpc_status_code
     code = Code.Value(status.name) if status is not None else _OF_HTTP.get(error.code or 0, Code.UNKNOWN)
-    trouble = _with_details(code, str(error.message), [each for each in error.details if not isinstance(each, dict)])
-    reasons = set(trouble.reasons)
+    api_error = _with_details(code, str(error.message), [each for each in error.details if not isinstance(each, dict)])
+    reasons = set(api_error.reasons)
     # Compute's errors are JSON: a list of errors with reasons, and details as dictionaries.
     for each in (*error.errors, *error.details):
         if isinstance(each, dict):
@@ -301,33 +301,33 @@ def _of_call(error: exceptions.GoogleAPICallError) -> ApiError:
     if headers is not None and error.code == 429:
         reasons.add("rateLimitExceeded")  # the only meaning of 429 in HTTP
     asked = (headers or {}).get("Retry-After", "")
-    told = error.metadata or {}
-    consumers = {str(told.get(key, "")).removeprefix("projects/") for key in ("consumer", "containerInfo")}
-    return trouble.model_copy(
+    metadata = error.metadata or {}
+    consumers = {str(metadata.get(key, "")).removeprefix("projects/") for key in ("consumer", "containerInfo")}
+    return api_error.model_copy(
         update={
             "reasons": frozenset(reasons - {""}),
-            "consumers": frozenset((consumers | set(_PROJECT_WORDS.findall(trouble.words))) - {""}),
-            "retry_after": float(asked) if asked.isdecimal() else trouble.retry_after,
+            "consumers": frozenset((consumers | set(_PROJECT_NAME.findall(api_error.message))) - {""}),
+            "retry_after": float(asked) if asked.isdecimal() else api_error.retry_after,
         }
     )
 
 
-def _with_details(code: int, words: str, details: Iterable[Any]) -> ApiError:
+def _with_details(code: int, message: str, details: Iterable[Any]) -> ApiError:
     reasons: set[str] = set()
     quota, retry_after = "", None
     for detail in details:
         if isinstance(detail, error_details_pb2.QuotaFailure):
             reasons.add("QuotaFailure")
-            said = [each.description or each.subject for each in detail.violations]
-            quota = _quota_name(" ".join((words, *said)))
-            words = words if any(each in words for each in said) else " ".join((words, *said)).strip()
+            violations = [each.description or each.subject for each in detail.violations]
+            quota = _quota_name(" ".join((message, *violations)))
+            message = message if any(each in message for each in violations) else " ".join((message, *violations)).strip()
         elif isinstance(detail, error_details_pb2.ErrorInfo):
             reasons.add(detail.reason)
             quota = quota or detail.metadata.get("quota_metric", "")
         elif isinstance(detail, error_details_pb2.RetryInfo):
             retry_after = detail.retry_delay.seconds + detail.retry_delay.nanos / 1e9
     return ApiError(
-        code=code, words=words, reasons=frozenset(reasons), quota=quota or _quota_name(words), retry_after=retry_after
+        code=code, message=message, reasons=frozenset(reasons), quota=quota or _quota_name(message), retry_after=retry_after
     )
 
 
@@ -340,12 +340,12 @@ def _unpacked(packed: Any) -> Any:
     return None
 
 
-def _quota_name(words: str) -> str:
-    found = re.search(r"[Qq]uota(?: metric)? '([^']+)'", words)
+def _quota_name(message: str) -> str:
+    found = re.search(r"[Qq]uota(?: metric)? '([^']+)'", message)
     return found[1] if found else ""
 
 
-def _shortened(words: str) -> str:
+def _shortened(message: str) -> str:
     """Shortens a message to 400 characters. The first sentences of Google's long messages say what happened."""
-    flat = " ".join(words.split())
+    flat = " ".join(message.split())
     return flat if len(flat) <= 400 else f"{flat[:397]}..."

@@ -2,17 +2,17 @@
 # SLICE, TOKEN, HOST_IDS (by worker id), ADDRESS (of Temporal; used if the metadata has none), CACHE, DEVICE (tpu, gpu or empty),
 # CHIPS (the number of devices), OPTIONS (of the agent) and NAMESPACE.
 
-say "a machine of slice $SLICE of cluster $CLUSTER boots"
+say "booting a host of slice $SLICE of cluster $CLUSTER"
 worker=0
 if [ ${#HOST_IDS[@]} -gt 1 ]; then
-    worker=$(attribute agent-worker-number) || fail "the metadata does not say which host of the slice this is"
+    worker=$(attribute agent-worker-number) || fail "the metadata has no agent-worker-number, which selects the host of the slice"
 fi
 if ! [[ $worker =~ ^[0-9]+$ ]] || [ -z "${HOST_IDS[$worker]:-}" ]; then
-    fail "the metadata says that this is host '$worker' of a slice of ${#HOST_IDS[@]}"
+    fail "agent-worker-number is '$worker', but the slice has ${#HOST_IDS[@]} host(s)"
 fi
 host=${HOST_IDS[$worker]}
 address=$(attribute iris-address "$ADDRESS") || fail "the metadata server does not answer"
-say "it is $host, and its cluster at $address"
+say "this is host $host; its cluster is at $address"
 
 write_config
 ready_docker
@@ -37,9 +37,9 @@ devices=()
 case $DEVICE in
     tpu)
         # The driver creates the files, maybe after this script starts. A container gets only files that exist at its creation.
-        if ! patiently "waiting for $CHIPS TPU chips" find_chips; then
+        if ! retry "waiting for $CHIPS TPU chips" find_chips; then
             [ ${#chips[@]} -gt 0 ] || fail "there are no TPU chips: neither /dev/vfio/[0-9]* nor /dev/accel[0-9]*"
-            say "there are no more than ${#chips[@]} TPU chips; going on with these"
+            say "found only ${#chips[@]} of $CHIPS TPU chips; continuing with these"
         fi
         if [ -e "$root/dev/vfio/vfio" ]; then
             chips+=("$root/dev/vfio/vfio")
@@ -53,7 +53,7 @@ case $DEVICE in
         ;;
     gpu)
         # If the image contains a driver, the first boot installs it, which takes many minutes.
-        tries=$((3 * tries)) patiently "waiting for the GPU driver" gpus_answer || fail "there is no GPU driver: nvidia-smi fails"
+        tries=$((3 * tries)) retry "waiting for the GPU driver" gpus_answer || fail "there is no GPU driver: nvidia-smi fails"
         devices+=(--gpus=all)
         ;;
 esac

@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from iris.model.provisioning import MachineState, SliceFault, SliceObservation
 from iris.platforms.base import Refused
 from iris.platforms.gcp import labels as label_rules
-from iris.platforms.gcp.errors import ApiError, trouble_of_status, verdict
+from iris.platforms.gcp.errors import ApiError, api_error_of_status, platform_error
 from iris.platforms.gcp.requests import zone_of
 
 _N = tpu_v2.Node.State
@@ -69,7 +69,7 @@ _INSTANCE_STATES = {
 }
 #: A spot machine in one of these states was preempted, because only Google stops machines. A machine that Iris deletes goes
 #: through the same states, but then the difference does not matter.
-_TAKEN_BACK = {"PENDING_STOP", "STOPPING", "STOPPED", "TERMINATED"}
+_STOPPING_STATES = {"PENDING_STOP", "STOPPING", "STOPPED", "TERMINATED"}
 
 
 #: The normal states, which need no reason.
@@ -84,7 +84,7 @@ class ResourceKind(StrEnum):
     INSTANCE = "instance"  # a virtual machine
 
 
-class Sight(NamedTuple):
+class ObservedResource(NamedTuple):
     """A Google resource with a slice's name, as observed."""
 
     kind: ResourceKind
@@ -92,18 +92,17 @@ class Sight(NamedTuple):
     labels: Mapping[str, str]
 
 
-class Making(NamedTuple):
+class CreateOperation(NamedTuple):
     """A Google operation that creates a slice."""
 
-    #: The operation's name.
-    operation: str
+    name: str
     done: bool = False
     #: The error of a failed operation; None: the operation succeeded or is still running.
-    trouble: ApiError | None = None
+    error: ApiError | None = None
 
 
-def node_sight(node: tpu_v2.Node) -> Sight:
-    """Converts a TPU node to a `Sight`."""
+def observed_node(node: tpu_v2.Node) -> ObservedResource:
+    """Converts a TPU node to an `ObservedResource`."""
     number = tpu_v2.Node.pb(node).state  # as a number, because the enumeration lacks the states of later versions
     state = _NODE_STATES.get(_N(number)) if number in set(_N) else None
     observation = _observation(
@@ -115,16 +114,20 @@ def node_sight(node: tpu_v2.Node) -> Sight:
         _created(tpu_v2.Node.pb(node).create_time),
         len(node.network_endpoints),
     )
-    return Sight(ResourceKind.QUEUED if node.queued_resource else ResourceKind.NODE, observation, dict(node.labels))
+    kind = ResourceKind.QUEUED if node.queued_resource else ResourceKind.NODE
+    return ObservedResource(kind, observation, dict(node.labels))
 
 
-def queued_sight(queued: tpu_v2.QueuedResource, node: Sight | None = None, *, looked: bool = True) -> Sight:
-    """Converts a queued resource and the node that it created to a `Sight`. Both carry the labels and metadata of the request, as
-    far as the API returns them. People can change only the node's labels.
+def observed_queued(
+    queued: tpu_v2.QueuedResource, node: ObservedResource | None = None, *, node_checked: bool = True
+) -> ObservedResource:
+    """Converts a queued resource and the node that it created to an `ObservedResource`.
+
+    Both carry the labels and metadata of the request, as far as the API returns them. People can change only the node's labels.
 
     Args:
         node: the observed node. The caller must observe it after the queued resource.
-        looked: False if the caller did not look for the node; then it may exist.
+        node_checked: False if the caller did not look for the node; then it may exist.
     """
     number = tpu_v2.QueuedResource.pb(queued).state.state
     state = _QUEUED_STATES.get(_Q(number)) if number in set(_Q) else None
@@ -133,7 +136,7 @@ def queued_sight(queued: tpu_v2.QueuedResource, node: Sight | None = None, *, lo
     reason = _reason("queued resource", name, state)
     fault, scope = None, ""
     if state is MachineState.FAILED:
-        why = trouble_of_status(queued.state.failed_data.error)
+        why = api_error_of_status(queued.state.failed_data.error)
         zone = queued.name.split("/")[3]
         fault, reason = failure(why, zone, reason)
         scope = why.quota_scope(zone) if fault is SliceFault.QUOTA else ""
@@ -150,20 +153,20 @@ def queued_sight(queued: tpu_v2.QueuedResource, node: Sight | None = None, *, lo
     if observation.state is MachineState.ACTIVE and node is not None:
         seen = node.observation
         observation = observation.model_copy(update={"state": seen.state, "reason": seen.reason})
-    elif state is MachineState.ACTIVE and looked:
-        told = {"state": MachineState.FAILED, "reason": "the queued resource is ACTIVE, and its node is gone"}
-        observation = observation.model_copy(update=told)
+    elif state is MachineState.ACTIVE and node_checked:
+        lost = {"state": MachineState.FAILED, "reason": "the queued resource is ACTIVE, but its node does not exist"}
+        observation = observation.model_copy(update=lost)
     if node is not None and not observation.token:
         seen = node.observation
         observation = observation.model_copy(update={"group": seen.group, "token": seen.token, "hosts": seen.hosts})
-    return Sight(ResourceKind.QUEUED, observation, {**spec.node.labels, **(node.labels if node is not None else {})})
+    return ObservedResource(ResourceKind.QUEUED, observation, {**spec.node.labels, **(node.labels if node is not None else {})})
 
 
-def instance_sight(instance: compute_v1.Instance) -> Sight:
-    """Converts a virtual machine to a `Sight`."""
+def observed_instance(instance: compute_v1.Instance) -> ObservedResource:
+    """Converts a virtual machine to an `ObservedResource`."""
     metadata = {item.key: item.value for item in instance.metadata.items}
     state = _INSTANCE_STATES.get(instance.status)
-    if instance.scheduling.provisioning_model == "SPOT" and instance.status in _TAKEN_BACK:
+    if instance.scheduling.provisioning_model == "SPOT" and instance.status in _STOPPING_STATES:
         state = MachineState.PREEMPTED
     observation = _observation(
         f"zones/{zone_of(instance.zone)}/instances/{instance.name}",
@@ -174,33 +177,33 @@ def instance_sight(instance: compute_v1.Instance) -> Sight:
         datetime.fromisoformat(instance.creation_timestamp) if instance.creation_timestamp else None,
         1,
     )
-    return Sight(ResourceKind.INSTANCE, observation, dict(instance.labels))
+    return ObservedResource(ResourceKind.INSTANCE, observation, dict(instance.labels))
 
 
-def failure(trouble: ApiError, zone: str, otherwise: str) -> tuple[SliceFault, str]:
+def failure(api_error: ApiError, zone: str, otherwise: str) -> tuple[SliceFault, str]:
     """Returns fault and reason of a create that Google accepted and that failed later."""
-    if trouble.code == 0 and not trouble.words:
+    if api_error.code == 0 and not api_error.message:
         return SliceFault.PLATFORM, otherwise
-    error = verdict(trouble, zone)
+    error = platform_error(api_error, zone)
     return (error.fault if isinstance(error, Refused) else SliceFault.PLATFORM), str(error)
 
 
-def failed_create(slice_id: str, zone: str, trouble: ApiError) -> SliceObservation:
+def failed_create(slice_id: str, zone: str, api_error: ApiError) -> SliceObservation:
     """Returns the observation of a slice of which only the failed create operation exists."""
-    if trouble.is_taken_back:
-        words = f"taken back before it was whole: {trouble.words}"
-        return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.PREEMPTED, reason=words)
-    fault, reason = failure(trouble, zone, "")
-    scope = trouble.quota_scope(zone) if fault is SliceFault.QUOTA else ""
+    if api_error.is_preemption:
+        reason = f"preempted before all its machines existed: {api_error.message}"
+        return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.PREEMPTED, reason=reason)
+    fault, reason = failure(api_error, zone, "")
+    scope = api_error.quota_scope(zone) if fault is SliceFault.QUOTA else ""
     return SliceObservation(
         slice_id=slice_id, group="", zone=zone, state=MachineState.FAILED, reason=reason, fault=fault, quota_scope=scope
     )
 
 
-def unseen(slice_id: str, zone: str) -> SliceObservation:
+def not_visible(slice_id: str, zone: str) -> SliceObservation:
     """Returns the observation of a slice that was requested and is not visible yet."""
-    words = "it was asked for, and nothing is to be seen of it yet"
-    return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.CREATING, reason=words)
+    reason = "requested, but not visible in Google's API yet"
+    return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.CREATING, reason=reason)
 
 
 def _reason(what: str, name: str, state: MachineState | None, more: str = "") -> str:
@@ -208,8 +211,7 @@ def _reason(what: str, name: str, state: MachineState | None, more: str = "") ->
         return f"{what} is in state {name or '?'}, which this version of Iris does not know"
     if name in _USUAL:
         return more
-    said = f"{what} is {name}"
-    return f"{said}: {more}" if more else said
+    return f"{what} is {name}: {more}" if more else f"{what} is {name}"
 
 
 def _observation(

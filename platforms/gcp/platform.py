@@ -23,8 +23,8 @@ from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import Calls
 from iris.platforms.gcp.compute import Instances, list_instances
 from iris.platforms.gcp.diagnostics import tail
-from iris.platforms.gcp.errors import ApiError, CallFailed, later, verdict
-from iris.platforms.gcp.observe import Making, ResourceKind, Sight, failed_create, unseen
+from iris.platforms.gcp.errors import ApiError, CallFailed, platform_error, retryable_error
+from iris.platforms.gcp.observe import CreateOperation, ObservedResource, ResourceKind, failed_create, not_visible
 from iris.platforms.gcp.requests import CreateRequest, create_request
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.gcp.tpu import Nodes, QueuedResources, list_tpus
@@ -33,16 +33,16 @@ logger = logging.getLogger(__name__)
 
 #: The deadline of one platform call, in seconds. Together with the end of a create in flight (`clients.DEADLINE`) it is below the
 #: 60 s that the workflows allow for a platform call.
-VERB = 40.0
+CALL_TIMEOUT_S = 40.0
 #: The seconds for which an invisible slice may still appear if the result of its create call, or its progress, is unknown.
-UNSEEN = 60.0
+INVISIBLE_TIMEOUT_S = 60.0
 #: The same while an operation reports that the create is running. It is limited, because a stuck operation runs for ever.
-UNDER_WAY = 600.0
+CREATE_TIMEOUT_S = 600.0
 #: The states in which a slice may be after a failed create. `describe_slice` checks CREATING, too.
 _ENDING = frozenset({MachineState.DELETING, MachineState.PREEMPTED})
 _DOUBTFUL = _ENDING | {MachineState.CREATING}
 #: The message of the API in a zone where the service is not offered. It is a permission error, and may also mean a real one.
-_NO_SUCH_PLACE = re.compile(r"Location \S+ is not found")
+_NO_SUCH_ZONE = re.compile(r"Location \S+ is not found")
 
 
 class SliceApi(Protocol):
@@ -50,11 +50,11 @@ class SliceApi(Protocol):
 
     async def create(self, request: CreateRequest) -> str: ...
 
-    async def get(self, slice_id: str, zone: str) -> Sight | None: ...
+    async def get(self, slice_id: str, zone: str) -> ObservedResource | None: ...
 
     async def delete(self, slice_id: str, zone: str) -> None: ...
 
-    async def making(self, slice_id: str, zone: str, operation: str) -> Making | None:
+    async def find_create_operation(self, slice_id: str, zone: str, operation: str) -> CreateOperation | None:
         """Returns the operation that creates the slice; None if there is none or it is lost.
 
         Args:
@@ -62,7 +62,7 @@ class SliceApi(Protocol):
         """
         ...
 
-    async def last_words(self, slice_id: str, zone: str) -> str: ...
+    async def last_output(self, slice_id: str, zone: str) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,14 @@ class Hint:
     #: The name of the operation that creates it; empty: the slice was found, or the name is unknown.
     operation: str = ""
     #: The time of the create call; None: the slice has been seen since, or there was no create call.
-    asked_at: float | None = None
+    requested_at: float | None = None
 
-    def may_come(self, making: Making | None, now: float) -> bool:
+    def may_appear(self, creation: CreateOperation | None, now: float) -> bool:
         """Returns True if the slice may still appear, although it is not visible now."""
-        if self.asked_at is None or (making is not None and making.trouble is not None):
+        if self.requested_at is None or (creation is not None and creation.error is not None):
             return False
-        return now < self.asked_at + (UNSEEN if making is None or making.done else UNDER_WAY)
+        running = creation is not None and not creation.done
+        return now < self.requested_at + (CREATE_TIMEOUT_S if running else INVISIBLE_TIMEOUT_S)
 
 
 class GcpPlatform:
@@ -113,16 +114,18 @@ class GcpPlatform:
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
         """Implements `Platform.create_slice`. Adopts an existing resource of the name if the same request created it."""
         wanted = create_request(self._settings, request, self._script(request))
-        async with _asked_later(request.zone):
+        async with _retryable_errors(request.zone):
             operation = await self._create(wanted, request)
             seen = await self._find(request.slice_id, request.zone)
             if seen is None and operation:
-                making = await self._making(request.slice_id, request.zone)
-                if making is not None and making.trouble is not None:
-                    raise verdict(making.trouble, request.zone, _in_words(request))
+                creation = await self._find_create_operation(request.slice_id, request.zone)
+                if creation is not None and creation.error is not None:
+                    raise platform_error(creation.error, request.zone, _machine_kind(request))
         if seen is None and not operation:
-            raise Unavailable(f"{request.slice_id} was there in {request.zone}, and is gone; it can be asked for again")
-        return self._adopted(seen.observation, request, seen.labels) if seen is not None else _promised(request)
+            raise Unavailable(
+                f"{request.slice_id} in {request.zone} was deleted during its creation; the request can be repeated"
+            )
+        return self._adopted(seen.observation, request, seen.labels) if seen is not None else _requested(request)
 
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
         """Implements `Platform.describe_slice`.
@@ -130,24 +133,24 @@ class GcpPlatform:
         If Google accepted the create and it failed later, the observation contains the reason. While the create is running, there
         is an observation even if the resource is not visible yet.
         """
-        async with _asked_later(zone):
+        async with _retryable_errors(zone):
             if (found := await self._find(slice_id, zone)) is not None:
                 return await self._explained(found, _DOUBTFUL) if label_rules.is_ours(self._settings, found.labels) else None
-            making = await self._making(slice_id, zone)
-        if making is not None and making.trouble is not None:
-            return None if making.trouble.is_called_off else failed_create(slice_id, zone, making.trouble)
-        return unseen(slice_id, zone) if self._may_come(slice_id, making) else None
+            creation = await self._find_create_operation(slice_id, zone)
+        if creation is not None and creation.error is not None:
+            return None if creation.error.is_cancelled else failed_create(slice_id, zone, creation.error)
+        return not_visible(slice_id, zone) if self._may_appear(slice_id, creation) else None
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
-        """Implements `Platform.last_words`.
+    async def last_output(self, slice_id: str, zone: str) -> str:
+        """Implements `Platform.last_output`.
 
         Returns the end of a virtual machine's serial console, or the problems of a TPU node, which has no console.
         """
-        async with _asked_later(zone):
+        async with _retryable_errors(zone):
             found = await self._find(slice_id, zone)
             if found is None or not label_rules.is_ours(self._settings, found.labels):
                 return ""
-            return tail(await self._apis[found.kind].last_words(slice_id, zone))
+            return tail(await self._apis[found.kind].last_output(slice_id, zone))
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         """Implements `Platform.delete_slice`.
@@ -155,9 +158,9 @@ class GcpPlatform:
         Does not touch a resource of another owner, or one marked as manual. An invisible slice is not GONE while a create that
         may still produce it is running.
         """
-        async with _asked_later(zone):
+        async with _retryable_errors(zone):
             found = await self._find(slice_id, zone)
-            if found is None and await self._is_coming(slice_id, zone):
+            if found is None and await self._may_still_appear(slice_id, zone):
                 await self._delete(self._hints[slice_id].kind, slice_id, zone)
                 return DeleteResult.GOING
             if found is None or not label_rules.is_ours(self._settings, found.labels):
@@ -174,7 +177,7 @@ class GcpPlatform:
             list_instances(self._calls, self._settings.project, self._settings.uid),
             return_exceptions=True,
         )
-        seen: list[Sight] = []
+        seen: list[ObservedResource] = []
         unreachable: dict[str, str] = {}
         problems: list[PlatformError] = []
         if isinstance(tpus, BaseException):
@@ -204,7 +207,7 @@ class GcpPlatform:
 
     # -- Private methods -----------------------------------------------------------------------------------------------------
 
-    async def _find(self, slice_id: str, zone: str) -> Sight | None:
+    async def _find(self, slice_id: str, zone: str) -> ObservedResource | None:
         """Returns the resource of this name.
 
         Without a hint it looks for all kinds; the search for queued resources finds nodes, too. A failed search matters only if
@@ -216,7 +219,7 @@ class GcpPlatform:
             try:
                 found = await self._apis[kind].get(slice_id, zone)
             except CallFailed as error:
-                if hint is not None or not self._is_nowhere(kind, error.trouble, zone):
+                if hint is not None or not self._is_nowhere(kind, error.api_error, zone):
                     failed = error
                 continue
             if found is not None:
@@ -226,36 +229,36 @@ class GcpPlatform:
             raise failed
         return None
 
-    async def _making(self, slice_id: str, zone: str) -> Making | None:
+    async def _find_create_operation(self, slice_id: str, zone: str) -> CreateOperation | None:
         """Returns the operation that creates the slice, or that failed to, if Google still lists it."""
         hint = self._hints.get(slice_id)
         if hint is not None:
-            return await self._apis[hint.kind].making(slice_id, zone, hint.operation)
+            return await self._apis[hint.kind].find_create_operation(slice_id, zone, hint.operation)
         for kind in (ResourceKind.INSTANCE, ResourceKind.QUEUED):
             try:
-                making = await self._apis[kind].making(slice_id, zone, "")
+                creation = await self._apis[kind].find_create_operation(slice_id, zone, "")
             except CallFailed as error:
-                if not self._is_nowhere(kind, error.trouble, zone):
+                if not self._is_nowhere(kind, error.api_error, zone):
                     raise
                 continue
-            if making is not None:
-                if not making.done:  # the process that made the create call is gone
-                    self._hints[slice_id] = Hint(kind, making.operation, self._now())
-                return making
+            if creation is not None:
+                if not creation.done:  # the process that made the create call is gone
+                    self._hints[slice_id] = Hint(kind, creation.name, self._now())
+                return creation
         return None
 
-    def _may_come(self, slice_id: str, making: Making | None) -> bool:
+    def _may_appear(self, slice_id: str, creation: CreateOperation | None) -> bool:
         hint = self._hints.get(slice_id)
-        return hint is not None and hint.may_come(making, self._now())
+        return hint is not None and hint.may_appear(creation, self._now())
 
-    async def _is_coming(self, slice_id: str, zone: str) -> bool:
+    async def _may_still_appear(self, slice_id: str, zone: str) -> bool:
         """Returns True if an invisible slice may still appear. A slice that was visible once and is not any more is gone."""
         hint = self._hints.get(slice_id)
-        if hint is not None and hint.asked_at is None:
+        if hint is not None and hint.requested_at is None:
             return False
-        return self._may_come(slice_id, await self._making(slice_id, zone))
+        return self._may_appear(slice_id, await self._find_create_operation(slice_id, zone))
 
-    async def _explained(self, seen: Sight, doubtful: frozenset[MachineState] = _ENDING) -> SliceObservation:
+    async def _explained(self, seen: ObservedResource, doubtful: frozenset[MachineState] = _ENDING) -> SliceObservation:
         """Returns the observation, with the reason of a failed create added.
 
         After a failed create the machines stay visible for a moment, in a state of deletion or creation. Only the create
@@ -272,12 +275,12 @@ class GcpPlatform:
             self._hints[found.slice_id] = Hint(hint.kind)  # the create succeeded
         if found.state not in doubtful:
             return found
-        making = await self._apis[hint.kind].making(found.slice_id, found.zone, hint.operation)
-        if making is None or making.trouble is None or making.trouble.is_called_off:
+        creation = await self._apis[hint.kind].find_create_operation(found.slice_id, found.zone, hint.operation)
+        if creation is None or creation.error is None or creation.error.is_cancelled:
             return found
-        why = failed_create(found.slice_id, found.zone, making.trouble)
-        told = {"state": why.state, "reason": why.reason, "fault": why.fault, "quota_scope": why.quota_scope}
-        return found.model_copy(update=told)
+        why = failed_create(found.slice_id, found.zone, creation.error)
+        cause = {"state": why.state, "reason": why.reason, "fault": why.fault, "quota_scope": why.quota_scope}
+        return found.model_copy(update=cause)
 
     async def _create(self, wanted: CreateRequest, request: SliceRequest) -> str:
         """Makes the create call and remembers it: a call without an answer, or with a cancelled caller, may still succeed.
@@ -293,10 +296,10 @@ class GcpPlatform:
             self._hints[request.slice_id] = before
             raise
         except CallFailed as failed:
-            error = verdict(failed.trouble, request.zone, _in_words(request))
-            unknown = failed.trouble.is_taken or isinstance(error, Unavailable)
+            error = platform_error(failed.api_error, request.zone, _machine_kind(request))
+            unknown = failed.api_error.already_exists or isinstance(error, Unavailable)
             self._hints[request.slice_id] = Hint(kind, before.operation, self._now()) if unknown else before
-            if not failed.trouble.is_taken:
+            if not failed.api_error.already_exists:
                 raise error from None
             return ""
         self._hints[request.slice_id] = Hint(kind, operation, self._now())
@@ -307,42 +310,42 @@ class GcpPlatform:
         try:
             await self._apis[kind].delete(slice_id, zone)
         except CallFailed as error:
-            if not (error.trouble.is_absence or error.trouble.is_busy):
+            if not (error.api_error.is_absence or error.api_error.is_busy):
                 raise
-            logger.info("slice %s in %s is not being deleted yet: %s", slice_id, zone, error)
+            logger.info("cannot delete slice %s in %s yet: %s", slice_id, zone, error)
 
     def _adopted(self, seen: SliceObservation, request: SliceRequest, labels: Mapping[str, str]) -> SliceObservation:
         if not label_rules.is_ours(self._settings, labels) or seen.token != request.token:
-            raise BadConfig(f"{request.slice_id} in {request.zone} exists already, and was not made by this request")
+            raise BadConfig(f"{request.slice_id} in {request.zone} already exists and was created by another request")
         if seen.state is MachineState.DELETING:
             raise Unavailable(f"{request.slice_id} in {request.zone} is being deleted")
         return seen
 
-    def _is_unused(self, kind: ResourceKind, trouble: ApiError) -> bool:
+    def _is_unused(self, kind: ResourceKind, api_error: ApiError) -> bool:
         """Returns True if the project does not use the service.
 
         An error that names no project counts only for the TPU API, and only if no group has TPUs.
         """
         no_tpus = kind is not ResourceKind.INSTANCE and not self._settings.tpu_zones
-        return trouble.is_disabled_in(self._settings.project) or (no_tpus and trouble.is_service_disabled)
+        return api_error.is_disabled_in(self._settings.project) or (no_tpus and api_error.is_service_disabled)
 
-    def _is_nowhere(self, kind: ResourceKind, trouble: ApiError, zone: str) -> bool:
+    def _is_nowhere(self, kind: ResourceKind, api_error: ApiError, zone: str) -> bool:
         """Returns True if there can be no resource of the kind: the project does not use the service, or the zone lacks it.
 
         For a zone in which groups have TPUs, the message that the zone does not exist means a missing permission instead.
         """
-        absent = _NO_SUCH_PLACE.search(trouble.words) is not None and zone not in self._settings.tpu_zones
-        return self._is_unused(kind, trouble) or absent
+        absent = _NO_SUCH_ZONE.search(api_error.message) is not None and zone not in self._settings.tpu_zones
+        return self._is_unused(kind, api_error) or absent
 
     def _problem(self, kind: ResourceKind, error: BaseException) -> list[PlatformError]:
         """Returns the error of a service that could not be listed; an empty list if the project does not use the service."""
         if isinstance(error, CallFailed):
-            return [] if self._is_unused(kind, error.trouble) else [later(error.trouble, "any zone")]
+            return [] if self._is_unused(kind, error.api_error) else [retryable_error(error.api_error, "any zone")]
         if isinstance(error, RateLimited):
             return [error]
         raise error
 
-    def _is_host(self, seen: Sight) -> bool:
+    def _is_host(self, seen: ObservedResource) -> bool:
         """Returns True if the resource is a slice of this cluster. The control plane's machine is not a slice."""
         return label_rules.is_ours(self._settings, seen.labels) and seen.labels.get(label_rules.ROLE) == "host"
 
@@ -357,7 +360,7 @@ def _kind_of(wanted: CreateRequest) -> ResourceKind:
             return ResourceKind.INSTANCE
 
 
-def _promised(request: SliceRequest) -> SliceObservation:
+def _requested(request: SliceRequest) -> SliceObservation:
     """Returns the observation of a slice that was requested and is not visible yet."""
     return SliceObservation(
         slice_id=request.slice_id,
@@ -370,7 +373,7 @@ def _promised(request: SliceRequest) -> SliceObservation:
     )
 
 
-def _in_words(request: SliceRequest) -> str:
+def _machine_kind(request: SliceRequest) -> str:
     """Describes the requested machines, for refusals."""
     group = request.group
     tier = "spot" if group.preemptible else "reserved" if group.reservation else "on demand"
@@ -378,12 +381,12 @@ def _in_words(request: SliceRequest) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _asked_later(zone: str) -> AsyncIterator[None]:
+async def _retryable_errors(zone: str) -> AsyncIterator[None]:
     """Converts a failed call, or a timeout of all calls together, to an error that tells the caller to repeat the call."""
     try:
-        async with asyncio.timeout(VERB):
+        async with asyncio.timeout(CALL_TIMEOUT_S):
             yield
     except TimeoutError:
-        raise Unavailable(f"Google Cloud has not answered all that was asked of {zone} within {VERB:g} s") from None
+        raise Unavailable(f"Google Cloud did not answer all calls for {zone} within {CALL_TIMEOUT_S:g} s") from None
     except CallFailed as error:
-        raise later(error.trouble, zone) from None
+        raise retryable_error(error.api_error, zone) from None

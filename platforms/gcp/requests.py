@@ -64,7 +64,7 @@ def create_request(settings: GcpSettings, request: SliceRequest, script: str) ->
     """
     if _NAME.fullmatch(request.slice_id) is None:
         raise BadConfig(
-            f"{request.slice_id!r} cannot name a machine of Google Cloud: at most 63 lower-case letters, digits and dashes;"
+            f"{request.slice_id!r} is not a valid name in Google Cloud: use at most 63 lower-case letters, digits and dashes;"
             " shorten platform.gcp.label_prefix or the name of the scale group"
         )
     match request.group.type:
@@ -76,7 +76,7 @@ def create_request(settings: GcpSettings, request: SliceRequest, script: str) ->
             )
         case SliceType.GCE_VM:
             return _insert(settings, request, script)
-    raise BadConfig(f"scale group {request.group.name} is a {request.group.type}, which Google Cloud does not have")
+    raise BadConfig(f"scale group {request.group.name} has type {request.group.type}; on Google Cloud use tpu_vm or gce_vm")
 
 
 def printed(request: CreateRequest) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _reservation(parent: str, name: str) -> str:
 def _insert(settings: GcpSettings, request: SliceRequest, script: str) -> compute_v1.InsertInstanceRequest:
     group = request.group
     if not group.machine_type:
-        raise BadConfig(f"scale group {group.name} has no machine_type; name one, such as n2-standard-8")
+        raise BadConfig(f"scale group {group.name} has no machine_type; set one, such as n2-standard-8")
     device = group.resources.device
     gpus = device if device is not None and device.kind is DeviceKind.GPU else None
     instance = compute_v1.Instance(
@@ -192,7 +192,9 @@ def _insert(settings: GcpSettings, request: SliceRequest, script: str) -> comput
     )
     if gpus is not None and group.machine_type.startswith("n1-"):
         if gpus.variant not in _ATTACHABLE:
-            raise BadConfig(f"scale group {group.name}: {group.machine_type} cannot have {gpus.variant}; name a type that has")
+            raise BadConfig(
+                f"scale group {group.name}: {group.machine_type} cannot have {gpus.variant}; set a machine_type that can"
+            )
         kind = f"projects/{settings.project}/zones/{request.zone}/acceleratorTypes/{_ATTACHABLE[gpus.variant]}"
         instance.guest_accelerators = [compute_v1.AcceleratorConfig(accelerator_type=kind, accelerator_count=gpus.count)]
     if group.reservation:
@@ -279,9 +281,8 @@ def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
     total = sum(len(key) + size for key, size in sizes.items())
     if max(sizes.values()) > MAX_METADATA_VALUE or total > MAX_METADATA:
         raise BadConfig(
-            f"the startup script, with the configuration in it, has {sizes.get(label_rules.STARTUP_KEY, 0)} bytes, "
-            "and all metadata"
-            f" together {total}; Google holds {MAX_METADATA_VALUE} and {MAX_METADATA}: shorten the configuration"
+            f"the startup script, which contains the configuration, has {sizes.get(label_rules.STARTUP_KEY, 0)} bytes (limit: "
+            f"{MAX_METADATA_VALUE}), and all metadata {total} (limit: {MAX_METADATA}); shorten the configuration"
         )
     return metadata
 

@@ -12,7 +12,7 @@ config=$root/etc/iris/config.yaml
 tries=${IRIS_TRIES:-20}
 pause=${IRIS_PAUSE:-15}
 # The seconds between two checks of a started container.
-look=${IRIS_LOOK:-3}
+check_interval=${IRIS_CHECK_INTERVAL:-3}
 # The default is the home directory. A boot script has none, and on Container-Optimized OS it is read-only.
 export DOCKER_CONFIG=$state/docker-login
 
@@ -23,8 +23,8 @@ fail() {
     exit 1
 }
 
-# patiently WHAT COMMAND…: runs the command until it succeeds, at most $tries times. Returns 1 if it never did.
-patiently() {
+# retry WHAT COMMAND…: runs the command until it succeeds, at most $tries times. Returns 1 if it never did.
+retry() {
     local what=$1 try
     shift
     for ((try = 1; try <= tries; try++)); do
@@ -79,14 +79,14 @@ docker_answers() { docker info > /dev/null 2>&1; }
 ready_docker() {
     # On systems with snaps, the programs may not be installed yet at the first boot.
     if command -v snap > /dev/null; then
-        timeout 300 snap wait system seed.loaded || say "the snaps are not ready; going on without"
+        timeout 300 snap wait system seed.loaded || say "snaps are not ready; continuing without them"
     fi
     if ! command -v docker > /dev/null; then
         say "installing docker"
-        patiently "installing docker" install_docker || fail "docker could not be installed"
+        retry "installing docker" install_docker || fail "docker could not be installed"
     fi
-    patiently "waiting for docker" docker_answers || fail "docker does not answer"
-    say "docker is there"
+    retry "waiting for docker" docker_answers || fail "docker does not answer"
+    say "docker is running"
 }
 
 # Logs in to Google's registries with a token of the machine's service account, which needs no further program.
@@ -101,16 +101,16 @@ log_in() {
 }
 
 pull_image() {
-    log_in || say "could not log in to ${IMAGE%%/*}; trying without"
+    log_in || say "could not log in to ${IMAGE%%/*}; pulling without a login"
     docker pull "$IMAGE" > /dev/null
 }
 
 get_image() {
     say "pulling $IMAGE"
-    if patiently "pulling $IMAGE" pull_image; then
-        say "the image is there"
+    if retry "pulling $IMAGE" pull_image; then
+        say "pulled $IMAGE"
     elif docker image inspect "$IMAGE" > /dev/null 2>&1; then
-        say "could not pull $IMAGE; going on with the one that is here"
+        say "could not pull $IMAGE; using the image on this machine"
     else
         fail "could not pull $IMAGE"
     fi
@@ -138,7 +138,7 @@ start() {
     if [ "$there" = "$build" ]; then
         docker start "$name" > /dev/null || fail "could not start $name"
         before=$(restarts_of "$name")
-        say "$name was there already"
+        say "$name is already running"
         return
     fi
     docker rm -f "$name" > /dev/null 2>&1 || true # usually there is none
@@ -154,12 +154,12 @@ restarts_of() {
     if [[ $count =~ ^[0-9]+$ ]]; then echo "$count"; else echo 0; fi
 }
 
-# watch NAME LOOKS MANY: waits until the container has stayed up for LOOKS checks in a row. Returns 1 if it is restarted MANY
+# watch NAME CHECKS MAX: waits until the container has stayed up for CHECKS checks in a row. Returns 1 if it is restarted MAX
 # times before that. If it was restarted at all, prints its last log lines.
 watch() {
-    local name=$1 looks=$2 many=$3 restarts=0 stayed=0 now
-    while [ "$stayed" -lt "$looks" ] && [ "$restarts" -lt "$many" ]; do
-        sleep "$look"
+    local name=$1 checks=$2 max=$3 restarts=0 stayed=0 now
+    while [ "$stayed" -lt "$checks" ] && [ "$restarts" -lt "$max" ]; do
+        sleep "$check_interval"
         now=$(($(restarts_of "$name") - before))
         if [ "$now" -gt "$restarts" ]; then stayed=0; else stayed=$((stayed + 1)); fi
         restarts=$now
@@ -168,7 +168,7 @@ watch() {
         say "$name is up"
         return
     fi
-    say "$name ends and is started again; its last words:"
+    say "$name exited and was restarted; its last output:"
     docker logs --tail=15 "$name" 2>&1 | sed 's/^/[iris-init] | /' || true
-    [ "$restarts" -lt "$many" ]
+    [ "$restarts" -lt "$max" ]
 }

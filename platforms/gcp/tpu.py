@@ -13,10 +13,10 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from iris.model.provisioning import MachineState
-from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, pages, there
-from iris.platforms.gcp.diagnostics import ailments, queued_words
-from iris.platforms.gcp.errors import CallFailed, trouble_of_status
-from iris.platforms.gcp.observe import Making, Sight, node_sight, queued_sight
+from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, get_or_none, pages
+from iris.platforms.gcp.diagnostics import node_problems, queued_state
+from iris.platforms.gcp.errors import CallFailed, api_error_of_status
+from iris.platforms.gcp.observe import CreateOperation, ObservedResource, observed_node, observed_queued
 from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.requests import CreateRequest, location, zone_of
 
@@ -43,24 +43,24 @@ class Nodes:
             Urgency.CREATE, lambda to: _begun(to.tpu.create_node(request, retry=None, timeout=DEADLINE))
         )
 
-    async def get(self, slice_id: str, zone: str) -> Sight | None:
+    async def get(self, slice_id: str, zone: str) -> ObservedResource | None:
         name = f"{location(self._project, zone)}/nodes/{slice_id}"
         request = tpu_v2.GetNodeRequest(name=name)
-        found = await there(self._calls, lambda to: to.tpu.get_node(request, retry=None, timeout=DEADLINE))
-        return node_sight(found) if found is not None else None
+        found = await get_or_none(self._calls, lambda to: to.tpu.get_node(request, retry=None, timeout=DEADLINE))
+        return observed_node(found) if found is not None else None
 
     async def delete(self, slice_id: str, zone: str) -> None:
         request = tpu_v2.DeleteNodeRequest(name=f"{location(self._project, zone)}/nodes/{slice_id}")
         await self._calls.make(Urgency.DELETE, lambda to: to.tpu.delete_node(request, retry=None, timeout=DEADLINE))
 
-    async def making(self, slice_id: str, zone: str, operation: str) -> Making | None:
-        return await _making(self._calls, self._project, zone, re.escape(f"nodes/{slice_id}"), operation)
+    async def find_create_operation(self, slice_id: str, zone: str, operation: str) -> CreateOperation | None:
+        return await _find_create_operation(self._calls, self._project, zone, re.escape(f"nodes/{slice_id}"), operation)
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
+    async def last_output(self, slice_id: str, zone: str) -> str:
         """Returns the problems of the node."""
         request = tpu_v2.GetNodeRequest(name=f"{location(self._project, zone)}/nodes/{slice_id}")
-        found = await there(self._calls, lambda to: to.tpu.get_node(request, retry=None, timeout=DEADLINE))
-        return ailments(found) if found is not None else ""
+        found = await get_or_none(self._calls, lambda to: to.tpu.get_node(request, retry=None, timeout=DEADLINE))
+        return node_problems(found) if found is not None else ""
 
 
 class QueuedResources:
@@ -77,17 +77,17 @@ class QueuedResources:
             Urgency.CREATE, lambda to: _begun(to.tpu.create_queued_resource(request, retry=None, timeout=DEADLINE))
         )
 
-    async def get(self, slice_id: str, zone: str) -> Sight | None:
+    async def get(self, slice_id: str, zone: str) -> ObservedResource | None:
         """Returns the queued resource with its node, or whichever of the two is left.
 
         The node is read last, so that the node of an ACTIVE queued resource exists by then.
         """
         request = tpu_v2.GetQueuedResourceRequest(name=self._name(slice_id, zone))
-        found = await there(self._calls, lambda to: to.tpu.get_queued_resource(request, retry=None, timeout=DEADLINE))
-        if found is not None and queued_sight(found, looked=False).observation.state is not MachineState.ACTIVE:
-            return queued_sight(found)
+        found = await get_or_none(self._calls, lambda to: to.tpu.get_queued_resource(request, retry=None, timeout=DEADLINE))
+        if found is not None and observed_queued(found, node_checked=False).observation.state is not MachineState.ACTIVE:
+            return observed_queued(found)
         node = await self._nodes.get(slice_id, zone)
-        return queued_sight(found, node) if found is not None else node
+        return observed_queued(found, node) if found is not None else node
 
     async def delete(self, slice_id: str, zone: str) -> None:
         """Deletes the queued resource and its node. If the queued resource is gone, deletes the node."""
@@ -95,61 +95,61 @@ class QueuedResources:
         try:
             await self._calls.make(Urgency.DELETE, lambda to: _delete_queued(to, request))
         except CallFailed as error:
-            if not error.trouble.is_absence:
+            if not error.api_error.is_absence:
                 raise
             await self._nodes.delete(slice_id, zone)
 
-    async def making(self, slice_id: str, zone: str, operation: str) -> Making | None:
+    async def find_create_operation(self, slice_id: str, zone: str, operation: str) -> CreateOperation | None:
         """Returns the operation that creates the queued resource or a node of the name.
 
         It covers both kinds, because a process without memory of the create does not know which kind the slice is.
         """
         target = f"(queuedResources|nodes)/{re.escape(slice_id)}"
-        return await _making(self._calls, self._project, zone, target, operation)
+        return await _find_create_operation(self._calls, self._project, zone, target, operation)
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
+    async def last_output(self, slice_id: str, zone: str) -> str:
         """Returns the problems of the node, or the state of the queued resource while it has no node."""
         request = tpu_v2.GetQueuedResourceRequest(name=self._name(slice_id, zone))
-        found = await there(self._calls, lambda to: to.tpu.get_queued_resource(request, retry=None, timeout=DEADLINE))
-        waits = queued_words(found) if found is not None else ""
-        return waits or await self._nodes.last_words(slice_id, zone)
+        found = await get_or_none(self._calls, lambda to: to.tpu.get_queued_resource(request, retry=None, timeout=DEADLINE))
+        waits = queued_state(found) if found is not None else ""
+        return waits or await self._nodes.last_output(slice_id, zone)
 
     def _name(self, slice_id: str, zone: str) -> str:
         return f"{location(self._project, zone)}/queuedResources/{slice_id}"
 
 
-async def list_tpus(calls: Calls, project: str) -> tuple[list[Sight], set[str]]:
+async def list_tpus(calls: Calls, project: str) -> tuple[list[ObservedResource], set[str]]:
     """Returns all queued resources and nodes of the project, and the zones that did not answer. A queued resource and its node
     are one entry.
 
     Nodes are listed last. If an ACTIVE queued resource has no node in that list, it has therefore lost its node.
     """
     parent = location(project, EVERYWHERE)
-    queued, silent = await _listed(
+    queued, silent_queued = await _listed(
         calls,
         lambda to, token: to.tpu.list_queued_resources(
             tpu_v2.ListQueuedResourcesRequest(parent=parent, page_size=PAGE, page_token=token), retry=None, timeout=DEADLINE
         ),
         lambda page: page.queued_resources,
     )
-    nodes, mute = await _listed(
+    nodes, silent_nodes = await _listed(
         calls,
         lambda to, token: to.tpu.list_nodes(
             tpu_v2.ListNodesRequest(parent=parent, page_size=PAGE, page_token=token), retry=None, timeout=DEADLINE
         ),
         lambda page: page.nodes,
     )
-    unreachable = {zone_of(place) for place in silent | mute}
-    made = {_where(sight): sight for sight in map(node_sight, nodes)}
+    unreachable = {zone_of(place) for place in silent_queued | silent_nodes}
+    made = {_where(resource): resource for resource in map(observed_node, nodes)}
     seen = {}
     for each in queued:
-        alone = queued_sight(each)
+        alone = observed_queued(each)
         zone, _ = where = _where(alone)
-        seen[where] = queued_sight(each, made.get(where), looked=zone not in unreachable)
+        seen[where] = observed_queued(each, made.get(where), node_checked=zone not in unreachable)
     return list({**made, **seen}.values()), unreachable
 
 
-async def _making(calls: Calls, project: str, zone: str, target: str, operation: str) -> Making | None:
+async def _find_create_operation(calls: Calls, project: str, zone: str, target: str, operation: str) -> CreateOperation | None:
     """Returns the operation that creates the resource; None if there is none or it is lost.
 
     Args:
@@ -158,7 +158,7 @@ async def _making(calls: Calls, project: str, zone: str, target: str, operation:
     """
     if operation:
         request = operations_pb2.GetOperationRequest(name=operation)
-        found = await there(calls, lambda to: to.tpu.get_operation(request, retry=None, timeout=DEADLINE))
+        found = await get_or_none(calls, lambda to: to.tpu.get_operation(request, retry=None, timeout=DEADLINE))
         return _made(found) if found is not None else None
 
     def page(to: Clients, token: str) -> operations_pb2.ListOperationsResponse:
@@ -170,9 +170,9 @@ async def _making(calls: Calls, project: str, zone: str, target: str, operation:
     return _made(max(creates, key=_begun_at)) if creates else None
 
 
-def _made(operation: operations_pb2.Operation) -> Making:
-    trouble = trouble_of_status(operation.error) if operation.done and operation.error.code else None
-    return Making(operation.name, operation.done, trouble)
+def _made(operation: operations_pb2.Operation) -> CreateOperation:
+    api_error = api_error_of_status(operation.error) if operation.done and operation.error.code else None
+    return CreateOperation(operation.name, operation.done, api_error)
 
 
 def _creates(operation: operations_pb2.Operation, target: str) -> bool:
@@ -199,7 +199,7 @@ def _begun(operation: Any) -> str:
     """
     raw: operations_pb2.Operation = operation.operation
     if raw.done and raw.error.code:
-        raise CallFailed(trouble_of_status(raw.error))
+        raise CallFailed(api_error_of_status(raw.error))
     return str(raw.name)
 
 
@@ -223,5 +223,5 @@ async def _listed(
     return found, unreachable
 
 
-def _where(sight: Sight) -> tuple[str, str]:
-    return sight.observation.zone, sight.observation.slice_id
+def _where(resource: ObservedResource) -> tuple[str, str]:
+    return resource.observation.zone, resource.observation.slice_id

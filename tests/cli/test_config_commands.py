@@ -38,8 +38,8 @@ def test_a_bad_file_is_refused_with_all_its_problems(tmp_path: Path) -> None:
     assert result.exception.exit_code == 5
     assert str(result.exception).splitlines() == [
         f"{path} has 2 problems:",
-        "  scale_groups.g.max_slice: there is no such key; did you mean 'max_slices'?",
-        "  scale_groups.h.max_slices: '1' is less than min_slices (2); raise it or lower min_slices",
+        "  scale_groups.g.max_slice: unknown key; did you mean 'max_slices'?",
+        "  scale_groups.h.max_slices: '1' is less than min_slices (2); increase it or reduce min_slices",
     ]
 
 

@@ -107,7 +107,7 @@ def test_a_file_that_is_no_configuration_is_named(command: tuple[str, ...], writ
     file.write_bytes(written)
     ran = iris(*command, "--config", str(file))
     assert isinstance(ran.exception, InvalidConfig), ran.output
-    assert str(ran.exception).startswith(f"{file} has a problem:")
+    assert str(ran.exception).startswith(f"{file} has 1 problem:")
 
 
 def test_a_configuration_keeps_its_line_ends_on_its_way_to_a_cluster(tmp_path: Path) -> None:

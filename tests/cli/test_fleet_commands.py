@@ -43,7 +43,7 @@ def config(tmp_path: Path) -> str:
         (["slice", "list"], 4, "no cluster: no local cluster runs"),
         (["cluster", "stop"], 3, "no local cluster runs"),
         (["cluster", "stop", "other"], 3, "there is no local cluster 'other'"),
-        (["cluster", "stop", "../other"], 5, "name: '../other' is not a name"),
+        (["cluster", "stop", "../other"], 5, "name: '../other' is not a valid name"),
         (["cluster", "restart", "other"], 3, "there is no local cluster 'other'"),
         (["cluster", "reload", "other"], 2, "Missing option '--config'"),
         (["cluster", "reload", "--config", "nowhere.yaml"], 2, "'nowhere.yaml' does not exist"),

@@ -178,7 +178,7 @@ def test_a_number_of_tasks_that_leaves_hosts_of_a_slice_idle_is_refused(options:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--name", "name: '' is not a name"),
+        ("--name", "name: '' is not a valid name"),
         ("--zone", "zone: '' names no zone"),
         ("--region", "region: '' names no region"),
     ],
@@ -274,10 +274,10 @@ def test_words_about_files_that_make_no_sense_are_wrong_usage(
     [
         (("--pip", "--index-url=x"), "pip: '--index-url=x' is not a requirement"),
         (("--setup", " "), "setup: ' ' is not a command"),
-        (("--extra", "a b", "--file", __file__), "extra: 'a b' cannot name an extra"),
-        (("--extra", "tpu", "--no-sync", "--file", __file__), "extra: 'tpu' needs the project to be synced"),
-        (("--image", ""), "image: '' cannot name a container image"),
-        (("--port", "80"), "port: '80' cannot name a port"),
+        (("--extra", "a b", "--file", __file__), "extra: 'a b' is not a valid name of an extra"),
+        (("--extra", "tpu", "--no-sync", "--file", __file__), "extra: 'tpu' requires a synced project"),
+        (("--image", ""), "image: '' is not a valid name of a container image"),
+        (("--port", "80"), "port: '80' is not a valid name of a port"),
         (("--port", "a-b", "--port", "a_b"), "port: 'a-b, a_b' names the same port twice"),
     ],
 )
@@ -340,7 +340,7 @@ def test_all_that_is_wrong_with_a_job_is_said_at_once() -> None:
         job(*wrong)
     said = str(refused.value)
     for words in (
-        "name: 'a b' is not a name",
+        "name: 'a b' is not a valid name",
         "replicas: '0' is out of range",
         "env: 'IRIS_X' is set by Iris itself",
         "max_retries_failure: '-1' is negative; give 0 or more",

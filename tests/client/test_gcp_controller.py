@@ -68,14 +68,14 @@ def test_answers_that_are_lost_leave_one_machine_and_then_none(place: Place) -> 
     assert place.machine.find() is None
     assert place.machine.delete() == []
     place.google.check(place.project)
-    assert any("trying again" in told for told in place.told)
+    assert any("retrying" in told for told in place.told)
 
 
 def test_the_machine_of_another_cluster_of_the_same_name_is_neither_taken_nor_deleted(place: Place) -> None:
     """Two people call their clusters the same: the second one is told, and whatever it does, the first one's goes on."""
     place.create()
     other = Place(place.google, place.project, uid="fedcba9876543210")
-    with pytest.raises(BadConfig, match=r"exists in europe-west4-b already, and is not of this cluster; delete it, or choose"):
+    with pytest.raises(BadConfig, match=r"in europe-west4-b belongs to another cluster; delete it, or choose"):
         other.machine.find()
     assert other.machine.delete() == []
     assert place.machine.find() is not None
@@ -105,7 +105,7 @@ def test_a_zone_that_does_not_answer_may_have_the_control_plane(place: Place) ->
     place.create()
     place.google.zone_down(ZONE)
     elsewhere = ControllerMachine(place.settings, "europe-west4-a")
-    with pytest.raises(Unavailable, match=f"whether cluster eu-west4 has a control plane in these zones is not known: {ZONE}"):
+    with pytest.raises(Unavailable, match=f"cannot find the control plane of cluster eu-west4: zones do not answer: {ZONE}"):
         elsewhere.find()
     place.google.zone_down(ZONE, down=False)
     place.google.zone_down("us-central1-a")

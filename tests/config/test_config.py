@@ -1,4 +1,4 @@
-"""A configuration file is read, completed and written back; what was written counts, whatever it is."""
+"""A configuration file is read, completed with defaults, and written back without changes."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -81,8 +81,8 @@ def only_group(text: str) -> ScaleGroup:
     return found
 
 
-def test_the_sample_of_the_design_is_read_as_it_is_meant() -> None:
-    """Its shape is what users were promised, line by line."""
+def test_the_sample_of_the_design_loads_with_its_values() -> None:
+    """Users were promised this shape, line by line."""
     tpus, machines = scale_groups_of(load_config(SAMPLE))
 
     assert (tpus.type, tpus.hosts, tpus.topology) == (SliceType.TPU_VM, 4, "4x4")
@@ -94,8 +94,8 @@ def test_the_sample_of_the_design_is_read_as_it_is_meant() -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_loads_and_says_what_it_is(path: Path) -> None:
-    """They are what people start from."""
+def test_every_example_loads(path: Path) -> None:
+    """Users start from the examples."""
     loaded = load_config(path)
 
     assert scale_groups_of(loaded)
@@ -103,8 +103,8 @@ def test_an_example_loads_and_says_what_it_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [SAMPLE, *(path.read_text() for path in EXAMPLES)])
-def test_what_is_written_back_loads_as_the_same(text: str) -> None:
-    """The control plane is given what was dumped, and must not run another cluster than the one that was checked."""
+def test_a_dumped_configuration_loads_as_the_same(text: str) -> None:
+    """The control plane gets the dumped text, and must run the cluster that was checked."""
     loaded = load_config(text)
 
     assert load_config(dump_config(loaded)) == loaded
@@ -112,8 +112,8 @@ def test_what_is_written_back_loads_as_the_same(text: str) -> None:
     assert ClusterConfig.model_validate_json(loaded.model_dump_json()) == loaded
 
 
-def test_only_what_people_wrote_is_written_back() -> None:
-    """A file grown by two hundred defaults could not be read any more, and would keep the defaults of today for ever."""
+def test_defaults_are_not_written_back() -> None:
+    """A file with two hundred defaults would be unreadable, and would keep today's defaults for ever."""
     assert (
         dump_config(load_config(local("max_slices: 3"))).split()
         == local("max_slices: 3").replace("{}}", "{}").replace("{local:", "local:").split()
@@ -124,15 +124,15 @@ def test_only_what_people_wrote_is_written_back() -> None:
     "line",
     ["scale_up_delay: 0s", "scale_up_delay: 0", "scale_up_delay: {seconds: 0}", "scale_up_delay: {minutes: 0, seconds: 0}"],
 )
-def test_a_delay_of_zero_is_no_reason_to_take_the_default(line: str) -> None:
-    """Unset and zero are different things to say."""
+def test_a_delay_of_zero_is_not_replaced_by_the_default(line: str) -> None:
+    """Unset and zero are different values."""
     text = local(line) + "\ndefaults: {autoscaler: {scale_up_delay: 1h}}"
 
     assert only_group(text).pace.scale_up_delay == timedelta()
 
 
-def test_false_zero_and_nothing_survive_where_they_are_written() -> None:
-    """Everything that looks like no value at all."""
+def test_false_zero_and_empty_values_are_kept() -> None:
+    """They all look like missing values in Python."""
     loaded = load_config(
         in_cloud(
             "type: gce_vm", "machine_type: n2-standard-4", "preemptible: false", "min_slices: 0", "max_slices: 0", "priority: 0"
@@ -147,8 +147,8 @@ def test_false_zero_and_nothing_survive_where_they_are_written() -> None:
     assert group.ssh_key_file == "/k"
 
 
-def test_a_group_goes_before_the_defaults_and_these_before_what_is_built_in() -> None:
-    """The order that the page promises, for each of the three."""
+def test_a_group_overrides_the_defaults_section_and_this_overrides_the_built_in_defaults() -> None:
+    """The order that docs/configuration.md promises, for each of the three."""
     text = local("backoff: 7s") + "\ndefaults: {autoscaler: {backoff: 9s, quota_timeout: 11s}, timeouts: {boot_timeout: 13s}}"
     pace = only_group(text).pace
 
@@ -156,7 +156,7 @@ def test_a_group_goes_before_the_defaults_and_these_before_what_is_built_in() ->
     assert (pace.boot_timeout, pace.max_backoff) == (timedelta(seconds=13), Pace().max_backoff)
 
 
-def test_the_cluster_wide_interval_goes_before_that_of_the_defaults() -> None:
+def test_the_cluster_wide_interval_overrides_that_of_the_defaults() -> None:
     """Both places are in the schema; one must win."""
     text = (
         local()
@@ -169,15 +169,15 @@ def test_the_cluster_wide_interval_goes_before_that_of_the_defaults() -> None:
 
 
 def test_applying_the_defaults_twice_changes_nothing() -> None:
-    """Whoever is given a configuration need not know whether it was done."""
+    """A caller need not know whether the defaults were applied."""
     loaded = load_config(SAMPLE)
 
     assert apply_defaults(loaded) == loaded
     assert origins(apply_defaults(loaded)) == origins(loaded)
 
 
-def test_the_table_says_what_a_tpu_group_leaves_out() -> None:
-    """A variant is enough; a topology or runtime of one's own stays."""
+def test_the_accelerator_table_completes_a_tpu_group() -> None:
+    """A variant is enough; an explicit topology or runtime version stays."""
     plain = only_group(in_cloud("type: tpu_vm", "accelerator_variant: v5p-128"))
     other = only_group(in_cloud("type: tpu_vm", "accelerator_variant: v5p-128", "topology: 2x4x8", "runtime_version: mine"))
 
@@ -187,22 +187,22 @@ def test_the_table_says_what_a_tpu_group_leaves_out() -> None:
     assert (other.hosts, other.topology, other.runtime_version) == (16, "2x4x8", "mine")
 
 
-def test_another_name_of_a_variant_means_the_same_slices() -> None:
-    """Jobs that ask for v5litepod-16 must find the group that says v5e-16."""
+def test_an_alias_of_a_variant_means_the_same_slices() -> None:
+    """Jobs that request v5litepod-16 must find the group that names v5e-16."""
     group = only_group(in_cloud("type: tpu_vm", "accelerator_variant: V5E-16"))
 
     assert (group.accelerator_variant, group.resources.kind) == ("v5litepod-16", ("tpu", "v5litepod-16"))
 
 
-def test_a_machine_type_says_what_the_machine_offers() -> None:
-    """Nobody should have to write down twice what Google's name says."""
+def test_a_machine_type_determines_the_resources() -> None:
+    """Users should not have to repeat what the name of Google's machine type says."""
     group = only_group(in_cloud("type: gce_vm", "machine_type: n2-highmem-8", "resources: {disk: 200g}"))
 
     assert (group.resources.cpu_millis, group.resources.memory_bytes, group.resources.disk_bytes) == (8000, 64 * GIB, 200 * GIB)
 
 
-def test_an_amount_is_enough_for_the_smallest_machine_that_has_it() -> None:
-    """Cores and memory are what people know; the cheapest name for it they would have to look up."""
+def test_resources_select_the_smallest_machine_type() -> None:
+    """Users know cores and memory; they would have to look up the machine type."""
     lean = only_group(in_cloud("type: gce_vm", "resources: {cpu: 3, memory: 6g}"))
     large = only_group(in_cloud("type: gce_vm", "resources: {cpu: 4, memory: 30g}"))
 
@@ -210,8 +210,8 @@ def test_an_amount_is_enough_for_the_smallest_machine_that_has_it() -> None:
     assert large.machine_type == "n2-highmem-4"
 
 
-def test_gpus_are_a_variant_and_how_many() -> None:
-    """The same spelling as of --gpu; the resources may say it instead."""
+def test_gpus_are_a_variant_and_a_count() -> None:
+    """The spelling is that of --gpu; the resources may give it instead."""
     by_variant = only_group(
         in_cloud(
             "type: gce_vm", "machine_type: a3-highgpu-8g", "accelerator_variant: H100x8", "resources: {cpu: 208, memory: 1872g}"
@@ -223,23 +223,23 @@ def test_gpus_are_a_variant_and_how_many() -> None:
     assert by_variant.accelerator_variant == by_device.accelerator_variant == "H100"
 
 
-def test_a_local_group_offers_more_than_anybody_asks_for() -> None:
-    """A job that would run on some fleet runs on a laptop."""
+def test_a_local_group_offers_more_than_any_request() -> None:
+    """A job that runs on some cluster also runs on a laptop."""
     group = only_group(local())
 
     assert (group.resources.cpu_millis, group.resources.memory_bytes) == (1_000_000, 1000 * GIB)
     assert (group.zones, group.min_slices, group.max_slices, group.priority) == (("local-a",), 0, 1, 100)
 
 
-def test_a_local_group_may_pretend_to_be_a_tpu_slice() -> None:
-    """Gangs are tried out on a laptop."""
+def test_a_local_group_can_simulate_a_tpu_slice() -> None:
+    """Users try gangs on a laptop."""
     group = only_group(local("accelerator_variant: v5litepod-16"))
 
     assert (group.type, group.hosts, group.topology, group.resources.device_count) == (SliceType.LOCAL_VM, 4, "4x4", 4)
 
 
-def test_every_value_can_be_traced_to_where_it_came_from() -> None:
-    """A wrong value is changed in the right place only by who can find it."""
+def test_every_value_has_an_origin() -> None:
+    """To change a wrong value, a user must find its source."""
     text = in_cloud("type: tpu_vm", "accelerator_variant: v5litepod-16", "min_slices: 0")
     found = origins(text + "\ndefaults: {autoscaler: {backoff: 1s}, ssh: {user: me}}")
 
@@ -258,13 +258,13 @@ def test_every_value_can_be_traced_to_where_it_came_from() -> None:
 
 
 def test_a_key_of_another_type_of_group_has_no_origin() -> None:
-    """A TPU group has no list of hosts: showing an empty one would invite people to fill it."""
+    """A TPU group has no list of hosts: an empty list in the output would invite users to fill it."""
     assert "scale_groups.g.hosts" not in origins(in_cloud("type: tpu_vm", "accelerator_variant: v6e-8"))
 
 
-def test_a_control_plane_is_where_the_machines_are_unless_it_is_said() -> None:
-    """Only a pool of manual machines cannot tell which of them it should be."""
+def test_the_control_plane_is_on_the_platform_unless_the_file_says_otherwise() -> None:
+    """Only for a pool of manual machines must the file name the machine."""
     assert load_config(in_cloud("type: gce_vm", "machine_type: e2-standard-2")).controller.kind == "gcp"
     assert load_config(local()).controller.kind == "local"
-    with pytest.raises(InvalidConfig, match="controller: '' says nothing of where it is"):
+    with pytest.raises(InvalidConfig, match="controller: '' has no location"):
         load_config("platform: {manual: {}}")

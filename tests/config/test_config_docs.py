@@ -1,4 +1,4 @@
-"""The page about configuration says what the schema says, and the schema says what files may say."""
+"""docs/configuration.md matches the schema, and the schema matches what the loader accepts."""
 
 import json
 from collections.abc import Iterator
@@ -43,10 +43,10 @@ def section_of(field: dict[str, Any]) -> dict[str, Any] | None:
 
 def table(schema: dict[str, Any]) -> str:
     """The values of a section, as the page has to show them."""
-    lines = ["| key | takes | default | meaning |", "|---|---|---|---|"]
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for key, field in schema["properties"].items():
         if section_of(field) is None and "$ref" not in str(field.get("additionalProperties")):
-            default = "needed" if key in schema.get("required", []) else shown(field["default"])
+            default = "required" if key in schema.get("required", []) else shown(field["default"])
             lines.append(f"| `{key}` | {takes(field)} | {default} | {field['description']} |")
     return "\n".join(lines) if len(lines) > 2 else ""
 
@@ -72,24 +72,24 @@ def shown(default: Any) -> str:
 
 @pytest.mark.parametrize(("path", "schema"), [*sections()], ids=lambda each: each if isinstance(each, str) else "")
 def test_the_page_names_every_key_with_its_default(path: str, schema: dict[str, Any]) -> None:
-    """A page that has fallen behind is worse than none; on failure this prints the table to put there."""
+    """An outdated page is worse than none; on failure this prints the correct table."""
     assert table(schema) in PAGE
     assert not path or f"### `{path}`" in PAGE
 
 
-def test_every_key_has_a_meaning() -> None:
-    """The schema is what an editor shows while one writes."""
+def test_every_key_has_a_description() -> None:
+    """An editor shows the schema's descriptions."""
     fields = [(path, key, field) for path, schema in sections() for key, field in schema["properties"].items()]
     assert [(path, key) for path, key, field in fields if not (section_of(field) or field).get("description")] == []
 
 
 def test_the_schema_refuses_what_the_loader_refuses() -> None:
-    """An editor that accepts a misspelt key teaches people to ignore it."""
+    """An editor that accepts a misspelt key misleads users."""
     assert all(schema["additionalProperties"] is False for _, schema in sections())
 
 
 def test_the_example_of_the_page_loads() -> None:
-    """It is what people copy first."""
+    """Users copy it first."""
     blocks = PAGE.split("```yaml\n")[1:]
     assert blocks
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Clusters on this machine: any configuration as a simulation of itself, and that of a cluster without a file."""
+"""Clusters on this machine: a simulation of any configuration, and a cluster without a file."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ def by_name(config: ClusterConfig) -> dict[str, ScaleGroup]:
 
 @pytest.mark.parametrize("text", [SAMPLE, *(path.read_text() for path in EXAMPLES)])
 def test_a_local_cluster_has_the_groups_of_the_real_one(text: str) -> None:
-    """A job that is tried out on a laptop must meet the same shapes, limits and zones, and nothing of the cloud."""
+    """A job that is tried on a laptop must meet the same shapes, limits and zones, and nothing of the cloud."""
     written = load_config(text)
     local = make_local_config(written)
 
@@ -37,16 +37,16 @@ def test_a_local_cluster_has_the_groups_of_the_real_one(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [SAMPLE, *(path.read_text() for path in EXAMPLES)])
-def test_a_local_cluster_can_be_written_down_and_made_local_again(text: str) -> None:
-    """Its control plane is a process of its own, and is given a file like any other."""
+def test_a_local_configuration_can_be_dumped_and_converted_again(text: str) -> None:
+    """Its control plane is a separate process and gets a file like any other."""
     local = make_local_config(load_config(text))
 
     assert load_config(dump_config(local)) == local
     assert make_local_config(local) == local
 
 
-def test_a_configuration_is_not_changed_by_making_it_local() -> None:
-    """The same value may be on its way to a cloud."""
+def test_the_conversion_does_not_change_its_argument() -> None:
+    """The caller may send the same value to a cloud."""
     written = load_config(SAMPLE)
     before = written.model_copy(deep=True)
     make_local_config(written)
@@ -54,8 +54,8 @@ def test_a_configuration_is_not_changed_by_making_it_local() -> None:
     assert written == before
 
 
-def test_the_autoscaler_of_a_local_cluster_does_not_keep_people_waiting() -> None:
-    """Its times are in the configuration, where the autoscaler reads them; a number of its own would be a setting ignored."""
+def test_the_autoscaler_of_a_local_cluster_has_short_delays() -> None:
+    """The delays are in the configuration, where the autoscaler reads them."""
     local = make_local_config(load_config(in_cloud("type: gce_vm", "machine_type: e2-standard-2", "scale_up_delay: 7m")))
     (group,) = scale_groups_of(local)
 
@@ -64,8 +64,8 @@ def test_the_autoscaler_of_a_local_cluster_does_not_keep_people_waiting() -> Non
 
 
 @pytest.mark.parametrize("delay", [timedelta(0), timedelta(minutes=1), timedelta(hours=1)])
-def test_how_long_an_idle_slice_is_kept_stays_as_it_was_written(delay: timedelta) -> None:
-    """That is the one delay that people want to see at work."""
+def test_scale_down_delay_is_kept(delay: timedelta) -> None:
+    """Users want to observe this delay."""
     seconds = f"{delay.total_seconds():g}s"
     text = in_cloud("type: gce_vm", "machine_type: e2-standard-2")
     for_all = text + f"\ndefaults: {{autoscaler: {{scale_down_delay: {seconds}}}}}"
@@ -76,29 +76,29 @@ def test_how_long_an_idle_slice_is_kept_stays_as_it_was_written(delay: timedelta
     ] * 2
 
 
-def test_a_local_cluster_may_be_called_something_else() -> None:
-    """Beside the real one there may be two of it on a laptop."""
+def test_a_local_cluster_can_have_another_name() -> None:
+    """A laptop may run two simulations beside the real cluster."""
     assert make_local_config(load_config(SAMPLE)).name == "iris"
     assert make_local_config(load_config(SAMPLE), name="trial").name == "trial"
 
 
-def test_a_local_cluster_that_cannot_be_is_refused_before_it_starts() -> None:
-    """A process that gives up in the background would say so to nobody."""
-    with pytest.raises(InvalidConfig, match="name: 'a b' is not a name"):
+def test_an_invalid_local_cluster_is_refused_before_it_starts() -> None:
+    """A background process could not report the error to the user."""
+    with pytest.raises(InvalidConfig, match="name: 'a b' is not a valid name"):
         make_local_config(load_config(SAMPLE), name="a b")
-    with pytest.raises(InvalidConfig, match=r"scale_groups.local-cpu.attributes.a b: 'a b' is not the key of an attribute"):
+    with pytest.raises(InvalidConfig, match=r"scale_groups.local-cpu.attributes.a b: 'a b' is not a valid attribute key"):
         local_config("local", attributes={"a b": 1})
 
 
-def test_machines_that_are_there_anyway_become_as_many_processes() -> None:
-    """Their addresses mean nothing here; how many there are does."""
+def test_each_manual_machine_becomes_one_process() -> None:
+    """Only the number of the addresses matters here."""
     local = make_local_config(load_config(SAMPLE)).scale_groups["manual_hosts"]
 
     assert (local.type, local.hosts, local.max_slices) == (SliceType.LOCAL_VM, (), 2)
 
 
 def test_the_cluster_of_the_examples_runs_on_a_laptop() -> None:
-    """Started locally it begins with one process; a gang on a v5litepod-16 brings four more."""
+    """Started locally, it begins with one process; a gang on a v5litepod-16 adds four."""
     found = by_name(make_local_config(load_config(EU_WEST4)))
 
     assert sum(group.min_slices * group.hosts for group in found.values()) == 1
@@ -106,7 +106,7 @@ def test_the_cluster_of_the_examples_runs_on_a_laptop() -> None:
 
 
 def test_a_cluster_without_a_file_has_one_group_of_plain_hosts() -> None:
-    """One host is there from the start, and more come when they are wanted."""
+    """One host always runs; more are created on demand."""
     config = local_config("local", hosts=4)
     (group,) = scale_groups_of(config)
 
@@ -123,14 +123,14 @@ def test_a_cluster_without_a_file_has_one_group_of_plain_hosts() -> None:
     assert group.pace.scale_up_delay == timedelta(seconds=1)
 
 
-def test_all_hosts_may_be_there_from_the_start() -> None:
-    """Benchmarks do not want to measure how hosts come."""
+def test_all_hosts_can_run_from_the_start() -> None:
+    """Benchmarks must not measure the start of hosts."""
     (group,) = scale_groups_of(local_config("local", hosts=4, min_hosts=4))
     assert (group.min_slices, group.max_slices) == (4, 4)
 
 
-def test_a_cluster_without_a_file_may_have_simulated_slices_alone() -> None:
-    """`--hosts 0 --tpu v5litepod-16 --slices 2`: two slices of four hosts, all the time."""
+def test_a_cluster_without_a_file_can_consist_of_simulated_slices() -> None:
+    """`--hosts 0 --tpu v5litepod-16 --slices 2`: two slices of four hosts, at all times."""
     (group,) = scale_groups_of(local_config("local", hosts=0, tpu=tpu("v5litepod-16"), slices=2))
 
     assert (group.name, group.hosts, group.min_slices, group.max_slices) == ("local-v5litepod-16", 4, 2, 2)
@@ -138,12 +138,12 @@ def test_a_cluster_without_a_file_may_have_simulated_slices_alone() -> None:
     assert group.resources.cpu_millis == 112_000
 
 
-def test_a_cluster_without_a_file_may_have_nothing_at_all() -> None:
-    """People bring their own machines with `iris agent --join`."""
+def test_a_cluster_without_a_file_can_have_no_groups() -> None:
+    """Users add their own machines with `iris agent --join`."""
     assert scale_groups_of(local_config("local", hosts=0)) == ()
 
 
-def test_hosts_offer_what_they_are_told_to() -> None:
+def test_hosts_offer_the_requested_resources() -> None:
     """Tests and demonstrations fill small hosts quickly."""
     gpu = Device(kind=DeviceKind.GPU, variant="H100", count=8)
     sizes = {"cpu_millis": 1500, "memory_bytes": 3 * GIB + 1, "disk_bytes": 5 * GIB}
@@ -158,7 +158,7 @@ def test_hosts_offer_what_they_are_told_to() -> None:
     assert load_config(dump_config(config)) == config
 
 
-def test_a_host_may_have_chips_of_no_slice() -> None:
-    """A single machine with a TPU, for jobs that ask for a device rather than a slice."""
+def test_a_host_can_have_chips_without_a_slice() -> None:
+    """A single machine with a TPU, for jobs that request a device instead of a slice."""
     (group,) = scale_groups_of(local_config("x", device=Device(kind=DeviceKind.TPU, variant="v5litepod-16", count=4)))
     assert (group.hosts, group.resources.device_count) == (1, 4)

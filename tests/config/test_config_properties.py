@@ -1,4 +1,4 @@
-"""Properties of configurations that nobody would have thought of."""
+"""Properties of generated configurations."""
 
 from typing import Any
 
@@ -108,7 +108,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
 
 @FEW
 @given(configs())
-def test_whatever_is_written_back_loads_as_the_same(tree: dict[str, Any]) -> None:
+def test_every_dumped_configuration_loads_as_the_same(tree: dict[str, Any]) -> None:
     """No duration, size or text may change on the way to the control plane."""
     loaded = load_config(yaml.safe_dump(tree))
 
@@ -120,8 +120,8 @@ def test_whatever_is_written_back_loads_as_the_same(tree: dict[str, Any]) -> Non
 
 @FEW
 @given(configs())
-def test_whatever_is_written_survives(tree: dict[str, Any]) -> None:
-    """Zero, false and the empty text included: what is dumped has the keys of the file, no more and no less."""
+def test_every_written_key_is_dumped(tree: dict[str, Any]) -> None:
+    """Zero, false and the empty text included: the dump has exactly the keys of the file."""
     loaded = load_config(yaml.safe_dump(tree))
 
     assert leaves(config_values(loaded)) == leaves(tree)
@@ -133,8 +133,8 @@ def test_whatever_is_written_survives(tree: dict[str, Any]) -> None:
 
 @FEW
 @given(configs())
-def test_whatever_is_made_local_is_a_configuration(tree: dict[str, Any]) -> None:
-    """`--local` takes any file, and what comes of it goes through a file, too."""
+def test_every_local_conversion_is_a_valid_configuration(tree: dict[str, Any]) -> None:
+    """`--local` takes any file, and writes its result to a file, too."""
     loaded = load_config(yaml.safe_dump(tree))
     local = make_local_config(loaded)
 
@@ -151,17 +151,17 @@ def test_whatever_is_made_local_is_a_configuration(tree: dict[str, Any]) -> None
         max_leaves=12,
     )
 )
-def test_nonsense_is_refused_in_words(tree: Any) -> None:
-    """Whatever somebody pipes into it, the answer is a list of problems, never a traceback."""
+def test_nonsense_is_refused_with_a_list_of_problems(tree: Any) -> None:
+    """The answer to any input is a list of problems, never a traceback."""
     text = yaml.safe_dump({"platform": {"local": {}}, **tree} if isinstance(tree, dict) else tree)
-    assert all(": " in problem or problem.startswith("it is ") for problem in problems(text))
+    assert all(": " in problem or problem.startswith("the ") for problem in problems(text))
 
 
 @pytest.mark.parametrize(
     "text", ["a: !!bool maybe", "a: !!int ''", "a: !!timestamp soon", "a: !!float x", "a: 2026-13-45", "[" * 5000]
 )
-def test_yaml_that_cannot_be_read_is_refused_in_words(text: str) -> None:
-    """PyYAML answers some of these with a KeyError."""
+def test_unreadable_yaml_is_refused_with_a_list_of_problems(text: str) -> None:
+    """PyYAML raises a KeyError for some of these."""
     assert problems(text)
 
 
@@ -190,6 +190,6 @@ def leaves(tree: dict[str, Any], above: str = "") -> set[str]:
     "text", ["a: &a [*a]", "platform: &p {gcp: *p}", "scale_groups: &g {a: *g}", "defaults: &d {defaults: *d}"]
 )
 def test_a_file_that_contains_itself_is_refused(text: str) -> None:
-    """YAML can say so; nobody may wait for ever because of it."""
+    """YAML can express such a file; it must not cause an endless loop."""
     with pytest.raises(InvalidConfig):
         load_config(text)

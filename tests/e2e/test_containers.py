@@ -113,7 +113,7 @@ def boot(script: str, root: Path, metadata: FakeMetadata) -> None:
     """Run it as a machine does that boots, but that it is not alone here: its directories are below the root. No registry has the
     image."""
     where = {"IRIS_ROOT": str(root), "GCE_METADATA_HOST": metadata.url.removeprefix("http://")}
-    haste = {"IRIS_TRIES": "1", "IRIS_PAUSE": "0", "IRIS_LOOK": "1"}
+    haste = {"IRIS_TRIES": "1", "IRIS_PAUSE": "0", "IRIS_CHECK_INTERVAL": "1"}
     file = root / "startup-script"
     file.write_text(script)
     ran = subprocess.run(

@@ -55,7 +55,7 @@ def test_jobs_and_slices_live_through_a_restart_and_get_the_next_configuration(g
         cluster.submit("waits", "--cpu", "1", "--constraint", "scale-group=more", "--", "echo", "more")
         cluster.there_is("runs", within=120)
         before = google.alive(cluster.project)
-        assert "[iris-init] the machine of the control plane boots" in cluster.iris("cluster", "restart", within=180).err
+        assert "[iris-init] booting the control plane's machine" in cluster.iris("cluster", "restart", within=180).err
         more = "  more:\n    type: gce_vm\n    machine_type: n2-standard-4\n  tpu16:"
         cluster.config.write_text(cluster.text.replace("  tpu16:", more))
         assert "+ more" in cluster.iris("cluster", "reload", "--config", str(cluster.config), within=120).out

@@ -55,9 +55,9 @@ class Google:
     def __init__(self, google: FakeGoogle, cluster: GcpCluster) -> None:
         self._google, self._cluster = google, cluster
         self.deeds: dict[str, Callable[[], None]] = {
-            f"# Google takes the slice back, and has no other in {ZONE}": self._preempt,
-            f"# {ZONE} has slices again": lambda: google.capacity(ZONE, KIND, None, project=cluster.project),
-            "# a slice is left over": self._leave_a_slice,
+            f"# Google preempts the slice and has no other in {ZONE}": self._preempt,
+            f"# {ZONE} has capacity again": lambda: google.capacity(ZONE, KIND, None, project=cluster.project),
+            "# a slice without a workflow exists": self._leave_a_slice,
         }
 
     def _preempt(self) -> None:

@@ -75,7 +75,7 @@ def test_each_part_of_a_cluster_is_looked_at_by_itself(cluster: GcpCluster) -> N
 def test_the_machine_of_the_control_plane_tells_how_it_came_up_and_what_runs_on_it(cluster: GcpCluster) -> None:
     """By its serial console, and by SSH."""
     said = cluster.iris("debug", "bootstrap-logs").out
-    assert "[iris-init] the machine of the control plane boots" in said
+    assert "[iris-init] booting the control plane's machine" in said
     (last,) = cluster.iris("debug", "bootstrap-logs", "--tail", "1", "--json").json["lines"]
     assert last in cluster.iris("debug", "bootstrap-logs").out.splitlines()[len(said.splitlines()) - 1 :]
     found = cluster.iris("debug", "ssh-status", "--json").json

@@ -50,7 +50,7 @@ REFUSED = {
     "empty-command": (["--", ""], 5, "command: '' is empty"),
     "memory-that-is-none": (["--memory", "8x", "--", "true"], 2, "memory: '8x' is not a size"),
     "negative-cpu": (["--cpu", "-1", "--", "true"], 2, "cpu: '-1' is out of range"),
-    "name-that-is-none": (["-n", "a b", "--", "true"], 5, "name: 'a b' is not a name"),
+    "name-that-is-none": (["-n", "a b", "--", "true"], 5, "name: 'a b' is not a valid name"),
     "iris-own-variable": (["--env", "IRIS_JOB_ID=x", "--", "true"], 5, "is set by Iris itself"),
     "two-megabytes-of-environment": (
         [word for index in range(16) for word in ("--env", f"V{index}={'x' * 120_000}")] + ["--", "true"],

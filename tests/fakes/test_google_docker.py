@@ -1,4 +1,4 @@
-"""What `docker run` is told on a host that is a process."""
+"""The command line of `docker run` on a host that is a process."""
 
 import pytest
 
@@ -19,13 +19,13 @@ MOUNTS = [("/h/1/root/etc/iris", "/etc/iris"), ("/h/1/root/var", "/var/lib/iris"
         ("/tmp/etc/iris", "/tmp/etc/iris"),
     ],
 )
-def test_a_path_of_the_container_becomes_that_of_the_host(inside: str, here: str) -> None:
-    """Only where it is one, and only as a whole."""
+def test_a_container_path_becomes_a_host_path(inside: str, here: str) -> None:
+    """Only if it is a mounted path, and only as a whole."""
     assert on_host(inside, MOUNTS) == here
 
 
 def test_options_end_at_the_image() -> None:
-    """What comes after it is the command, options and all; those that take no value do not swallow the next word."""
+    """The words after it are the command with its options; options without a value do not take the next word."""
     words = "-d --rm --name a --restart=always --ulimit core=0:0 -e K=a=b -v /x:/y:ro --gpus all image:1 iris -d --name b"
     container, beside, removed = parse_run(words.split())
 
@@ -35,7 +35,7 @@ def test_options_end_at_the_image() -> None:
 
 
 def test_a_run_without_an_image_is_refused() -> None:
-    """With the code that docker has for its own failures."""
+    """With Docker's exit code for its own errors."""
     with pytest.raises(Refused) as caught:
         parse_run(["-d", "--name", "a"])
 

@@ -1,4 +1,4 @@
-"""The fake Google misbehaves as it is told, and is the same after its death."""
+"""The failures that a test can trigger in the fake Google, and its recovery after its process died."""
 
 import itertools
 import time
@@ -39,8 +39,8 @@ def operation(tpus: tpu_v2.TpuClient, name: str) -> operations_pb2.Operation:
     return tpus.get_operation(operations_pb2.GetOperationRequest(name=name))
 
 
-def test_the_next_calls_fail_and_those_after_them_do_not(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """A refused call has done nothing."""
+def test_only_the_next_calls_fail(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+    """A refused call has no effect."""
     google.fail("CreateNode", "INTERNAL", match=project)
     google.fail("CreateNode", 429, details="rate", match=project, retry_after=7)
     with pytest.raises(exceptions.InternalServerError):
@@ -53,8 +53,8 @@ def test_the_next_calls_fail_and_those_after_them_do_not(google: FakeGoogle, tpu
     create(tpus, project)
 
 
-def test_a_reply_that_is_lost_leaves_what_was_done(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """Whoever takes the error for a no makes an orphan."""
+def test_a_call_takes_effect_although_its_reply_is_lost(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+    """A caller that takes the error for a refusal leaves an orphan."""
     google.commit_then_drop("CreateNode", match=project)
     with pytest.raises(exceptions.ServiceUnavailable):
         create(tpus, project)
@@ -66,7 +66,7 @@ def test_a_reply_that_is_lost_leaves_what_was_done(google: FakeGoogle, tpus: tpu
 
 
 def test_a_call_that_hangs_ends_at_the_callers_deadline(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """The fake itself goes on."""
+    """The fake itself continues."""
     google.hang("GetNode", match=project)
     with pytest.raises(exceptions.DeadlineExceeded):
         tpus.get_node(name=path_of(project), timeout=0.2)
@@ -79,7 +79,7 @@ def test_a_call_that_hangs_ends_at_the_callers_deadline(google: FakeGoogle, tpus
 
 
 def test_too_many_calls_are_refused_until_a_minute_has_passed(google: FakeGoogle, project: str) -> None:
-    """Compute says 403 or 429, and for how long to stay away."""
+    """Compute returns 403 or 429, with the time to wait."""
     vms = instances_client(google)
     google.rate_limit("instances.get", 2, status=403, retry_after=9)
     answers = []
@@ -96,8 +96,8 @@ def test_too_many_calls_are_refused_until_a_minute_has_passed(google: FakeGoogle
         vms.get(project=project, zone=ZONE, instance="vm1", retry=None)
 
 
-def test_operations_hang_are_lost_and_fail(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """The node is the truth: with an operation that never ends it is ready."""
+def test_operations_can_hang_disappear_and_fail(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+    """The node shows the result: it is ready although its operation never ends."""
     for what in ("stuck", "lost", "done_before_return"):
         google.operation(what, match=project)
         made = create(tpus, project, what.replace("_", "-"))
@@ -118,8 +118,10 @@ def test_operations_hang_are_lost_and_fail(google: FakeGoogle, tpus: tpu_v2.TpuC
         tpus.get_node(name=path_of(project, "broken"))
 
 
-def test_a_node_that_is_preempted_on_its_way_says_so_and_stays(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """With code 3, which looks like a bad request; it holds its quota until somebody deletes it."""
+def test_a_node_preempted_during_its_creation_reports_it_and_stays(
+    google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str
+) -> None:
+    """With code 3, as for a bad request; it holds its quota until it is deleted."""
     google.boot_time(None, "n-late")
     made = create(tpus, project, "n-late")
     google.preempt("n-late")
@@ -129,7 +131,7 @@ def test_a_node_that_is_preempted_on_its_way_says_so_and_stays(google: FakeGoogl
     assert tpus.get_node(name=path_of(project, "n-late")).state is State.PREEMPTED
 
 
-def test_a_delete_on_the_way_up_ends_the_create(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+def test_a_delete_during_the_creation_ends_the_create(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
     """With an error that means nothing."""
     google.boot_time(None, "n-gone")
     made = create(tpus, project, "n-gone")
@@ -139,8 +141,8 @@ def test_a_delete_on_the_way_up_ends_the_create(google: FakeGoogle, tpus: tpu_v2
     assert google.alive(project) == []
 
 
-def test_a_node_becomes_whatever_it_is_told(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """States that no client knows, endpoints that are too few or blank, and nothing at all."""
+def test_a_test_can_set_any_state_of_a_node(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+    """States that no client knows, missing or empty endpoints, and no fields at all."""
     google.node("n-odd", endpoints=["10.0.0.1", ""])
     create(tpus, project, "n-odd")
     google.advance(1)
@@ -162,8 +164,8 @@ def test_a_node_becomes_whatever_it_is_told(google: FakeGoogle, tpus: tpu_v2.Tpu
         tpus.get_node(name=path)
 
 
-def test_a_list_may_be_behind(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """What is new is missing and what is gone is there: a list is a hint."""
+def test_a_list_can_be_outdated(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+    """New resources are missing and deleted ones are present: a list is a hint."""
 
     def listed() -> list[str]:
         return [each.name for each in tpus.list_nodes(parent=location(project))]
@@ -179,8 +181,8 @@ def test_a_list_may_be_behind(google: FakeGoogle, tpus: tpu_v2.TpuClient, projec
     assert listed() == []
 
 
-def test_a_delete_of_somebody_elses_is_told_of(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """The books balance, and yet nobody should have done it."""
+def test_a_delete_of_another_owners_resource_is_reported(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+    """The audit log matches the resources, and the delete was wrong all the same."""
     google.seed_foreign("theirs", project, ZONE)
     google.check(project)
     tpus.delete_node(name=path_of(project, "theirs"), timeout=60)
@@ -189,15 +191,15 @@ def test_a_delete_of_somebody_elses_is_told_of(google: FakeGoogle, tpus: tpu_v2.
         google.check(project)
 
 
-def test_credentials_that_have_expired_are_refused(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """For all calls of both APIs, if so wanted."""
+def test_expired_credentials_are_refused(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+    """For all calls of both APIs, if the test sets it."""
     google.fail("*", "UNAUTHENTICATED", times=None, match=project)
     with pytest.raises(exceptions.Unauthenticated):
         tpus.get_node(name=path_of(project))
 
 
-def test_what_there_is_survives_the_death_of_the_process() -> None:
-    """In the middle of everything, with the ports, the books, and what was still to happen."""
+def test_the_state_survives_the_process() -> None:
+    """At any moment, with the ports, the audit log and pending events."""
     with FakeGoogle() as google:
         tpus, place = tpu_client(google), location("project-1")
         google.boot_time(30)

@@ -1,4 +1,4 @@
-"""Hosts of the fake Google: they boot, run what they are told, and end with everything that they have started."""
+"""Hosts of the fake Google: they boot, run their scripts, and end with all processes that they started."""
 
 import contextlib
 import os
@@ -78,8 +78,8 @@ def pids_of(host: dict[str, Any]) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def test_every_host_runs_its_script_and_knows_which_it_is(google: FakeGoogle) -> None:
-    """What it says is on its console; the one that is not to boot says nothing, and the node is ready all the same."""
+def test_every_host_runs_its_script_with_its_worker_id(google: FakeGoogle) -> None:
+    """The output is on its console; a host without a boot has no output, and the node is ready all the same."""
     google.refuse_boot("n1-w-2")
     create(google)
     for worker in (0, 1, 3):
@@ -91,7 +91,7 @@ def test_every_host_runs_its_script_and_knows_which_it_is(google: FakeGoogle) ->
     assert google.resources()[0]["state"] == "READY"
 
 
-def test_a_container_finds_what_is_mounted_and_comes_back_when_it_ends(google: FakeGoogle) -> None:
+def test_a_container_has_its_mounts_and_is_restarted(google: FakeGoogle) -> None:
     """All its processes end with the first one."""
     create(google, kind="v5litepod-8")
     host = until(lambda: google.hosts("n1"))[0]
@@ -104,8 +104,8 @@ def test_a_container_finds_what_is_mounted_and_comes_back_when_it_ends(google: F
     until(lambda: sleepers(host["directory"]) == ["sleep 4711", "sleep 4712"])
 
 
-def test_a_delete_is_a_power_cut(google: FakeGoogle) -> None:
-    """Nothing that was started goes on, wherever it has hidden."""
+def test_a_delete_ends_all_processes(google: FakeGoogle) -> None:
+    """Wherever they run."""
     create(google)
     until(lambda: len(sleepers(google.directory)) == 8)
     tpu_client(google).delete_node(name=f"{location(PROJECT)}/nodes/n1", timeout=60)
@@ -114,8 +114,8 @@ def test_a_delete_is_a_power_cut(google: FakeGoogle) -> None:
     until(lambda: not google.alive())
 
 
-def test_a_preempted_host_is_told_and_then_loses_its_power(google: FakeGoogle) -> None:
-    """In the time of the notice it can still do something."""
+def test_a_preempted_host_gets_a_notice_before_it_ends(google: FakeGoogle) -> None:
+    """It can still work during the notice."""
     create(google, kind="v5litepod-8")
     host = until(lambda: google.hosts("n1"))[0]
     until(lambda: sleepers(host["directory"]))
@@ -130,8 +130,8 @@ def test_a_preempted_host_is_told_and_then_loses_its_power(google: FakeGoogle) -
     until(lambda: not started_in(host["directory"]))
 
 
-def test_a_reset_keeps_the_disk_and_starts_what_always_runs(google: FakeGoogle) -> None:
-    """The script runs again, on a console that goes on; stopped for good it does nothing until it is started."""
+def test_a_reset_keeps_the_disk_and_starts_the_containers(google: FakeGoogle) -> None:
+    """The script runs again, on the same console; a stopped host does nothing until it is started."""
     vms, operations = instances_client(google), operations_client(google)
     instance = an_instance("vm1", metadata={"items": [{"key": "startup-script", "value": SCRIPT}]})
     vms.insert_unary(instance_resource=instance, **PLACE)
@@ -153,8 +153,8 @@ def test_a_reset_keeps_the_disk_and_starts_what_always_runs(google: FakeGoogle) 
     until(lambda: runs() == 3)
 
 
-def test_hosts_go_on_while_the_cloud_is_dead(google: FakeGoogle) -> None:
-    """Machines do not need the API; who comes back knows them."""
+def test_hosts_survive_the_process_of_the_cloud(google: FakeGoogle) -> None:
+    """Machines do not need the API; the next process finds them."""
     create(google)
     until(lambda: len(sleepers(google.directory)) == 8)
     before = google.hosts("n1")
@@ -168,8 +168,8 @@ def test_hosts_go_on_while_the_cloud_is_dead(google: FakeGoogle) -> None:
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_nothing_is_left_when_the_test_dies(tmp_path: Path, dead: bool) -> None:
-    """Killed, it cleans up nothing itself; whatever belongs to it ends by itself, a dead cloud's hosts as well."""
+def test_no_process_outlives_the_test(tmp_path: Path, dead: bool) -> None:
+    """A killed test cleans up nothing itself; its processes end by themselves, also the hosts of a dead cloud."""
     program = f"""
 import time
 from pathlib import Path

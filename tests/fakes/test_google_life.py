@@ -1,4 +1,4 @@
-"""Whatever is asked of the fake Google, in whatever order: its books balance, and nobody gets what there is not."""
+"""The fake Google keeps its invariants under any sequence of calls: its audit log matches, and no limit is exceeded."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The fake Google as the official clients see it: shapes are those of recordings of the real services."""
+"""The fake Google as the official clients see it; the shapes are those of recordings of the real services."""
 
 import itertools
 import json
@@ -61,8 +61,8 @@ def read(google: FakeGoogle, path: str) -> tuple[int, Any]:
         return error.code, json.load(error)
 
 
-def test_a_node_comes_up_and_goes_as_recorded(tpus: tpu_v2.TpuClient, project: str) -> None:
-    """The answer to the create is without health, the next look has it; network names come back in full."""
+def test_a_node_is_created_and_deleted_as_recorded(tpus: tpu_v2.TpuClient, project: str) -> None:
+    """The create's reply has no health, the next read has it; network names are returned in full."""
     creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node("v5p-8"), timeout=60)
     assert tpus.get_node(name=node_path(project)).state is State.CREATING
 
@@ -81,8 +81,8 @@ def test_a_node_comes_up_and_goes_as_recorded(tpus: tpu_v2.TpuClient, project: s
         tpus.get_node(name=node_path(project))
 
 
-def test_nobody_can_read_the_metadata_of_operations(tpus: tpu_v2.TpuClient, project: str) -> None:
-    """Its type is in no package that the client has, as with the real service: code that looks at it must fail here."""
+def test_the_metadata_of_operations_is_unreadable(tpus: tpu_v2.TpuClient, project: str) -> None:
+    """The client has no class for its type, as with the real service: code that reads it must fail here."""
     creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node(), timeout=60)
 
     assert creating.operation.metadata.type_url == "type.googleapis.com/google.cloud.common.OperationMetadata"
@@ -99,8 +99,8 @@ def test_a_node_has_an_endpoint_for_each_vm(tpus: tpu_v2.TpuClient, project: str
     assert len({each.ip_address for each in made.network_endpoints}) == hosts
 
 
-def test_a_name_is_taken_until_its_node_has_gone(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """Also while it is being deleted; the next of the name is another."""
+def test_a_name_is_taken_until_its_node_is_gone(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+    """Also during the deletion; the next node of the name is another one."""
     google.delete_time(None, "n-taken")
     first = tpus.create_node(parent=location(project), node_id="n-taken", node=a_node(), timeout=60).result(timeout=60)
     tpus.delete_node(name=node_path(project, "n-taken"), timeout=60)
@@ -115,8 +115,8 @@ def test_a_name_is_taken_until_its_node_has_gone(google: FakeGoogle, tpus: tpu_v
     )
 
 
-def test_a_zone_that_is_full_says_so_after_a_while(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """In the operation, without details; of the node nothing is left."""
+def test_a_full_zone_fails_the_operation_later(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+    """Without details; no node is left."""
     google.capacity(ZONE, "v5litepod-16", 0, tier="spot", project=project)
     creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node(spot=True), timeout=60)
     with pytest.raises(exceptions.ResourceExhausted, match=f'no more capacity in the zone "{ZONE}"') as caught:
@@ -128,7 +128,7 @@ def test_a_zone_that_is_full_says_so_after_a_while(google: FakeGoogle, tpus: tpu
 
 
 def test_quota_is_refused_at_once_and_held_until_the_delete(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """A node that was preempted still counts."""
+    """A preempted node still counts."""
     google.quota("v5litepod", "spot", "europe-west4", 16, project=project)
     tpus.create_node(parent=location(project), node_id="n1", node=a_node(spot=True), timeout=60).result(timeout=60)
     google.preempt(f"{location(project)}/nodes/n1", notice=0)
@@ -159,8 +159,8 @@ def test_quota_is_refused_at_once_and_held_until_the_delete(google: FakeGoogle, 
         ("n1", {"scheduling_config": {"spot": True, "reserved": True}}),
     ],
 )
-def test_a_node_that_may_not_be_is_refused(tpus: tpu_v2.TpuClient, project: str, name: str, changes: dict[str, Any]) -> None:
-    """What is let through here has to be right at Google's, too."""
+def test_an_invalid_node_is_refused(tpus: tpu_v2.TpuClient, project: str, name: str, changes: dict[str, Any]) -> None:
+    """Requests that the fake accepts must be valid for Google, too."""
     node = a_node()
     for field, value in changes.items():
         setattr(node, field, value)
@@ -168,14 +168,14 @@ def test_a_node_that_may_not_be_is_refused(tpus: tpu_v2.TpuClient, project: str,
         tpus.create_node(parent=location(project), node_id=name, node=node, timeout=60)
 
 
-def test_a_zone_that_is_none_is_forbidden(tpus: tpu_v2.TpuClient, project: str) -> None:
-    """Google does not say whether there is such a zone."""
+def test_an_unknown_zone_is_a_permission_error(tpus: tpu_v2.TpuClient, project: str) -> None:
+    """Google does not reveal whether a zone exists."""
     with pytest.raises(exceptions.PermissionDenied, match="not found or access is unauthorized"):
         list(tpus.list_nodes(parent=location(project, "mars-north1-a")))
 
 
-def test_lists_come_in_pages_and_say_what_they_could_not_see(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
-    """A page may be empty and have a next one; a zone that is down is unreachable, which is not empty."""
+def test_lists_have_pages_and_name_unreachable_zones(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+    """A page may be empty and have a next one; a zone without an answer is unreachable, not empty."""
     for number, zone in enumerate([ZONE, ZONE, ZONE, "us-east1-d"]):
         google.seed_foreign(f"n{number}", project, zone)
     google.page_size(2, empty_pages=1)
@@ -189,7 +189,7 @@ def test_lists_come_in_pages_and_say_what_they_could_not_see(google: FakeGoogle,
         tpus.get_node(name=f"{location(project, 'us-east1-d')}/nodes/n3")
 
 
-def test_operations_are_found_again_by_their_place(tpus: tpu_v2.TpuClient, project: str) -> None:
+def test_operations_are_found_by_name_and_in_the_zones_list(tpus: tpu_v2.TpuClient, project: str) -> None:
     """By name, and in the list of the zone."""
     creating = tpus.create_node(parent=location(project), node_id="n1", node=a_node(), timeout=60)
     creating.result(timeout=60)
@@ -200,10 +200,10 @@ def test_operations_are_found_again_by_their_place(tpus: tpu_v2.TpuClient, proje
     assert [each.name for each in listed.operations] == [creating.operation.name]
 
 
-def test_a_queued_resource_waits_for_room_and_is_suspended_when_preempted(
+def test_a_queued_resource_waits_for_capacity_and_is_suspended_by_a_preemption(
     google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str
 ) -> None:
-    """It does not queue again by itself, holds its quota, and needs force as long as it has nodes."""
+    """It does not queue again by itself, holds its quota, and needs force while it has nodes."""
     path = f"{location(project)}/queuedResources/q1"
     states = tpu_v2.QueuedResourceState.State
 
@@ -235,10 +235,10 @@ def test_a_queued_resource_waits_for_room_and_is_suspended_when_preempted(
     assert google.alive(project) == []
 
 
-def test_a_queued_resource_answers_its_delete_with_a_type_that_the_client_does_not_expect(
+def test_the_delete_of_a_queued_resource_returns_an_unexpected_type(
     google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str
 ) -> None:
-    """As the real one has been seen to do: it has gone all the same."""
+    """As the real service does; the resource is deleted all the same."""
     path = f"{location(project)}/queuedResources/q1"
     tpus.create_queued_resource(
         parent=location(project), queued_resource_id="q1", queued_resource=a_queued(project, "q1"), timeout=60
@@ -250,8 +250,10 @@ def test_a_queued_resource_answers_its_delete_with_a_type_that_the_client_does_n
     assert google.alive(project) == []
 
 
-def test_an_instance_comes_up_and_goes_as_recorded(google: FakeGoogle, vms: compute_v1.InstancesClient, project: str) -> None:
-    """Operations, instances and errors have the keys that they have at Google's."""
+def test_an_instance_is_created_and_deleted_as_recorded(
+    google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
+) -> None:
+    """Operations, instances and errors have the keys of Google's."""
     place: dict[str, Any] = {"project": project, "zone": ZONE}
     inserting = vms.insert_unary(instance_resource=an_instance("vm1"), **place)
     path = f"projects/{project}/zones/{ZONE}"
@@ -283,8 +285,10 @@ def test_an_instance_comes_up_and_goes_as_recorded(google: FakeGoogle, vms: comp
     assert read(google, f"{path}/instances/vm1") == (404, {"error": {"code": 404, "errors": [error], "message": words}})
 
 
-def test_what_compute_cannot_give_its_operation_says(google: FakeGoogle, vms: compute_v1.InstancesClient, project: str) -> None:
-    """No room is a 503 and no quota a 403, both with Google's names; nothing stays behind."""
+def test_stock_outs_and_quotas_of_compute_are_in_the_operation(
+    google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
+) -> None:
+    """A stock-out is a 503 and a quota a 403, both with Google's names; nothing is left."""
     place: dict[str, Any] = {"project": project, "zone": ZONE}
 
     def outcome(name: str) -> tuple[str, int]:
@@ -301,9 +305,7 @@ def test_what_compute_cannot_give_its_operation_says(google: FakeGoogle, vms: co
     assert google.alive(project) == []
 
 
-def test_an_insert_with_the_same_request_id_is_the_same(
-    google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
-) -> None:
+def test_an_insert_is_idempotent_by_request_id(google: FakeGoogle, vms: compute_v1.InstancesClient, project: str) -> None:
     """Without one the name is taken."""
     place: dict[str, Any] = {"project": project, "zone": ZONE, "instance_resource": an_instance("vm1")}
     request = {**place, "request_id": "6b6f8f1e-2f5c-4d0e-8a5b-0d9a3c1f2e4d"}
@@ -316,7 +318,7 @@ def test_an_insert_with_the_same_request_id_is_the_same(
 def test_labels_filter_lists_and_change_only_with_the_latest_fingerprint(
     google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
 ) -> None:
-    """Who has not seen the latest labels may not write over them."""
+    """A caller with outdated labels may not overwrite them."""
     place: dict[str, Any] = {"project": project, "zone": ZONE}
     for name, labels in {"vm1": {"a": "1", "b": "2"}, "vm2": {"a": "1"}, "vm3": {"a": "2"}}.items():
         vms.insert_unary(instance_resource=an_instance(name, labels=labels), **place)
@@ -339,18 +341,14 @@ def test_labels_filter_lists_and_change_only_with_the_latest_fingerprint(
 
 
 @pytest.mark.parametrize("kind", ["c3-standard-8", "n4-standard-8"])
-def test_a_disk_of_the_kind_that_is_chosen_unasked_goes_with_old_machines_only(
-    vms: compute_v1.InstancesClient, project: str, kind: str
-) -> None:
-    """Seen of the real service: [pd-standard, …, n4-standard-16] features are not compatible for creating instance."""
+def test_the_default_disk_type_fits_only_old_machine_types(vms: compute_v1.InstancesClient, project: str, kind: str) -> None:
+    """From the real service: [pd-standard, …, n4-standard-16] features are not compatible for creating instance."""
     with pytest.raises(exceptions.BadRequest, match=rf"\[pd-standard, {kind}\] features are not compatible"):
         vms.insert_unary(project=project, zone=ZONE, instance_resource=an_instance("vm1", kind=kind))
 
 
-def test_an_instance_with_a_word_that_google_does_not_know_is_refused(
-    google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
-) -> None:
-    """Machine types, GPUs without a word on maintenance, zones that do not match."""
+def test_an_instance_with_an_unknown_value_is_refused(google: FakeGoogle, vms: compute_v1.InstancesClient, project: str) -> None:
+    """Machine types, GPUs without a maintenance setting, zones that do not match."""
     place: dict[str, Any] = {"project": project, "zone": ZONE}
     for instance in (
         an_instance("vm1", kind="n2-standard-7"),

@@ -29,7 +29,7 @@ def one_of(count: int, letters: int = 10, key: str = "zone") -> Constraint:
         ({"constraints": (one_of(100),)}, r"^constraint: .* has 1,3\d\d bytes; use at most 1,024"),
         ({"constraints": (one_of(1, key="k" * 1_100),)}, r"^constraint: .* has 1,1\d\d bytes; use at most 1,024"),
         ({"constraints": (one_of(1),) * (CONSTRAINTS + 1)}, r"^constraint: '33 constraints' are too many; give at most 32"),
-        ({"constraints": (one_of(60),) * 6}, r"^constraint: '\d,\d{3} bytes' make the demands .*; use at most 4,096"),
+        ({"constraints": (one_of(60),) * 6}, r"^constraint: '\d,\d{3} bytes' make the request .*; use at most 4,096"),
         ({"coscheduling": Coscheduling(group_by="r" * 5_000)}, "^coscheduling: .*; use at most 4,096"),
         ({"resources": some(device=Device(kind=DeviceKind.GPU, variant="v" * 5_000))}, "^device: .*; use at most 4,096"),
     ],

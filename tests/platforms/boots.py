@@ -1,5 +1,5 @@
-"""A machine that boots with a script of Iris': its own root directory, only the commands that a machine of Google's has, and a
-`docker` that does nothing but remember."""
+"""A machine that boots with a startup script: its own root directory, only the commands of Google's machines, and a `docker` that
+only records its calls."""
 
 import os
 import shutil
@@ -128,7 +128,7 @@ class Machine:
                 "IRIS_ROOT": str(self.root),
                 "IRIS_TRIES": str(tries),
                 "IRIS_PAUSE": "0",
-                "IRIS_LOOK": "0",
+                "IRIS_CHECK_INTERVAL": "0",
                 "GCE_METADATA_HOST": self._metadata,
                 "LANG": os.environ.get("LANG", "C"),
             },

@@ -1,4 +1,4 @@
-"""Settings and slice requests as a cluster on Google Cloud has them."""
+"""Settings and slice requests of a cluster on Google Cloud."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every platform promises, whatever is behind it."""
+"""The contract that every platform fulfils."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris.model.provisioning import DeleteResult, MachineState, SliceObservation
-from iris.platforms.base import LAST_WORDS, BadConfig, Platform, Unavailable
+from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, Platform, Unavailable
 from tests.platforms.worlds import GCP_KINDS, FakeWorld, GcpWorld, LocalWorld, World, a_group, wanted
 
 
@@ -47,8 +47,8 @@ async def listed(platform: Platform) -> dict[str, SliceObservation]:
     return {each.slice_id: each for each in (await platform.list_slices()).slices}
 
 
-async def test_a_create_returns_before_there_are_machines(cold: World, platform: Platform) -> None:
-    """Whoever waits for machines does so by looking; a call that waits would be lost with the control plane that made it."""
+async def test_create_returns_before_the_machines_exist(cold: World, platform: Platform) -> None:
+    """Callers poll for the machines; a call that waits would be lost with the control plane that made it."""
     request = wanted()
     seen = await platform.create_slice(request)
 
@@ -57,8 +57,8 @@ async def test_a_create_returns_before_there_are_machines(cold: World, platform:
     assert (await listed(platform))[request.slice_id].state is MachineState.CREATING
 
 
-async def test_machines_that_were_asked_for_come_up(world: World, platform: Platform) -> None:
-    """The platform says so by itself, in its list too."""
+async def test_requested_machines_start(world: World, platform: Platform) -> None:
+    """Both describe and list show it."""
     request = wanted()
     await platform.create_slice(request)
 
@@ -69,8 +69,8 @@ async def test_machines_that_were_asked_for_come_up(world: World, platform: Plat
     assert (await listed(platform))[request.slice_id].state is MachineState.ACTIVE
 
 
-async def test_a_slice_is_told_as_it_was_asked_for(platform: Platform) -> None:
-    """The zone, the group and the token are how a slice that was lost sight of is recognised and adopted."""
+async def test_an_observation_has_the_fields_of_the_request(platform: Platform) -> None:
+    """A control plane that lost its state recognises and adopts the slice by zone, group and token."""
     request = wanted(zone="west4-b")
     created = await platform.create_slice(request)
 
@@ -80,8 +80,8 @@ async def test_a_slice_is_told_as_it_was_asked_for(platform: Platform) -> None:
         assert (seen.token, seen.created_at is not None) == (request.token, True)
 
 
-async def test_a_create_that_is_said_again_finds_what_the_first_has_made(world: World, platform: Platform) -> None:
-    """Its reply may have been lost; two slices for one wish would be one too many."""
+async def test_a_repeated_create_finds_the_slice_of_the_first(world: World, platform: Platform) -> None:
+    """The reply of the first may be lost; a request must never create two slices."""
     request = wanted()
     first = await platform.create_slice(request)
     again = await platform.create_slice(request)
@@ -94,8 +94,8 @@ async def test_a_create_that_is_said_again_finds_what_the_first_has_made(world: 
     assert list(await listed(platform)) == [request.slice_id]
 
 
-async def test_creates_at_once_make_one_slice(cold: World) -> None:
-    """An activity that timed out may still run when it is tried again, in another process."""
+async def test_concurrent_creates_create_one_slice(cold: World) -> None:
+    """An activity that timed out may still run when another process retries it."""
     request = wanted()
     seen = await asyncio.gather(*(cold.platform().create_slice(request) for _ in range(8)))
 
@@ -104,35 +104,35 @@ async def test_creates_at_once_make_one_slice(cold: World) -> None:
 
 
 async def test_an_id_that_another_request_has_taken_is_refused(platform: Platform) -> None:
-    """To adopt a stranger's machines would be to delete them some day."""
+    """Iris would later delete the adopted machines of another owner."""
     request = wanted()
     await platform.create_slice(request)
 
-    with pytest.raises(BadConfig, match="exists already"):
+    with pytest.raises(BadConfig, match="already exists"):
         await platform.create_slice(wanted(token="another"))
 
     assert (await listed(platform))[request.slice_id].token == request.token
 
 
-async def test_what_is_unknown_is_none_and_as_good_as_deleted(world: World, platform: Platform) -> None:
-    """Deleting is repeated until nothing is left, also by those who do not know that nothing is."""
+async def test_an_unknown_slice_is_none_and_counts_as_deleted(world: World, platform: Platform) -> None:
+    """Callers repeat a delete until nothing is left, also without knowing whether the slice exists."""
     assert await platform.describe_slice("nowhere", "west4-a") is None
     assert await platform.delete_slice("nowhere", "west4-a") is DeleteResult.GONE
     assert (await platform.list_slices()).slices == ()
 
 
-async def test_last_words_are_text_that_is_short_and_of_machines_that_are_there(world: World, platform: Platform) -> None:
-    """They stand in a slice's history; and to ask for them is never wrong."""
+async def test_last_output_is_short_and_only_of_existing_machines(world: World, platform: Platform) -> None:
+    """A slice's history contains it; a call without machines is not an error."""
     request = wanted()
     await platform.create_slice(request)
 
-    assert len((await platform.last_words(request.slice_id, request.zone)).encode()) <= LAST_WORDS
-    assert await platform.last_words("nowhere", "west4-a") == ""
+    assert len((await platform.last_output(request.slice_id, request.zone)).encode()) <= MAX_OUTPUT_BYTES
+    assert await platform.last_output("nowhere", "west4-a") == ""
 
 
 @pytest.mark.parametrize("up", [False, True])
 async def test_a_delete_is_going_until_it_is_gone(world: World, platform: Platform, up: bool) -> None:
-    """Also of what has just been asked for. While it goes it is seen, afterwards it is not, and never does it come back."""
+    """Also for a slice that was just requested. It is visible while GOING, then never again."""
     request = wanted()
     await platform.create_slice(request)
 
@@ -157,8 +157,8 @@ async def test_a_delete_is_going_until_it_is_gone(world: World, platform: Platfo
     assert await listed(platform) == {}
 
 
-async def test_a_slice_whose_machines_never_came_can_be_deleted(cold: World, platform: Platform) -> None:
-    """Boot deadlines exist for those."""
+async def test_a_slice_without_machines_can_be_deleted(cold: World, platform: Platform) -> None:
+    """A boot timeout deletes such slices."""
     request = wanted()
     await platform.create_slice(request)
     await platform.delete_slice(request.slice_id, request.zone)
@@ -171,8 +171,8 @@ async def test_a_slice_whose_machines_never_came_can_be_deleted(cold: World, pla
     assert await listed(platform) == {}
 
 
-async def test_what_is_being_deleted_is_not_created_again_under_the_same_id(world: World, platform: Platform) -> None:
-    """It would be given away under a name by which it is about to be taken; later the name is free."""
+async def test_an_id_is_not_reused_during_its_deletion(world: World, platform: Platform) -> None:
+    """A caller would adopt machines that are about to disappear; later the id is free."""
     request = wanted()
     await platform.create_slice(request)
     await platform.delete_slice(request.slice_id, request.zone)
@@ -188,7 +188,7 @@ async def test_what_is_being_deleted_is_not_created_again_under_the_same_id(worl
 
 
 async def test_deleting_one_slice_leaves_the_others(world: World, platform: Platform) -> None:
-    """And every slice keeps its name, even one that is the beginning of another's."""
+    """Also if one id is the prefix of another."""
     cpu = a_group("cpu", hosts=1, resources=wanted().group.resources.model_copy(update={"device": None}))
     ids = ["dev-cpu-1", "dev-cpu-1-w-0", "dev-cpu-10"]
     for slice_id in ids:
@@ -202,8 +202,8 @@ async def test_deleting_one_slice_leaves_the_others(world: World, platform: Plat
     assert await state_of(platform, "dev-cpu-10") in (MachineState.CREATING, MachineState.ACTIVE)
 
 
-async def test_a_control_plane_that_starts_finds_everything(world: World) -> None:
-    """What the one before it knew is not in any process: it may have died between the call and writing down the answer."""
+async def test_a_new_process_finds_all_slices(world: World) -> None:
+    """The previous process may have died between the call and its record of the reply."""
     before = world.platform()
     created = {each: await before.create_slice(wanted(each)) for each in ("one", "two", "three")}
     after = world.platform()
@@ -220,7 +220,7 @@ async def test_a_control_plane_that_starts_finds_everything(world: World) -> Non
 
 
 async def test_clusters_do_not_see_each_other(world: World) -> None:
-    """What one of them does not know it would delete as a leftover."""
+    """A cluster would delete the other's slices as leftovers."""
     mine, others = world.platform("dev"), world.platform("other")
     await mine.create_slice(wanted("mine"))
     await others.create_slice(wanted("theirs", cluster="other"))

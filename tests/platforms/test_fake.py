@@ -1,4 +1,4 @@
-"""How the fake cloud misbehaves when it is told to, and that its books are right whatever happens: other tests rely on both."""
+"""The failures that a test can trigger in the fake cloud, and its audit log. Other tests rely on both."""
 
 import asyncio
 from datetime import timedelta
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from iris.model.provisioning import DeleteResult, MachineState
 from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
-from iris.platforms.fake.cloud import FOR_EVER, SettableClock, Verb
-from iris.platforms.fake.machines import Happening, Shortage
+from iris.platforms.fake.cloud import FOREVER, SettableClock, Verb
+from iris.platforms.fake.machines import EventKind, Shortage
 from iris.platforms.fake.platform import CloudAccount, FakePlatform
 from tests.builders import NOON, at
 from tests.platforms.worlds import a_group, wanted
@@ -40,7 +40,7 @@ async def listed(fake: FakePlatform) -> list[str]:
     return [each.slice_id for each in (await fake.list_slices()).slices]
 
 
-def events(fake: FakePlatform, what: Happening) -> list[tuple[str, float]]:
+def events(fake: FakePlatform, what: EventKind) -> list[tuple[str, float]]:
     """To which slices it happened, and how many seconds after noon."""
     return [(event.slice_id, (event.at - NOON).total_seconds()) for event in fake.audit if event.what is what]
 
@@ -48,8 +48,8 @@ def events(fake: FakePlatform, what: Happening) -> list[tuple[str, float]]:
 # -- Slowness ------------------------------------------------------------------------------------------------------------------
 
 
-async def test_machines_boot_for_as_long_as_it_says(fake: FakePlatform, clock: SettableClock) -> None:
-    """For the slice itself before its group before its zone before all; and agents can be where machines are, no sooner."""
+async def test_machines_exist_after_the_boot_delay(fake: FakePlatform, clock: SettableClock) -> None:
+    """The delay of a slice overrides that of its group, its zone and the cloud; agents can run only where machines exist."""
     fake.boot_delay = timedelta(seconds=40)
     fake.boot_delays = {"slow": timedelta(seconds=70), "b": timedelta(seconds=60), "west4-b": timedelta(seconds=50)}
     await fake.create_slice(wanted("usual"))
@@ -65,8 +65,8 @@ async def test_machines_boot_for_as_long_as_it_says(fake: FakePlatform, clock: S
     assert came == {"usual": 40, "in-zone": 50, "in-group": 60, "slow": 70}
 
 
-async def test_only_some_of_a_slices_machines_may_come_up(fake: FakePlatform, clock: SettableClock) -> None:
-    """The cloud calls that ready all the same."""
+async def test_only_some_machines_of_a_slice_may_start(fake: FakePlatform, clock: SettableClock) -> None:
+    """The cloud reports the slice as ready all the same."""
     fake.partial["b"] = 3
     await fake.create_slice(wanted("half", a_group("b", hosts=4)))
     await fake.create_slice(wanted("whole", a_group("a", hosts=2)))
@@ -76,8 +76,8 @@ async def test_only_some_of_a_slices_machines_may_come_up(fake: FakePlatform, cl
     assert await state_of(fake, "half") is MachineState.ACTIVE
 
 
-async def test_a_delete_takes_as_long_as_it_says(fake: FakePlatform, clock: SettableClock) -> None:
-    """Asking again does not make it longer; and it is in the books for the time at which it was over."""
+async def test_a_delete_takes_the_delete_delay(fake: FakePlatform, clock: SettableClock) -> None:
+    """A repeated delete does not take longer; the audit log has the time of its end."""
     fake.delete_delay = MINUTE
     await fake.create_slice(wanted("one"))
     for second in (0, 30, 59):
@@ -88,24 +88,24 @@ async def test_a_delete_takes_as_long_as_it_says(fake: FakePlatform, clock: Sett
     clock.now = at(90)
     assert await fake.delete_slice("one", ZONE) is DeleteResult.GONE
     assert (fake.alive, fake.deleted) == ([], ["one"])
-    assert (events(fake, Happening.DELETING), events(fake, Happening.DELETED)) == ([("one", 0)], [("one", 60)])
+    assert (events(fake, EventKind.DELETING), events(fake, EventKind.DELETED)) == ([("one", 0)], [("one", 60)])
 
 
 async def test_a_new_slice_may_be_missing_in_lists_for_a_while(fake: FakePlatform, clock: SettableClock) -> None:
-    """A list is a hint; whoever asks for the slice itself is told."""
+    """A list is a hint; describe shows the slice."""
     fake.list_lag = timedelta(seconds=10)
     await fake.create_slice(wanted("new"))
 
     assert (await listed(fake), await state_of(fake, "new")) == ([], MachineState.ACTIVE)
-    clock.pass_by(timedelta(seconds=10))
+    clock.advance(timedelta(seconds=10))
     assert await listed(fake) == ["new"]
 
 
 # -- Shortage ------------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_zone_holds_so_many_of_a_kind(fake: FakePlatform) -> None:
-    """Of this kind, in this zone; what is preempted has made room, what is broken has not."""
+async def test_a_zone_has_a_capacity_per_kind(fake: FakePlatform) -> None:
+    """Preempted machines free capacity, broken ones do not."""
     fake.capacity[ZONE, "v5litepod-16"] = 2
     cpu = a_group("cpu", hosts=1, accelerator_variant="", machine_type="n2-standard-8")
     await fake.create_slice(wanted("one"))
@@ -124,8 +124,8 @@ async def test_a_zone_holds_so_many_of_a_kind(fake: FakePlatform) -> None:
     await fake.create_slice(wanted("three"))
 
 
-async def test_a_zone_runs_out_from_one_time_to_another(fake: FakePlatform, clock: SettableClock) -> None:
-    """Of one kind, or of everything."""
+async def test_a_zone_has_a_shortage_between_two_times(fake: FakePlatform, clock: SettableClock) -> None:
+    """Of one kind, or of all."""
     fake.shortages.append(Shortage(zone=ZONE, since=at(60), until=at(120)))
     fake.shortages.append(Shortage(zone=ZONE, since=at(0), until=at(10), kind="v4-8"))
     refused = []
@@ -141,7 +141,7 @@ async def test_a_zone_runs_out_from_one_time_to_another(fake: FakePlatform, cloc
 
 @pytest.mark.parametrize("scope", ["west4", "v5e-16"])
 async def test_a_quota_is_of_a_region_or_a_group_and_dead_machines_count(fake: FakePlatform, scope: str) -> None:
-    """They hold it until somebody deletes them."""
+    """They count until they are deleted."""
     fake.quota[scope] = 2
     await fake.create_slice(wanted("one", zone="west4-a"))
     await fake.create_slice(wanted("two", zone="west4-b"))
@@ -155,20 +155,20 @@ async def test_a_quota_is_of_a_region_or_a_group_and_dead_machines_count(fake: F
     await fake.create_slice(wanted("three"))
 
 
-async def test_a_create_that_is_refused_makes_nothing_and_is_in_the_books(fake: FakePlatform, clock: SettableClock) -> None:
-    """With its time and its reason: that nothing is asked while a quota is used up can be seen by this."""
+async def test_a_refused_create_creates_nothing_and_is_logged(fake: FakePlatform, clock: SettableClock) -> None:
+    """With time and reason: tests check that Iris requests nothing while a quota is used up."""
     fake.quota["west4"] = 0
     clock.now = at(5)
     with pytest.raises(QuotaExceeded):
         await fake.create_slice(wanted("one"))
 
     assert (fake.created, fake.alive, await state_of(fake, "one")) == ([], [], None)
-    assert events(fake, Happening.NOT_CREATED) == [("one", 5)]
+    assert events(fake, EventKind.NOT_CREATED) == [("one", 5)]
     assert fake.audit[-1].reason == "QuotaExceeded: Quota 'v5litepod-16' exhausted. Limit 0 in west4"
 
 
-async def test_more_calls_than_a_minute_has_are_turned_away_and_do_not_count(fake: FakePlatform, clock: SettableClock) -> None:
-    """A storm of tries would never end otherwise."""
+async def test_calls_above_the_rate_limit_are_refused_and_do_not_count(fake: FakePlatform, clock: SettableClock) -> None:
+    """Otherwise a storm of retries would never end."""
     fake.calls_per_minute = 2
     await fake.create_slice(wanted("one"))
     clock.now = at(30)
@@ -187,8 +187,8 @@ async def test_more_calls_than_a_minute_has_are_turned_away_and_do_not_count(fak
 # -- Silence -------------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_create_whose_reply_is_lost_has_been_carried_out(fake: FakePlatform) -> None:
-    """And is found by the same call."""
+async def test_a_create_takes_effect_although_its_reply_is_lost(fake: FakePlatform) -> None:
+    """The same call finds the slice."""
     fake.lose_next_reply(Verb.CREATE)
     with pytest.raises(Unavailable):
         await fake.create_slice(wanted("one"))
@@ -198,8 +198,8 @@ async def test_a_create_whose_reply_is_lost_has_been_carried_out(fake: FakePlatf
     assert fake.created == ["one"]
 
 
-async def test_a_delete_whose_reply_is_lost_has_been_carried_out(fake: FakePlatform) -> None:
-    """As often as it was said; the next one is told that nothing is left."""
+async def test_a_delete_takes_effect_although_its_reply_is_lost(fake: FakePlatform) -> None:
+    """The next delete returns GONE."""
     await fake.create_slice(wanted("one"))
     await fake.create_slice(wanted("two"))
     fake.lose_next_reply(Verb.DELETE, times=2)
@@ -212,7 +212,7 @@ async def test_a_delete_whose_reply_is_lost_has_been_carried_out(fake: FakePlatf
 
 
 async def test_a_zone_that_does_not_answer_is_unknown_and_not_empty(fake: FakePlatform) -> None:
-    """Its machines run on meanwhile."""
+    """Its machines continue to run."""
     await fake.create_slice(wanted("here", zone="west4-a"))
     await fake.create_slice(wanted("there", zone="west4-b"))
     fake.unreachable["west4-b"] = "503 backend error"
@@ -232,8 +232,8 @@ async def test_a_zone_that_does_not_answer_is_unknown_and_not_empty(fake: FakePl
 
 
 @pytest.mark.parametrize("verb", Verb)
-async def test_any_call_can_be_made_to_fail_before_it_does_anything(fake: FakePlatform, verb: Verb) -> None:
-    """So often, and only calls of that verb."""
+async def test_any_call_can_fail_without_effect(fake: FakePlatform, verb: Verb) -> None:
+    """As often as the test sets, and only calls of that verb."""
     await fake.create_slice(wanted("there"))
     calls = {
         Verb.CREATE: lambda: fake.create_slice(wanted("new")),
@@ -254,9 +254,9 @@ async def test_any_call_can_be_made_to_fail_before_it_does_anything(fake: FakePl
 # -- Loss ----------------------------------------------------------------------------------------------------------------------
 
 
-async def test_preempted_machines_are_seen_until_they_are_deleted(fake: FakePlatform, clock: SettableClock) -> None:
-    """All at once, if need be; also some that are still being made."""
-    fake.boot_delays["young"] = FOR_EVER
+async def test_preempted_machines_are_visible_until_their_deletion(fake: FakePlatform, clock: SettableClock) -> None:
+    """Several at once, also machines that are still being created."""
+    fake.boot_delays["young"] = FOREVER
     for slice_id in ("old", "young", "lucky"):
         await fake.create_slice(wanted(slice_id))
     clock.now = at(7)
@@ -265,12 +265,12 @@ async def test_preempted_machines_are_seen_until_they_are_deleted(fake: FakePlat
     assert [await state_of(fake, each) for each in ("old", "young")] == [MachineState.PREEMPTED] * 2
     assert await listed(fake) == ["old", "young", "lucky"]
     assert {request.slice_id for request, _ in fake.up(clock.now)} == {"lucky"}
-    assert events(fake, Happening.PREEMPTED) == [("old", 7), ("young", 7)]
+    assert events(fake, EventKind.PREEMPTED) == [("old", 7), ("young", 7)]
     assert await fake.delete_slice("old", ZONE) is DeleteResult.GONE
 
 
-async def test_what_breaks_says_why_and_what_vanishes_says_nothing(fake: FakePlatform) -> None:
-    """Both are in the books, and the books balance."""
+async def test_broken_machines_have_a_reason_and_vanished_ones_have_none(fake: FakePlatform) -> None:
+    """The audit log has both, and matches the machines."""
     await fake.create_slice(wanted("broken"))
     await fake.create_slice(wanted("lost"))
     await fake.break_("broken", reason="host error")
@@ -289,22 +289,20 @@ async def test_what_breaks_says_why_and_what_vanishes_says_nothing(fake: FakePla
 
 
 @pytest.mark.parametrize(("cluster", "manual"), [("other", False), ("", False), ("dev", True)])
-async def test_what_is_anothers_nobodys_or_peoples_own_is_not_there_for_a_cluster(
-    fake: FakePlatform, cluster: str, manual: bool
-) -> None:
-    """It is neither listed nor deleted, and its name is taken."""
+async def test_a_cluster_sees_only_its_own_unmarked_slices(fake: FakePlatform, cluster: str, manual: bool) -> None:
+    """It neither lists nor deletes others, but their ids are taken."""
     await fake.plant(wanted("theirs", cluster=cluster), manual=manual)
 
     assert (await listed(fake), await state_of(fake, "theirs")) == ([], None)
     assert await fake.delete_slice("theirs", ZONE) is DeleteResult.GONE
-    with pytest.raises(BadConfig, match="theirs exists already"):
+    with pytest.raises(BadConfig, match="theirs already exists"):
         await fake.create_slice(wanted("theirs"))
     assert (fake.alive, fake.created, fake.deleted) == (["theirs"], [], [])
     fake.check()
 
 
-async def test_what_was_left_behind_under_this_clusters_name_can_be_deleted(fake: FakePlatform) -> None:
-    """By whoever sweeps up; unless people have said that it is theirs."""
+async def test_leftovers_of_the_cluster_can_be_deleted(fake: FakePlatform) -> None:
+    """Unless a person marked them as manual."""
     await fake.plant(wanted("orphan"))
     await fake.plant(wanted("pet"))
     fake.mark_manual("pet")
@@ -315,17 +313,17 @@ async def test_what_was_left_behind_under_this_clusters_name_can_be_deleted(fake
     fake.check()
 
 
-async def test_a_control_plane_that_asks_for_another_clusters_slice_is_refused(fake: FakePlatform) -> None:
-    """It could neither see nor delete what it was given."""
-    with pytest.raises(BadConfig, match="cluster 'other' is not for 'dev'"):
+async def test_a_create_for_another_cluster_is_refused(fake: FakePlatform) -> None:
+    """The caller could neither see nor delete the slice."""
+    with pytest.raises(BadConfig, match="cluster 'other': this platform serves cluster 'dev'"):
         await fake.create_slice(wanted("theirs", cluster="other"))
 
 
 # -- Books ---------------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_most_that_lived_at_once_is_remembered(fake: FakePlatform) -> None:
-    """By group; what was taken, broke or goes does not count: its replacement may be asked for before it is gone."""
+async def test_the_highest_number_of_live_slices_is_recorded(fake: FakePlatform) -> None:
+    """By group. Preempted, broken and deleted slices do not count: their replacement may be requested before they are gone."""
     fake.delete_delay = MINUTE
     for slice_id in ("one", "two", "three"):
         await fake.create_slice(wanted(slice_id))
@@ -339,8 +337,8 @@ async def test_the_most_that_lived_at_once_is_remembered(fake: FakePlatform) -> 
     assert fake.most_alive == {"v5e-16": 3, "b": 1}
 
 
-def test_books_that_do_not_balance_are_noticed(fake: FakePlatform) -> None:
-    """A check that lets everything pass would look just as green."""
+def test_check_detects_a_mismatch(fake: FakePlatform) -> None:
+    """A check that accepts everything would also pass."""
     asyncio.run(fake.create_slice(wanted("one")))
     fake.machines.clear()
 
@@ -350,8 +348,8 @@ def test_books_that_do_not_balance_are_noticed(fake: FakePlatform) -> None:
 
 @CHEAP
 @given(st.integers(0, 2**32).map(Random))
-def test_the_books_balance_whatever_happens(dice: Random) -> None:
-    """Whatever is done, in whatever order: what was made is deleted, vanished or there, and what is another's is there."""
+def test_the_audit_log_matches_the_machines_after_any_events(dice: Random) -> None:
+    """Every created slice is deleted, vanished or present, and other owners' slices are present."""
     asyncio.run(_live_through_anything(dice))
 
 
@@ -363,7 +361,7 @@ async def _live_through_anything(dice: Random) -> None:
     fake.delete_delay, fake.boot_delay = dice.choice([timedelta(0), MINUTE]), dice.choice([timedelta(0), MINUTE])
     fake.capacity[ZONE, "v5litepod-16"], fake.quota["west4"] = 4, 6
     for _ in range(40):
-        clock.pass_by(timedelta(seconds=dice.choice([0, 1, 30])))
+        clock.advance(timedelta(seconds=dice.choice([0, 1, 30])))
         slice_id = f"dev-{dice.randrange(8)}"
         zone = dice.choice(["west4-a", "west4-b"])
         if dice.random() < 0.2:

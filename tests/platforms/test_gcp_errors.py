@@ -1,4 +1,4 @@
-"""Google's refusals, in its own words and shapes, and what Iris takes them for."""
+"""Google's errors, with their original messages and details, and the `PlatformError` for each."""
 
 import io
 import json
@@ -16,7 +16,14 @@ from google.rpc.status_pb2 import Status
 
 from iris.model.provisioning import SliceFault
 from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
-from iris.platforms.gcp.errors import ApiError, later, trouble_of, trouble_of_operation, trouble_of_status, verdict
+from iris.platforms.gcp.errors import (
+    ApiError,
+    api_error_of,
+    api_error_of_operation,
+    api_error_of_status,
+    platform_error,
+    retryable_error,
+)
 
 ZONE = "us-west4-a"
 NO_CAPACITY = (
@@ -38,7 +45,7 @@ RATE_INFO = error_details_pb2.ErrorInfo(reason="RATE_LIMIT_EXCEEDED", domain="go
 def by_grpc(kind: type[exceptions.GoogleAPICallError], words: str, *details: Any) -> ApiError:
     """What the TPU client raises."""
     info = next((each for each in details if isinstance(each, error_details_pb2.ErrorInfo)), None)
-    return trouble_of(kind(words, errors=(grpc.RpcError(),), details=details, error_info=info))
+    return api_error_of(kind(words, errors=(grpc.RpcError(),), details=details, error_info=info))
 
 
 def by_http(status: int, reason: str, words: str, **headers: str) -> ApiError:
@@ -49,13 +56,13 @@ def by_http(status: int, reason: str, words: str, **headers: str) -> ApiError:
     body = {"error": {"code": status, "message": words, "errors": [{"reason": reason}]}}
     response.raw = io.BytesIO(json.dumps(body).encode())
     response.request = requests.Request("POST", "https://compute.googleapis.com/").prepare()
-    return trouble_of(exceptions.from_http_response(response))
+    return api_error_of(exceptions.from_http_response(response))
 
 
 def by_operation(code: str, status: int, words: str, metric: str = "") -> ApiError:
     """What is in Compute's operation."""
     error = {"code": code, "message": words, "error_details": [{"quota_info": {"metric_name": metric}}] if metric else []}
-    found = trouble_of_operation(compute_v1.Operation(http_error_status_code=status, error={"errors": [error]}))
+    found = api_error_of_operation(compute_v1.Operation(http_error_status_code=status, error={"errors": [error]}))
     assert found is not None
     return found
 
@@ -65,7 +72,7 @@ def by_status(code: int, words: str, *details: Any) -> ApiError:
     packed = [Packed() for _ in details]
     for each, detail in zip(packed, details, strict=True):
         each.Pack(detail)
-    return trouble_of_status(Status(code=code, message=words, details=packed))
+    return api_error_of_status(Status(code=code, message=words, details=packed))
 
 
 E = exceptions
@@ -129,29 +136,29 @@ REFUSALS: list[tuple[str, ApiError, type[PlatformError]]] = [
     ("compute, away", by_http(503, "backendError", "Try again"), Unavailable),
     ("compute, gateway", by_http(502, "", "Bad Gateway"), Unavailable),
     ("compute, credentials", by_http(401, "authError", "Invalid Credentials"), Unavailable),
-    ("connection", trouble_of(requests.exceptions.ReadTimeout("read timed out")), Unavailable),
-    ("refresh", trouble_of(RefreshError("Reauthentication is needed")), Unavailable),
-    ("gave up", trouble_of(exceptions.RetryError("timeout", cause=None)), Unavailable),
+    ("connection", api_error_of(requests.exceptions.ReadTimeout("read timed out")), Unavailable),
+    ("refresh", api_error_of(RefreshError("Reauthentication is needed")), Unavailable),
+    ("gave up", api_error_of(exceptions.RetryError("timeout", cause=None)), Unavailable),
 ]
 
 
-@pytest.mark.parametrize(("trouble", "kind"), [pytest.param(*each[1:], id=each[0]) for each in REFUSALS])
-def test_each_refusal_is_taken_for_what_it_is(trouble: ApiError, kind: type[PlatformError]) -> None:
-    """A stock-out taken for an outage is asked for again for ever, and an outage taken for a stock-out closes a zone."""
-    assert type(verdict(trouble, ZONE)) is kind
+@pytest.mark.parametrize(("api_error", "kind"), [pytest.param(*each[1:], id=each[0]) for each in REFUSALS])
+def test_each_error_has_its_platform_error(api_error: ApiError, kind: type[PlatformError]) -> None:
+    """A stock-out read as an outage is retried for ever, and an outage read as a stock-out closes a zone."""
+    assert type(platform_error(api_error, ZONE)) is kind
 
 
-@pytest.mark.parametrize("trouble", [pytest.param(each[1], id=each[0]) for each in REFUSALS])
-def test_whoever_looks_or_deletes_is_only_ever_told_to_ask_again(trouble: ApiError) -> None:
-    """There is nothing else that a delete could do: machines that are not deleted are paid for."""
-    assert type(later(trouble, ZONE)) in (RateLimited, Unavailable)
+@pytest.mark.parametrize("api_error", [pytest.param(each[1], id=each[0]) for each in REFUSALS])
+def test_reads_and_deletes_get_only_retryable_errors(api_error: ApiError) -> None:
+    """A delete has no alternative: machines that are not deleted cost money."""
+    assert type(retryable_error(api_error, ZONE)) in (RateLimited, Unavailable)
 
 
-def test_a_refusal_names_the_zone_the_quota_and_what_was_wanted() -> None:
-    """It is what a user reads who waits; Google's own words have the numbers."""
-    quota = str(verdict(by_grpc(E.ResourceExhausted, "Quota limit reached", QUOTA_FAILURE), ZONE))
-    metric = str(verdict(by_operation("QUOTA_EXCEEDED", 403, "Quota exceeded.", "compute/gpus"), ZONE))
-    stock = str(verdict(by_status(8, NO_CAPACITY), ZONE, "v5litepod-16 (spot)"))
+def test_a_refusal_names_the_zone_the_quota_and_the_machines() -> None:
+    """Waiting users read it; Google's message has the numbers."""
+    quota = str(platform_error(by_grpc(E.ResourceExhausted, "Quota limit reached", QUOTA_FAILURE), ZONE))
+    metric = str(platform_error(by_operation("QUOTA_EXCEEDED", 403, "Quota exceeded.", "compute/gpus"), ZONE))
+    stock = str(platform_error(by_status(8, NO_CAPACITY), ZONE, "v5litepod-16 (spot)"))
 
     assert ZONE in quota
     assert "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI" in quota
@@ -160,8 +167,8 @@ def test_a_refusal_names_the_zone_the_quota_and_what_was_wanted() -> None:
     assert stock.startswith("us-west4-a is out of v5litepod-16 (spot): There is no more capacity")
 
 
-def test_how_long_the_service_wants_to_be_left_alone_is_heard() -> None:
-    """Coming back sooner makes it worse."""
+def test_the_requested_delay_is_read() -> None:
+    """An earlier call makes the overload worse."""
     retry = error_details_pb2.RetryInfo(retry_delay={"seconds": 7})
 
     assert by_http(429, "rateLimitExceeded", "Slow down", Retry_After="30").retry_after == 30
@@ -169,24 +176,24 @@ def test_how_long_the_service_wants_to_be_left_alone_is_heard() -> None:
     assert by_http(429, "rateLimitExceeded", "Slow down").retry_after is None
 
 
-def test_what_has_the_name_already_and_what_is_not_there_are_no_refusals() -> None:
-    """The one is looked at, the other is what a delete wants."""
-    assert by_grpc(E.AlreadyExists, "Resource already exists").is_taken
-    assert by_http(409, "alreadyExists", "The resource already exists").is_taken
-    assert by_operation("RESOURCE_ALREADY_EXISTS", 409, "The resource already exists").is_taken
-    assert not by_grpc(E.Aborted, "unable to queue the operation").is_taken
+def test_existing_and_missing_resources_are_recognised() -> None:
+    """A create adopts the existing one, and a delete has succeeded."""
+    assert by_grpc(E.AlreadyExists, "Resource already exists").already_exists
+    assert by_http(409, "alreadyExists", "The resource already exists").already_exists
+    assert by_operation("RESOURCE_ALREADY_EXISTS", 409, "The resource already exists").already_exists
+    assert not by_grpc(E.Aborted, "unable to queue the operation").already_exists
     assert by_grpc(E.NotFound, "Resource 'x' was not found").is_absence
     assert by_http(404, "notFound", "The resource was not found").is_absence
 
 
-def test_credentials_without_a_project_of_their_own_do_not_make_a_project_empty() -> None:
-    """Whoever clears away would be told that nothing is left, and pay for what is."""
+def test_credentials_without_a_quota_project_do_not_make_a_project_empty() -> None:
+    """A cleanup would report that nothing is left, while machines cost money."""
     assert by_grpc(E.PermissionDenied, "The service is disabled in project 1", DISABLED_INFO).is_service_disabled
     assert not by_grpc(E.PermissionDenied, NO_QUOTA_PROJECT, DISABLED_INFO).is_service_disabled
 
 
-def test_a_service_is_switched_off_in_the_project_that_the_refusal_names() -> None:
-    """In words, or in the details; a number may be any project's."""
+def test_a_service_is_disabled_in_the_project_that_the_error_names() -> None:
+    """In the message, or in the details; a project number may be any project's."""
     words = "Cloud TPU API has not been used in project {} before or it is disabled. Enable it by visiting …?project={}"
     info = error_details_pb2.ErrorInfo(
         reason="SERVICE_DISABLED", metadata={"consumer": "projects/7", "containerInfo": "my-project"}
@@ -200,13 +207,13 @@ def test_a_service_is_switched_off_in_the_project_that_the_refusal_names() -> No
     assert not by_words.is_disabled_in("my")
 
 
-def test_an_operation_that_went_well_says_nothing() -> None:
+def test_a_successful_operation_has_no_error() -> None:
     """Done is not the same as failed."""
-    assert trouble_of_operation(compute_v1.Operation(status=compute_v1.Operation.Status.DONE)) is None
+    assert api_error_of_operation(compute_v1.Operation(status=compute_v1.Operation.Status.DONE)) is None
 
 
-def test_a_fault_is_what_the_autoscaler_plans_with() -> None:
-    """It keeps away from a zone, from a quota or from a group, each in its own way."""
+def test_each_refusal_has_a_fault_for_the_autoscaler() -> None:
+    """It avoids a zone, a quota or a group, each in its own way."""
     faults = {type(error): error.fault for error in (StockOut(""), QuotaExceeded(""), BadConfig(""))}
 
     assert faults == {

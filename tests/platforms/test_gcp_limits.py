@@ -1,4 +1,4 @@
-"""Whose turn it is to call Google, and when."""
+"""The order and the rate of calls to Google."""
 
 import asyncio
 import threading
@@ -11,11 +11,11 @@ from iris.platforms.gcp import clients, rate_limiter
 from iris.platforms.gcp.clients import DEADLINE, Calls, Clients
 from iris.platforms.gcp.errors import CallFailed
 from iris.platforms.gcp.rate_limiter import (
-    FIRST_ABSENCE,
     FIRST_PAUSE,
+    FIRST_UNAVAILABLE_PAUSE,
     JITTER,
-    MOST_ABSENCE,
-    MOST_PAUSE,
+    MAX_PAUSE,
+    MAX_UNAVAILABLE_PAUSE,
     QUIET,
     RateLimiter,
     Urgency,
@@ -38,7 +38,7 @@ async def served(pace: RateLimiter, *urgencies: Urgency) -> list[Urgency]:
     order: list[Urgency] = []
 
     async def come(urgency: Urgency) -> None:
-        await pace.turn(urgency)
+        await pace.acquire(urgency)
         order.append(urgency)
 
     await asyncio.gather(*(come(each) for each in urgencies))
@@ -46,37 +46,37 @@ async def served(pace: RateLimiter, *urgencies: Urgency) -> list[Urgency]:
 
 
 async def test_calls_within_the_allowance_do_not_wait() -> None:
-    """Ten seconds' worth may come at once: a list is made of several calls."""
-    pace = RateLimiter(60, patience=0.0)
+    """A burst of ten seconds' worth is allowed: a list consists of several calls."""
+    pace = RateLimiter(60, max_wait=0.0)
 
-    assert await served(pace, *[Urgency.LOOK] * 10) == [Urgency.LOOK] * 10
+    assert await served(pace, *[Urgency.READ] * 10) == [Urgency.READ] * 10
     with pytest.raises(RateLimited, match="requests_per_minute"):
-        await pace.turn(Urgency.LOOK)
+        await pace.acquire(Urgency.READ)
 
 
-async def test_what_is_too_many_goes_on_at_the_pace_that_is_allowed() -> None:
-    """Refused calls would be made again, and count."""
+async def test_calls_beyond_the_burst_run_at_the_allowed_rate() -> None:
+    """Refused calls would be repeated, and count."""
     pace = RateLimiter(6000, burst=0.01)  # one call each hundredth of a second
     begun = asyncio.get_running_loop().time()
-    await served(pace, *[Urgency.LOOK] * 31)
+    await served(pace, *[Urgency.READ] * 31)
 
     assert asyncio.get_running_loop().time() - begun >= 0.29
 
 
-async def test_deletes_go_before_looks_and_creates_last() -> None:
-    """Whatever is deleted makes room, for quotas and in bills; and a create needs the room."""
+async def test_deletes_go_first_and_creates_last() -> None:
+    """A delete frees quota, which a create needs, and ends cost."""
     pace = RateLimiter(6000, burst=0.01)
-    D, L, C = Urgency.DELETE, Urgency.LOOK, Urgency.CREATE  # noqa: N806 - read as a table
+    D, L, C = Urgency.DELETE, Urgency.READ, Urgency.CREATE  # noqa: N806 - read as a table
     order = await served(pace, C, C, L, D, L, D)
 
     assert order == [C, D, D, L, L, C]  # the first came when nobody else was there
 
 
-async def test_whoever_gives_up_takes_nobodys_turn() -> None:
-    """A list has ten seconds in all; what it did not wait for is there for the next."""
+async def test_a_cancelled_wait_uses_no_turn() -> None:
+    """A list has ten seconds in all; the next one gets the turn."""
     pace = RateLimiter(6000, burst=0.01)
-    await pace.turn(Urgency.LOOK)
-    gone = asyncio.create_task(pace.turn(Urgency.DELETE))
+    await pace.acquire(Urgency.READ)
+    gone = asyncio.create_task(pace.acquire(Urgency.DELETE))
     await asyncio.sleep(0)
     gone.cancel()
 
@@ -88,14 +88,14 @@ class LeftAlone:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.pace = RateLimiter(60_000, patience=0.0, now=lambda: self.now)
+        self.pace = RateLimiter(60_000, max_wait=0.0, now=lambda: self.now)
 
     async def passes(self) -> float:
         """Until somebody may call again: so long."""
         begun = self.now
         while True:
             try:
-                await self.pace.turn(Urgency.DELETE)
+                await self.pace.acquire(Urgency.DELETE)
             except RateLimited:
                 self.now += 0.1
             else:
@@ -107,97 +107,96 @@ def lasts(pause: float, least: float) -> bool:
     return least <= pause <= least * (1 + JITTER) + 0.2
 
 
-async def test_a_service_that_complains_is_left_alone_for_longer_each_time() -> None:
-    """Whoever hammers at it is refused for longer. It says for how long, or it is doubled; a quiet while ends it, and not one
-    answer: every other call may be refused."""
+async def test_the_pause_after_rate_limit_errors_doubles() -> None:
+    """The service may request a longer pause. Only a quiet period resets it, not one answer: every other call may be refused."""
     left = LeftAlone()
     pauses = []
     for retry_after in (None, None, None, 30.0):
-        left.pace.complained(retry_after)
+        left.pace.report_rate_limit(retry_after)
         pauses.append(await left.passes())
-        left.pace.answered()
+        left.pace.report_answer()
     left.now += QUIET
-    left.pace.complained()
+    left.pace.report_rate_limit()
     pauses.append(await left.passes())
 
     for pause, least in zip(pauses, (FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE, 30.0, FIRST_PAUSE), strict=True):
         assert lasts(pause, least)
 
 
-async def test_complaints_about_calls_that_were_made_together_are_one() -> None:
-    """Thirty of them would mean a pause of a minute, after the first second in which there were too many."""
+async def test_errors_of_concurrent_calls_count_once() -> None:
+    """Thirty of them would otherwise mean a pause of a minute."""
     left = LeftAlone()
     for _ in range(30):
-        left.pace.complained()
+        left.pace.report_rate_limit()
 
     assert lasts(await left.passes(), FIRST_PAUSE)
-    left.pace.complained()
+    left.pace.report_rate_limit()
     assert lasts(await left.passes(), 2 * FIRST_PAUSE)
 
 
-async def test_a_service_that_is_away_is_left_alone_and_one_zone_that_is_away_holds_nobody_up_for_long() -> None:
-    """Without any answer the pauses grow; an answer from elsewhere shows that it is there."""
+async def test_an_unavailable_service_causes_growing_pauses_and_an_unavailable_zone_short_ones() -> None:
+    """Without any answer the pauses grow; an answer from another zone resets them."""
     left = LeftAlone()
     pauses = []
-    for answered in (False, False, True, False):
-        if answered:
-            left.pace.answered()
-        left.pace.absent()
+    for report_answer in (False, False, True, False):
+        if report_answer:
+            left.pace.report_answer()
+        left.pace.report_unavailable()
         pauses.append(await left.passes())
-    left.pace.absent(7.0)
+    left.pace.report_unavailable(7.0)
     pauses.append(await left.passes())
-    left.pace.absent(86_400.0)
+    left.pace.report_unavailable(86_400.0)
     pauses.append(await left.passes())
 
-    first = FIRST_ABSENCE
-    for pause, least in zip(pauses, (first, 2 * first, first, 2 * first, 7.0, MOST_PAUSE), strict=True):
+    first = FIRST_UNAVAILABLE_PAUSE
+    for pause, least in zip(pauses, (first, 2 * first, first, 2 * first, 7.0, MAX_PAUSE), strict=True):
         assert lasts(pause, least)
     for _ in range(10):
-        left.pace.absent()
+        left.pace.report_unavailable()
         longest = await left.passes()
-    assert lasts(longest, MOST_ABSENCE)
+    assert lasts(longest, MAX_UNAVAILABLE_PAUSE)
 
 
-async def test_no_more_calls_are_under_way_than_there_are_places_and_deletes_get_the_next() -> None:
-    """In an outage each look lasts until its deadline, and they would all be made before the first delete."""
-    pace, order = RateLimiter(60_000, places=1), []
+async def test_calls_in_flight_are_limited_and_deletes_get_the_next_slot() -> None:
+    """In an outage each read lasts until its deadline, and all reads would run before the first delete."""
+    pace, order = RateLimiter(60_000, slots=1), []
 
     async def come(urgency: Urgency) -> None:
-        await pace.turn(urgency)
+        await pace.acquire(urgency)
         order.append(urgency)
 
-    await pace.turn(Urgency.LOOK)
-    coming = [asyncio.create_task(come(each)) for each in (Urgency.CREATE, Urgency.LOOK, Urgency.LOOK, Urgency.DELETE)]
+    await pace.acquire(Urgency.READ)
+    coming = [asyncio.create_task(come(each)) for each in (Urgency.CREATE, Urgency.READ, Urgency.READ, Urgency.DELETE)]
     await asyncio.sleep(0)
     coming[1].cancel()  # who gives up takes no place along
     served = []
     for _ in range(3):
         await asyncio.sleep(0)
         served.append(len(order))
-        pace.over()
+        pace.release()
         await until(lambda: len(order) > served[-1])
     await asyncio.gather(*coming, return_exceptions=True)
 
-    assert (served, order) == ([0, 1, 2], [Urgency.DELETE, Urgency.LOOK, Urgency.CREATE])
+    assert (served, order) == ([0, 1, 2], [Urgency.DELETE, Urgency.READ, Urgency.CREATE])
 
 
-async def test_a_place_that_comes_too_late_is_given_back() -> None:
-    """Whoever it was for has given up at that very moment."""
-    pace = RateLimiter(60_000, places=1, patience=5.0)
-    await pace.turn(Urgency.LOOK)
-    late = asyncio.create_task(pace.turn(Urgency.LOOK))
+async def test_a_slot_granted_too_late_is_released() -> None:
+    """The caller has given up at the same moment."""
+    pace = RateLimiter(60_000, slots=1, max_wait=5.0)
+    await pace.acquire(Urgency.READ)
+    late = asyncio.create_task(pace.acquire(Urgency.READ))
     await asyncio.sleep(0)
-    pace.over()
+    pace.release()
     await asyncio.sleep(0)  # it has the place now, and does not know yet
     late.cancel()
     with pytest.raises(asyncio.CancelledError):
         await late
 
-    await pace.turn(Urgency.DELETE)
+    await pace.acquire(Urgency.DELETE)
 
 
-async def test_deletes_do_not_wait_for_looks_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A place is free when its thread is, and then it is the delete's, whoever came first."""
+async def test_deletes_do_not_wait_for_unanswered_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot is free when its thread is, and then a delete gets it first."""
     monkeypatch.setattr(clients, "THREADS", 2)
     nowhere = {"tpu_endpoint": "grpc://127.0.0.1:1", "compute_endpoint": "http://127.0.0.1:1"}
     calls, go, made = Calls(gcp(**nowhere)), threading.Event(), list[str]()
@@ -209,7 +208,7 @@ async def test_deletes_do_not_wait_for_looks_that_nobody_answers(monkeypatch: py
 
         return hangs
 
-    looks = [asyncio.create_task(calls.make(Urgency.LOOK, call(f"look {number}"))) for number in range(8)]
+    looks = [asyncio.create_task(calls.make(Urgency.READ, call(f"look {number}"))) for number in range(8)]
     await asyncio.sleep(0)
     looks[0].cancel()  # its thread is busy all the same
     delete = asyncio.create_task(calls.make(Urgency.DELETE, call("delete")))
@@ -220,16 +219,16 @@ async def test_deletes_do_not_wait_for_looks_that_nobody_answers(monkeypatch: py
     assert made.index("delete") < 4  # two were under way, and of the next two it is one
 
 
-def test_a_pace_goes_on_in_another_loop() -> None:
-    """A command that looks and deletes runs several, one after the other."""
+def test_a_rate_limiter_works_in_another_event_loop() -> None:
+    """A command that reads and deletes runs several loops, one after the other."""
     pace = RateLimiter(6000, burst=0.01)
 
-    assert [asyncio.run(served(pace, Urgency.LOOK, Urgency.LOOK)) for _ in range(2)] == [[Urgency.LOOK] * 2] * 2
+    assert [asyncio.run(served(pace, Urgency.READ, Urgency.READ)) for _ in range(2)] == [[Urgency.READ] * 2] * 2
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_refusals_of_google_slow_every_call_down(site: Site, status: int) -> None:
-    """With or without a word of when to come again."""
+async def test_rate_limit_errors_of_google_delay_every_call(site: Site, status: int) -> None:
+    """With or without a requested delay."""
     for retry_after in (0, 2):
         site.google.fail("GetNode", status, details="rate" if status == 429 else "", retry_after=retry_after)
     calls, loop = Calls(site.settings()), asyncio.get_running_loop()
@@ -237,17 +236,17 @@ async def test_refusals_of_google_slow_every_call_down(site: Site, status: int) 
     ended = []
     for _ in range(3):
         with pytest.raises(CallFailed):
-            await calls.make(Urgency.LOOK, lambda to: to.tpu.get_node(name=name, retry=None, timeout=DEADLINE))
+            await calls.make(Urgency.READ, lambda to: to.tpu.get_node(name=name, retry=None, timeout=DEADLINE))
         ended.append(loop.time())
 
-    assert ended[1] - ended[0] >= FIRST_ABSENCE
+    assert ended[1] - ended[0] >= FIRST_UNAVAILABLE_PAUSE
     assert ended[2] - ended[1] >= 2
 
 
-async def test_when_google_limits_calls_deletes_get_through_before_creates(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is created needs the room that is deleted, however many ask for slices, and however often they ask."""
+async def test_deletes_run_before_creates_under_a_rate_limit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Creates need the quota that deletes free, however many slices are requested."""
     monkeypatch.setattr(rate_limiter, "FIRST_PAUSE", 0.5)
-    monkeypatch.setattr(rate_limiter, "MOST_PAUSE", 1.0)  # the service's minute is a second here
+    monkeypatch.setattr(rate_limiter, "MAX_PAUSE", 1.0)  # the service's minute is a second here
     google = site.google
     eager, slow = site.platform(), site.platform(requests_per_minute=240)
     going, coming = ([site.wanted(suffix=f"-{what}-{number}") for number in range(3)] for what in ("old", "new"))

@@ -1,4 +1,4 @@
-"""How the platform for Google Cloud comes about, how its calls are made, and what it makes of slices that are not to be seen."""
+"""How the platform for Google Cloud is created and makes calls, and how it treats slices that are not visible."""
 
 import asyncio
 import subprocess
@@ -19,7 +19,7 @@ from iris.platforms.gcp import clients, tpu
 from iris.platforms.gcp import platform as gcp_platform
 from iris.platforms.gcp.clients import Calls, Clients, connect
 from iris.platforms.gcp.errors import CallFailed
-from iris.platforms.gcp.platform import UNDER_WAY, UNSEEN, GcpPlatform
+from iris.platforms.gcp.platform import CREATE_TIMEOUT_S, INVISIBLE_TIMEOUT_S, GcpPlatform
 from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.workflows import policies
@@ -32,8 +32,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "eu-west4.yaml"
 PLAIN = gcp(tpu_endpoint="grpc://127.0.0.1:1", compute_endpoint="http://127.0.0.1:1")
 
 
-def test_a_configuration_for_google_cloud_makes_its_platform() -> None:
-    """Without the cluster's uid nothing could be told apart, so nothing is made."""
+def test_a_configuration_for_google_cloud_creates_its_platform() -> None:
+    """Without the cluster's uid, its machines could not be distinguished from others."""
     config = load_config(EXAMPLE)
 
     assert isinstance(create_platform(config, settings=gcp_settings(config, "u-1")), GcpPlatform)
@@ -41,8 +41,8 @@ def test_a_configuration_for_google_cloud_makes_its_platform() -> None:
         create_platform(config)
 
 
-def test_a_command_that_needs_no_cloud_does_not_import_one() -> None:
-    """Google's clients take a second, and `iris submit` is typed all day."""
+def test_commands_without_a_cloud_do_not_import_googles_clients() -> None:
+    """The clients take a second, and users run `iris submit` often."""
     modules = "import sys, iris.cli.main, iris.client.operate.platforms"
     code = f"{modules}; print([each for each in sys.modules if 'google.cloud' in each])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -50,8 +50,8 @@ def test_a_command_that_needs_no_cloud_does_not_import_one() -> None:
     assert said.strip() == "[]"
 
 
-async def test_a_create_that_nobody_waits_for_any_more_ends_first() -> None:
-    """Else the delete that comes after it would find nothing, and then it would make something."""
+async def test_a_cancelled_create_call_ends_before_the_cancellation() -> None:
+    """Otherwise the following delete finds nothing, and then the create takes effect."""
     calls, begun, go = Calls(PLAIN), threading.Event(), threading.Event()
     made: list[str] = []
 
@@ -72,8 +72,8 @@ async def test_a_create_that_nobody_waits_for_any_more_ends_first() -> None:
     assert made == ["slice"]
 
 
-async def test_what_a_call_raises_is_told_as_trouble_and_what_is_wrong_with_us_is_not() -> None:
-    """A mistake in this code is not to be retried as if Google were away."""
+async def test_errors_of_calls_are_converted_and_errors_in_our_code_are_not() -> None:
+    """A bug must not be retried as if Google were unavailable."""
     calls = Calls(PLAIN)
 
     def refused(to: Clients) -> None:
@@ -83,26 +83,26 @@ async def test_what_a_call_raises_is_told_as_trouble_and_what_is_wrong_with_us_i
         raise KeyError("name")
 
     with pytest.raises(CallFailed, match="away"):
-        await calls.make(Urgency.LOOK, refused)
+        await calls.make(Urgency.READ, refused)
     with pytest.raises(KeyError):
-        await calls.make(Urgency.LOOK, mistaken)
+        await calls.make(Urgency.READ, mistaken)
 
 
 def test_plain_endpoints_need_no_credentials() -> None:
-    """Whoever runs their own has none of Google's."""
+    """The fake has none of Google's."""
     clients = connect(PLAIN)
 
     assert clients.tpu.transport.host == "127.0.0.1:1"
 
 
-async def test_an_environment_without_credentials_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may be there in a minute, and then the clients are made."""
+async def test_missing_credentials_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may exist a minute later, and then the clients are created."""
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     calls = Calls(gcp())
 
     for _ in range(2):
         with pytest.raises(CallFailed, match="/nowhere/key"):
-            await calls.make(Urgency.LOOK, lambda to: to.tpu.transport.kind)
+            await calls.make(Urgency.READ, lambda to: to.tpu.transport.kind)
 
 
 # -- what is not to be seen ----------------------------------------------------------------------------------------------------
@@ -133,8 +133,8 @@ def site(google: FakeGoogle) -> Iterator[Site]:
 
 @pytest.mark.parametrize("forgotten", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_deleted_before_google_shows_it_is_not_gone(site: Site, kind: str, forgotten: bool) -> None:
-    """Else it would come up after its delete, and nobody would ever delete it."""
+async def test_a_slice_deleted_before_it_is_visible_is_not_gone(site: Site, kind: str, forgotten: bool) -> None:
+    """Otherwise it would appear after its delete, and stay."""
     site.google.boot_time(None)
     site.google.slow_to_show(0.5)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
@@ -151,8 +151,8 @@ async def test_what_is_deleted_before_google_shows_it_is_not_gone(site: Site, ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_nobody_has_answered_for_is_not_gone_while_it_may_come(site: Site, kind: str) -> None:
-    """The connection broke after the deed, and what was made is shown a little later."""
+async def test_a_create_without_an_answer_may_still_appear(site: Site, kind: str) -> None:
+    """The connection broke after the create took effect, and the slice appears a little later."""
     site.google.boot_time(None)
     site.google.slow_to_show(0.5)
     site.google.commit_then_drop(CREATES[kind])
@@ -164,8 +164,8 @@ async def test_what_nobody_has_answered_for_is_not_gone_while_it_may_come(site: 
     assert site.alive() == []
 
 
-async def test_a_create_that_was_called_off_is_waited_for_by_the_delete(site: Site) -> None:
-    """Nobody has heard the name of its operation, and it is not listed."""
+async def test_a_delete_waits_for_a_cancelled_create(site: Site) -> None:
+    """The name of the operation is unknown, and the operation is not listed."""
     site.google.operation("lost")
     begun, settings, request = threading.Event(), site.settings(), site.wanted()
 
@@ -185,22 +185,22 @@ async def test_a_create_that_was_called_off_is_waited_for_by_the_delete(site: Si
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_was_not_answered_for_is_gone_when_it_has_not_come_in_time(site: Site, kind: str) -> None:
-    """Most of what is not answered was never done."""
+async def test_a_create_without_an_answer_is_gone_after_its_timeout(site: Site, kind: str) -> None:
+    """Most unanswered calls had no effect."""
     clock = Clock()
     platform, request = site.platform(clock), site.wanted(GROUPS[kind])
     site.google.fail(CREATES[kind], 503)
     with pytest.raises(Unavailable):
         await platform.create_slice(request)
 
-    clock.now += UNSEEN - 1
+    clock.now += INVISIBLE_TIMEOUT_S - 1
     assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GOING
     clock.now += 2
     assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
 
 
-async def test_an_operation_that_never_ends_is_not_believed_for_ever(site: Site) -> None:
-    """Nothing is to be seen of what it makes, and nobody would ever be done with it."""
+async def test_an_operation_that_never_ends_has_a_timeout(site: Site) -> None:
+    """Its slice is never visible, and its deletion would never end."""
     clock = Clock()
     platform, request = site.platform(clock), site.wanted()
     site.google.operation("stuck")
@@ -210,15 +210,15 @@ async def test_an_operation_that_never_ends_is_not_believed_for_ever(site: Site)
     site.google.operation("stuck")
     await platform.create_slice(other)
 
-    clock.now += UNDER_WAY - 1
+    clock.now += CREATE_TIMEOUT_S - 1
     assert await platform.delete_slice(other.slice_id, ZONE) is DeleteResult.GOING
     clock.now += 2
     assert await platform.delete_slice(other.slice_id, ZONE) is DeleteResult.GONE
     assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE  # it was there once
 
 
-async def test_what_was_refused_is_gone_after_one_look(site: Site) -> None:
-    """Nothing was made; hundreds are refused while a zone is full."""
+async def test_a_refused_slice_is_gone_after_one_read(site: Site) -> None:
+    """Nothing was created; hundreds are refused while a zone is full."""
     site.google.quota("v5litepod", "spot", "europe-west4", 0, project=site.project)
     platform, request = site.platform(), site.wanted()
     with pytest.raises(QuotaExceeded):
@@ -228,8 +228,8 @@ async def test_what_was_refused_is_gone_after_one_look(site: Site) -> None:
     assert len(site.google.calls(match=site.project)) == 2
 
 
-async def test_a_failed_create_is_told_though_its_node_is_shown_as_being_made(site: Site) -> None:
-    """Whoever waits for it would wait for as long as a boot may take."""
+async def test_a_failed_create_is_reported_although_its_node_is_creating(site: Site) -> None:
+    """The slice would otherwise wait for its whole boot timeout."""
     site.google.boot_time(None)
     site.google.operation("lingers")
     platform, request = site.platform(), site.wanted()
@@ -242,8 +242,8 @@ async def test_a_failed_create_is_told_though_its_node_is_shown_as_being_made(si
 # -- what becomes of creates ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_delete_that_failed_is_not_taken_for_the_create(site: Site) -> None:
-    """Its operation is on the same node, and may be the only one that has an error."""
+async def test_a_failed_delete_is_not_read_as_a_failed_create(site: Site) -> None:
+    """Its operation is on the same node, and may be the only one with an error."""
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
@@ -256,7 +256,7 @@ async def test_a_delete_that_failed_is_not_taken_for_the_create(site: Site) -> N
 
 @pytest.mark.parametrize("kind", ["node", "instance"])
 async def test_of_several_creates_of_a_name_the_last_counts(site: Site, kind: str) -> None:
-    """What failed first was asked for again, and came."""
+    """The first failed, was repeated, and succeeded."""
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     site.google.operation("error", code=8 if kind == "node" else 503, message="" if kind == "node" else "STOCKOUT")
     await platform.create_slice(request)
@@ -270,7 +270,7 @@ async def test_of_several_creates_of_a_name_the_last_counts(site: Site, kind: st
 
 
 @pytest.mark.parametrize("kind", ["node", "instance"])
-async def test_why_a_create_failed_is_found_on_later_pages(site: Site, kind: str) -> None:
+async def test_the_error_of_a_create_is_found_on_later_pages(site: Site, kind: str) -> None:
     """A zone has many operations, and some pages are empty."""
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     for number in range(3):
@@ -289,14 +289,14 @@ async def test_why_a_create_failed_is_found_on_later_pages(site: Site, kind: str
 # -- time ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_verb_ends_before_temporal_gives_it_up() -> None:
-    """An activity that is timed out runs on, and the next one beside it. A create that is under way ends first."""
-    assert policies.PLATFORM_CALL.total_seconds() > gcp_platform.VERB + clients.DEADLINE
+def test_a_platform_call_ends_before_its_activity_times_out() -> None:
+    """A timed-out activity continues to run beside the next one. A create in flight ends first."""
+    assert policies.PLATFORM_CALL.total_seconds() > gcp_platform.CALL_TIMEOUT_S + clients.DEADLINE
 
 
-async def test_a_verb_has_one_deadline_for_all_of_its_calls(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call of it may be slow, and there are several."""
-    monkeypatch.setattr(gcp_platform, "VERB", 0.5)
+async def test_a_platform_call_has_one_deadline_for_all_its_api_calls(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them may be slow."""
+    monkeypatch.setattr(gcp_platform, "CALL_TIMEOUT_S", 0.5)
     monkeypatch.setattr(tpu, "DEADLINE", 2.0)
     site.google.latency("GetQueuedResource", 1.0)
     platform = site.platform()
@@ -304,8 +304,8 @@ async def test_a_verb_has_one_deadline_for_all_of_its_calls(site: Site, monkeypa
         await platform.describe_slice(site.name, ZONE)
 
 
-async def test_what_was_found_is_known_from_then_on(site: Site) -> None:
-    """A control plane that has just started asks for all that a slice may be once, and not at each look."""
+async def test_the_kind_of_a_found_slice_is_remembered(site: Site) -> None:
+    """A new control plane searches for all kinds once, not with each read."""
     request = site.wanted()
     await site.platform().create_slice(request)
     platform = site.platform()
@@ -320,8 +320,8 @@ async def test_what_was_found_is_known_from_then_on(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind", ["node", "queued"])
-async def test_a_zone_to_which_somebody_has_taken_the_right_away_is_not_empty(site: Site, kind: str) -> None:
-    """The API says the same of zones that it does not have. A TPU costs money until somebody looks again."""
+async def test_a_zone_without_permission_is_not_empty(site: Site, kind: str) -> None:
+    """The API returns the same error for zones without the service. A TPU costs money until it is visible again."""
     request = site.wanted(GROUPS[kind])
     await site.platform().create_slice(request)
     words = f"Location {ZONE} is not found or access is unauthorized."
@@ -334,8 +334,8 @@ async def test_a_zone_to_which_somebody_has_taken_the_right_away_is_not_empty(si
             await call(request.slice_id, ZONE)
 
 
-def test_zones_with_tpus_are_those_that_the_groups_with_tpus_name() -> None:
-    """Of all others it is plain that there are none."""
+def test_tpu_zones_are_the_zones_of_tpu_groups() -> None:
+    """All other zones have no TPUs of the cluster."""
     config = load_config(EXAMPLE)
     named = {zone for group in config.scale_groups.values() if group.accelerator_variant for zone in group.zones}
 
@@ -352,8 +352,8 @@ def switched_off(site: Site, project: str) -> None:
         site.google.fail(method, "PERMISSION_DENIED", times=None, details="SERVICE_DISABLED", message=words)
 
 
-async def test_a_service_that_the_project_does_not_use_has_nothing_of_it(site: Site) -> None:
-    """A cluster of virtual machines needs no TPU API. It may be told of the project by its number."""
+async def test_a_disabled_service_has_no_resources_of_the_project(site: Site) -> None:
+    """A cluster of virtual machines needs no TPU API. The error may contain the project's number."""
     request = site.wanted(GROUPS["instance"])
     await site.platform().create_slice(request)
     for project, zones in ((site.project, (ZONE,)), ("84271728655", ())):
@@ -368,8 +368,8 @@ async def test_a_service_that_the_project_does_not_use_has_nothing_of_it(site: S
     await goes(site.platform(), request.slice_id)
 
 
-async def test_a_service_that_another_project_does_not_use_has_told_nothing(site: Site) -> None:
-    """People's credentials belong to projects, too, and the call is refused for the sake of that one."""
+async def test_a_service_disabled_in_another_project_means_nothing(site: Site) -> None:
+    """People's credentials belong to projects too, and the error is about that project."""
     request = site.wanted()
     await site.platform().create_slice(request)
     switched_off(site, "84271728655")

@@ -1,4 +1,4 @@
-"""What Google is asked for: the whole message, so that a reader sees what is paid for."""
+"""The complete requests to Google, so that a reader sees what is bought."""
 
 from pathlib import Path
 
@@ -34,8 +34,8 @@ METADATA = {
 }
 
 
-def test_a_spot_slice_is_a_node_under_its_own_name() -> None:
-    """The name is how a create that is said again finds what the first has made."""
+def test_a_spot_slice_is_a_node_with_the_slices_name() -> None:
+    """A repeated create finds the node of the first by its name."""
     shown = printed(create_request(gcp(), asked(), "#!/bin/bash"))
 
     assert shown == {
@@ -52,8 +52,8 @@ def test_a_spot_slice_is_a_node_under_its_own_name() -> None:
     }
 
 
-def test_a_cluster_says_where_its_machines_are_and_who_they_are() -> None:
-    """A private network, firewall tags and an account of their own are what most companies insist on."""
+def test_machines_have_the_network_the_tags_and_the_account_of_the_configuration() -> None:
+    """Most companies require a private network, firewall tags and a separate account."""
     settings = gcp(
         network="vpc",
         subnetwork="tpus",
@@ -74,7 +74,7 @@ def test_a_cluster_says_where_its_machines_are_and_who_they_are() -> None:
     assert (list(instance.tags.items), instance.service_accounts[0].email) == (["iris"], "w@p.example")
 
 
-def test_only_an_unusual_topology_is_spelled_out() -> None:
+def test_only_a_topology_other_than_the_default_is_sent() -> None:
     """The API takes a variant's name or its topology, never both."""
     usual = create_request(gcp(), asked(tpu_group(topology="")), "").node
     unusual = create_request(gcp(), asked(tpu_group(accelerator_variant="v4-16", topology="1x2x4", hosts=2)), "").node
@@ -99,10 +99,8 @@ def test_only_an_unusual_topology_is_spelled_out() -> None:
         ),
     ],
 )
-def test_a_queued_slice_is_a_queued_resource_that_makes_the_same_node(
-    changes: dict[str, object], tier: dict[str, object]
-) -> None:
-    """Whatever is known of a slice is known of its node: its agents ask that for their token."""
+def test_a_queued_slice_is_a_queued_resource_with_the_same_node(changes: dict[str, object], tier: dict[str, object]) -> None:
+    """The slice's facts are in its node, where agents read their token."""
     shown = printed(create_request(gcp(), asked(tpu_group(queued=True, **changes)), "#!/bin/bash"))
     spec = shown["queuedResource"]["tpu"]["nodeSpec"]
 
@@ -111,8 +109,8 @@ def test_a_queued_slice_is_a_queued_resource_that_makes_the_same_node(
     assert {key: value for key, value in shown["queuedResource"].items() if key != "tpu"} == tier
 
 
-def test_a_reserved_slice_says_so() -> None:
-    """Else it is paid for twice."""
+def test_a_reserved_slice_names_its_reservation() -> None:
+    """Otherwise its capacity is paid for twice."""
     node = create_request(gcp(), asked(tpu_group(preemptible=False, reservation="mine")), "").node
     instance = create_request(gcp(), asked(vm_group(reservation="mine")), "").instance_resource
 
@@ -124,7 +122,7 @@ def test_a_reserved_slice_says_so() -> None:
 
 
 def test_a_machine_without_accelerators_is_an_instance() -> None:
-    """The request is the same whenever it is said."""
+    """A repeated request is the same."""
     wanted = asked(vm_group(), "iris-cpu-abc")
     first, again = (create_request(gcp(), wanted, "#!/bin/bash") for _ in range(2))
     assert isinstance(first, compute_v1.InsertInstanceRequest)
@@ -164,7 +162,7 @@ def test_a_machine_without_accelerators_is_an_instance() -> None:
     [("a3-highgpu-8g", "gpu:H100:8", []), ("n1-standard-8", "gpu:T4:2", [("nvidia-tesla-t4", 2)])],
 )
 def test_machines_with_gpus_cannot_move_and_start_with_a_driver(machine_type: str, device: str, attached: list[object]) -> None:
-    """Google refuses one that may be moved; and only n1 has GPUs that are not part of the type."""
+    """Google rejects migration for them; and only n1 types have separate GPUs."""
     group = vm_group(machine_type=machine_type, resources=some(cpu=8, memory=32, disk=100, device=device))
     instance = create_request(gcp(), asked(group), "").instance_resource
     cards = [(each.accelerator_type.rpartition("/")[2], each.accelerator_count) for each in instance.guest_accelerators]
@@ -188,8 +186,8 @@ def test_machines_with_gpus_cannot_move_and_start_with_a_driver(machine_type: st
         ("a4-highgpu-8g", "hyperdisk-balanced"),
     ],
 )
-def test_a_machine_starts_from_a_disk_that_its_type_takes(tmp_path: Path, machine_type: str, kind: str) -> None:
-    """Of the one that Google chooses unasked, newer types say that it is not compatible, and a group would never grow."""
+def test_a_machine_has_a_boot_disk_that_fits_its_type(tmp_path: Path, machine_type: str, kind: str) -> None:
+    """Newer types reject Google's default disk type, and the group would never grow."""
     device = "gpu:H100:8" if machine_type[0] in "ag" else None
     group = vm_group(machine_type=machine_type, resources=some(cpu=8, memory=32, disk=100, device=device))
 
@@ -200,7 +198,7 @@ def test_a_machine_starts_from_a_disk_that_its_type_takes(tmp_path: Path, machin
     assert new_instance(Cloud(tmp_path), "my-project", group.zones[0], body).type == machine_type
 
 
-def test_a_spot_machine_that_is_taken_back_leaves_nothing() -> None:
+def test_a_preempted_spot_machine_is_deleted() -> None:
     """A stopped one would keep its disk, its quota and its name."""
     scheduling = create_request(gcp(), asked(vm_group(preemptible=True)), "").instance_resource.scheduling
 
@@ -220,14 +218,14 @@ def test_a_spot_machine_that_is_taken_back_leaves_nothing() -> None:
         (asked(vm_group(machine_type="n1-standard-8", resources=some(device="gpu:H100:8"))), "", "H100"),
     ],
 )
-def test_what_google_would_not_take_is_refused_before_it_is_asked(wanted: SliceRequest, script: str, why: str) -> None:
-    """Its own words for these come late, and name no key of the configuration."""
+def test_invalid_requests_are_refused_before_the_call(wanted: SliceRequest, script: str, why: str) -> None:
+    """Google's errors come late, and name no key of the configuration."""
     with pytest.raises(BadConfig, match=why):
         create_request(gcp(), wanted, script)
 
 
-def test_metadata_that_is_too_much_together_is_refused() -> None:
-    """Google counts the keys, too."""
+def test_metadata_above_the_total_limit_is_refused() -> None:
+    """The keys count too."""
     half = {"a" * 24: "#" * (MAX_METADATA_VALUE - 24)}
 
     assert checked_metadata(half | {"b": "#" * (MAX_METADATA_VALUE - 1)})
@@ -237,8 +235,8 @@ def test_metadata_that_is_too_much_together_is_refused() -> None:
 
 @CHEAP
 @given(st.text(max_size=80), st.text(max_size=80))
-def test_labels_are_such_that_google_takes_them_whatever_things_are_called(cluster: str, group: str) -> None:
-    """A name from a user that is refused as a label would keep a whole group from growing."""
+def test_labels_are_valid_for_any_name(cluster: str, group: str) -> None:
+    """A rejected label would keep a whole group from growing."""
     labels = create_request(gcp(cluster=cluster), asked(tpu_group(name=group)), "").node.labels
 
     assert all(set(value) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-") and len(value) <= 63 for value in labels.values())

@@ -1,7 +1,7 @@
-"""The nasty scenarios of Google Cloud, by number, as far as the platform decides them. What workflows decide is in
+"""The difficult scenarios of Google Cloud, by number: the platform's part. The workflows' part is in
 `tests/workflows/test_gcp_scenarios.py`.
 
-After each, the fake's books balance: nobody touched what is not ours, and what there is was made by a call that we know of.
+After each, the fake's audit log matches its resources: no other owner's resource was touched, and every resource has its call.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import pytest
 from google.cloud import compute_v1, tpu_v2
 
 from iris.model.provisioning import ANYWHERE, DeleteResult, MachineState, SliceFault, SliceRequest
-from iris.platforms.base import LAST_WORDS, BadConfig, PlatformError, QuotaExceeded, RateLimited, Unavailable
+from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, PlatformError, QuotaExceeded, RateLimited, Unavailable
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp import tpu
 from iris.platforms.gcp.requests import create_request
@@ -39,7 +39,7 @@ def site(google: FakeGoogle) -> Iterator[Site]:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_scenario_01_a_create_whose_answer_was_lost_is_adopted(site: Site, kind: str) -> None:
-    """The second call finds what the first has made: one slice, and no orphan."""
+    """The second call finds the slice of the first: no duplicate, no orphan."""
     site.google.commit_then_drop(CREATES[kind])
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     with pytest.raises(Unavailable):
@@ -50,7 +50,7 @@ async def test_scenario_01_a_create_whose_answer_was_lost_is_adopted(site: Site,
 
 
 async def test_scenario_01_a_create_that_takes_too_long_is_adopted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client's deadline says nothing about the deed."""
+    """A deadline of the client does not show whether the create took effect."""
     monkeypatch.setattr(tpu, "DEADLINE", 0.3)
     platform, request = site.platform(), site.wanted()
     await platform.list_slices()  # the connection is there
@@ -63,10 +63,8 @@ async def test_scenario_01_a_create_that_takes_too_long_is_adopted(site: Site, m
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_scenario_02_a_worker_that_dies_after_its_create_leaves_a_slice_that_the_next_one_finds(
-    site: Site, kind: str
-) -> None:
-    """The name of the operation died with it: the thing itself is looked at."""
+async def test_scenario_02_the_next_worker_finds_the_slice_of_a_worker_that_died(site: Site, kind: str) -> None:
+    """The name of the operation is lost, so the resource itself is read."""
     request = site.wanted(GROUPS[kind])
     await site.platform().create_slice(request)
     after = site.platform()
@@ -77,7 +75,7 @@ async def test_scenario_02_a_worker_that_dies_after_its_create_leaves_a_slice_th
 
 
 async def test_scenario_04_an_operation_that_never_ends_does_not_matter(site: Site) -> None:
-    """The node is the truth."""
+    """The node shows the result."""
     site.google.operation("stuck")
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
@@ -86,8 +84,8 @@ async def test_scenario_04_an_operation_that_never_ends_does_not_matter(site: Si
 
 
 @pytest.mark.parametrize("kind", ["node", "instance"])
-async def test_scenario_05_an_operation_that_is_lost_does_not_matter_either(site: Site, kind: str) -> None:
-    """Without it a slice that is there is there, and one that is gone is gone."""
+async def test_scenario_05_a_lost_operation_does_not_matter(site: Site, kind: str) -> None:
+    """The resource alone shows whether the slice exists."""
     site.google.operation("lost", verb="insert" if kind == "instance" else "create")
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     await platform.create_slice(request)
@@ -99,8 +97,8 @@ async def test_scenario_05_an_operation_that_is_lost_does_not_matter_either(site
 
 @pytest.mark.parametrize("forgotten", [False, True])
 @pytest.mark.parametrize("kind", ["node", "instance"])
-async def test_scenario_06_a_stock_out_that_comes_after_the_yes_is_told_as_one(site: Site, kind: str, forgotten: bool) -> None:
-    """Else the slice would just have vanished, and the same zone would be asked again at once."""
+async def test_scenario_06_a_stock_out_after_the_acceptance_is_reported_as_one(site: Site, kind: str, forgotten: bool) -> None:
+    """Otherwise the slice would seem to vanish, and Iris would request the same zone at once."""
     kind_of = {"node": "v5litepod-16", "instance": "n2-standard-8"}[kind]
     site.google.capacity(ZONE, kind_of, 0, project=site.project)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
@@ -122,8 +120,8 @@ async def test_scenario_06_a_stock_out_that_comes_after_the_yes_is_told_as_one(s
 
 
 @pytest.mark.parametrize("kind", ["node", "queued"])
-async def test_scenario_07_a_used_up_quota_is_named_and_freed_by_deleting_what_is_dead(site: Site, kind: str) -> None:
-    """A preempted node counts until somebody deletes it."""
+async def test_scenario_07_a_used_up_quota_is_named_and_freed_by_deletes(site: Site, kind: str) -> None:
+    """A preempted node counts until it is deleted."""
     site.google.quota("v5litepod", "spot", "europe-west4", 16, project=site.project)
     platform, request, second = site.platform(), site.wanted(GROUPS[kind]), site.wanted(GROUPS[kind], "-b")
     await platform.create_slice(request)
@@ -137,8 +135,8 @@ async def test_scenario_07_a_used_up_quota_is_named_and_freed_by_deleting_what_i
 
 
 @pytest.mark.parametrize("kind", ["node", "instance"])
-async def test_scenario_07_a_quota_says_where_it_counts(site: Site, kind: str) -> None:
-    """A zone's leaves the next zone to ask in, a region's does not. Of a virtual machine it is told after the yes."""
+async def test_scenario_07_a_quota_has_a_scope(site: Site, kind: str) -> None:
+    """After a zone's quota Iris tries the next zone, after a region's not. A VM's quota error comes after the acceptance."""
     family, tier = ("v5litepod", "spot") if kind == "node" else ("n2", "on-demand")
     site.google.quota(family, tier, "europe-west4" if kind == "instance" else ZONE, 0, project=site.project)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
@@ -169,8 +167,8 @@ async def test_scenario_07_a_quota_says_where_it_counts(site: Site, kind: str) -
         ("Quota limit reached", "europe-west4"),
     ],
 )
-async def test_scenario_07_where_a_quota_counts_is_in_google_s_words(site: Site, words: str, scope: str) -> None:
-    """Where they do not say it, a region is taken: most quotas are of one."""
+async def test_scenario_07_the_scope_of_a_quota_is_in_googles_message(site: Site, words: str, scope: str) -> None:
+    """Without one, the scope is the region: most quotas are regional."""
     site.google.fail("CreateNode", "RESOURCE_EXHAUSTED", details="quota", message=words)
     with pytest.raises(QuotaExceeded) as refused:
         await site.platform().create_slice(site.wanted())
@@ -178,8 +176,8 @@ async def test_scenario_07_where_a_quota_counts_is_in_google_s_words(site: Site,
     assert refused.value.scope == scope
 
 
-async def test_scenario_09_taken_back_while_it_is_made_is_a_preemption(site: Site) -> None:
-    """Nobody failed: no zone is out of stock, and no job has used up a retry."""
+async def test_scenario_09_a_preemption_during_the_creation_is_a_preemption(site: Site) -> None:
+    """It is not a failure: no zone is out of stock, and no job uses a retry."""
     site.google.operation("error", code=3, message="a bad request. update is not supported while in state PREEMPTED")
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
@@ -193,8 +191,8 @@ async def test_scenario_09_taken_back_while_it_is_made_is_a_preemption(site: Sit
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_scenario_09_taken_back_as_soon_as_it_is_up_is_a_preemption_and_is_deleted(site: Site, kind: str) -> None:
-    """In the list, too: that is where the autoscaler sees it."""
+async def test_scenario_09_a_preemption_right_after_the_start_is_reported_and_deleted(site: Site, kind: str) -> None:
+    """Also in the list, which the autoscaler reads."""
     platform = site.platform()
     request = site.wanted(vm_group(preemptible=True) if kind == "instance" else GROUPS[kind])
     await platform.create_slice(request)
@@ -212,8 +210,8 @@ async def test_scenario_09_taken_back_as_soon_as_it_is_up_is_a_preemption_and_is
 
 
 @pytest.mark.parametrize("kind", ["node", "instance"])
-async def test_scenario_12_what_vanishes_is_gone_and_needs_no_delete(site: Site, kind: str) -> None:
-    """A preempted node is sometimes just not there any more."""
+async def test_scenario_12_a_vanished_slice_is_gone(site: Site, kind: str) -> None:
+    """A preempted node sometimes just disappears."""
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
@@ -225,8 +223,8 @@ async def test_scenario_12_what_vanishes_is_gone_and_needs_no_delete(site: Site,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_scenario_13_what_is_deleted_while_it_is_made_ends_deleted_and_not_failed(site: Site, kind: str) -> None:
-    """Its create ends in an error because of the delete. Google may also be too busy to take the delete at first."""
+async def test_scenario_13_a_slice_deleted_during_its_creation_is_deleted_and_not_failed(site: Site, kind: str) -> None:
+    """Its create ends with an error because of the delete. Google may also be too busy for the delete at first."""
     site.google.boot_time(None)
     site.google.fail(DELETES[kind], "ABORTED", message="unable to queue the operation")
     platform, request = site.platform(), site.wanted(GROUPS[kind])
@@ -240,8 +238,8 @@ async def test_scenario_13_what_is_deleted_while_it_is_made_ends_deleted_and_not
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_scenario_14_what_does_not_go_away_is_asked_for_once_and_its_name_is_not_used(site: Site, kind: str) -> None:
-    """However long it takes, it is GOING; and what is being deleted is never adopted."""
+async def test_scenario_14_a_slow_delete_is_requested_once_and_its_name_is_not_reused(site: Site, kind: str) -> None:
+    """It is GOING for as long as it takes, and a slice that is being deleted is never adopted."""
     site.google.delete_time(None)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     await platform.create_slice(request)
@@ -254,8 +252,8 @@ async def test_scenario_14_what_does_not_go_away_is_asked_for_once_and_its_name_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_scenario_15_deleting_what_somebody_else_has_deleted_is_success(site: Site, kind: str) -> None:
-    """Before we look, or between our look and our call."""
+async def test_scenario_15_deleting_a_slice_that_another_caller_deleted_succeeds(site: Site, kind: str) -> None:
+    """Before the read, or between the read and the delete."""
     if kind == "queued":  # which has no node then that would be deleted without it
         site.google.capacity(ZONE, "v5litepod-16", 0, project=site.project)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
@@ -268,65 +266,64 @@ async def test_scenario_15_deleting_what_somebody_else_has_deleted_is_success(si
         assert await each.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
 
 
-async def test_scenario_16_and_17_the_end_of_a_machine_s_console_is_told(site: Site) -> None:
-    """Without a way in to a host it is the only thing that says why no agent came. Of all that a system says it is the script's
-    own lines, the last of them, and not more than fits into a reason."""
+async def test_scenario_16_and_17_last_output_is_the_end_of_the_console(site: Site) -> None:
+    """Without a login, only the console explains why no agent reported. The script's last lines count, as many as fit."""
     platform, request = site.platform(), site.wanted(GROUPS["instance"])
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
-    assert await platform.last_words(request.slice_id, ZONE) == ""
+    assert await platform.last_output(request.slice_id, ZONE) == ""
     site.google.say(request.slice_id, "[    0.000000] Linux version 6.1\n" * 4_000)
-    assert "Linux version" in await platform.last_words(request.slice_id, ZONE)
+    assert "Linux version" in await platform.last_output(request.slice_id, ZONE)
     for number in range(100):
         line = f"google_metadata_script_runner[7]: startup-script: [iris-init] pulling, try {number}: {'x' * 30}\n"
         site.google.say(request.slice_id, line)
     site.google.say(request.slice_id, "startup-script: [iris-init] FAILED: could not pull registry/agent:1\n[   61.2] noise \n")
-    said = await platform.last_words(request.slice_id, ZONE)
+    said = await platform.last_output(request.slice_id, ZONE)
 
     assert said.splitlines()[-1] == "[iris-init] FAILED: could not pull registry/agent:1"
-    assert len(said.encode()) <= LAST_WORDS
+    assert len(said.encode()) <= MAX_OUTPUT_BYTES
     assert "pulling, try 99" in said
     assert "pulling, try 3:" not in said
 
 
-async def test_scenario_16_and_17_what_ails_a_tpu_is_told_for_want_of_a_console(site: Site) -> None:
-    """The TPU API shows no console of a host; a node that is well has nothing to say."""
+async def test_scenario_16_and_17_last_output_of_a_tpu_is_its_problems(site: Site) -> None:
+    """The TPU API has no console; a healthy node has no problems."""
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
-    assert await platform.last_words(request.slice_id, ZONE) == ""
+    assert await platform.last_output(request.slice_id, ZONE) == ""
     site.google.node(request.slice_id, health=3, note="worker 2 does not answer", endpoints=["10.1.1.1", "", "10.1.1.3"])
-    said = await platform.last_words(request.slice_id, ZONE)
+    said = await platform.last_output(request.slice_id, ZONE)
 
     assert said.splitlines() == ["TPU node's health is TIMEOUT", "worker 2 does not answer", "worker 1 has no address"]
 
 
-async def test_scenario_16_and_17_a_queued_resource_says_what_it_waits_for(site: Site) -> None:
-    """It has no hosts that could say anything."""
+async def test_scenario_16_and_17_last_output_of_a_queued_resource_is_its_state(site: Site) -> None:
+    """It has no hosts with a console."""
     site.google.capacity(ZONE, "v5litepod-16", 0, project=site.project)
     platform, request = site.platform(), site.wanted(GROUPS["queued"])
     await platform.create_slice(request)
 
     async def waits() -> bool:
-        return await platform.last_words(request.slice_id, ZONE) == "queued resource is WAITING_FOR_RESOURCES"
+        return await platform.last_output(request.slice_id, ZONE) == "queued resource is WAITING_FOR_RESOURCES"
 
     await until(waits)
 
 
-async def test_scenario_16_and_17_nothing_is_told_of_what_is_not_ours_or_not_there(site: Site) -> None:
-    """Another cluster's console is none of our business."""
+async def test_scenario_16_and_17_other_owners_and_missing_slices_have_no_output(site: Site) -> None:
+    """Another cluster's console is private."""
     theirs = site.wanted(GROUPS["instance"])
     await site.platform(uid="u-2").create_slice(theirs)
     site.google.say(theirs.slice_id, "a secret\n")
 
-    assert await site.platform().last_words(theirs.slice_id, ZONE) == ""
-    assert await site.platform().last_words(f"{site.name}-none", ZONE) == ""
+    assert await site.platform().last_output(theirs.slice_id, ZONE) == ""
+    assert await site.platform().last_output(f"{site.name}-none", ZONE) == ""
     assert site.calls("instances.getSerialPortOutput") == 0
 
 
 @pytest.mark.parametrize(("state", "told"), [("REPAIRING", S.REPAIRING), (99, S.ACTIVE)])
-async def test_scenario_19_maintenance_is_no_loss_and_is_told_as_what_it_is(site: Site, state: str | int, told: S) -> None:
-    """Its agents tell whether it lives; the state of Google's that nobody knows yet is told in words."""
+async def test_scenario_19_maintenance_is_reported_and_is_not_a_loss(site: Site, state: str | int, told: S) -> None:
+    """The agents show whether the hosts are alive; the reason names an unknown state of Google's."""
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
@@ -337,8 +334,8 @@ async def test_scenario_19_maintenance_is_no_loss_and_is_told_as_what_it_is(site
     assert (await platform.list_slices()).slices == (found,)
 
 
-async def test_scenario_20_a_zone_that_is_down_is_unknown_and_the_others_go_on(site: Site) -> None:
-    """To take silence for absence would delete every slice of the zone from the books."""
+async def test_scenario_20_an_unreachable_zone_is_unknown_and_others_work(site: Site) -> None:
+    """Otherwise every slice of the zone would count as deleted."""
     platform = site.platform()
     there, elsewhere = site.wanted(), site.wanted(GROUPS["instance"], "-b", zone=OTHER)
     await platform.create_slice(there)
@@ -356,8 +353,8 @@ async def test_scenario_20_a_zone_that_is_down_is_unknown_and_the_others_go_on(s
     await platform.create_slice(site.wanted(None, "-d", zone=OTHER))
 
 
-async def test_scenario_20_a_service_that_is_down_hides_its_slices_wherever_they_are(site: Site) -> None:
-    """The other service's are listed all the same; only when neither answers is there no list."""
+async def test_scenario_20_an_unreachable_service_hides_its_slices_in_all_zones(site: Site) -> None:
+    """The other service's slices are listed; only without both is there an error."""
     platform, machine = site.platform(), site.wanted(GROUPS["instance"])
     await platform.create_slice(machine)
     site.google.fail("ListNodes", "UNAVAILABLE")
@@ -371,8 +368,8 @@ async def test_scenario_20_a_service_that_is_down_hides_its_slices_wherever_they
         await platform.list_slices()
 
 
-async def test_scenario_21_a_storm_of_refusals_slows_down_and_loses_nothing(site: Site) -> None:
-    """Every third call or so is refused or unanswered, some after the deed: in the end all was made once, and all is gone."""
+async def test_scenario_21_a_storm_of_errors_delays_calls_and_loses_nothing(site: Site) -> None:
+    """Every third call is refused or unanswered, some after they took effect. Yet each slice is created once and deleted."""
     dice, platform = Random(7), site.platform()
     requests = [site.wanted(GROUPS[KINDS[number % 3]], f"-{number}") for number in range(12)]
 
@@ -403,8 +400,8 @@ async def test_scenario_21_a_storm_of_refusals_slows_down_and_loses_nothing(site
 
 
 @pytest.mark.parametrize(("method", "kind"), [("CreateNode", "node"), ("instances.insert", "instance")])
-async def test_scenario_21_a_rate_limit_is_heeded(site: Site, method: str, kind: str) -> None:
-    """The next call waits for as long as the service has asked for."""
+async def test_scenario_21_the_requested_delay_is_observed(site: Site, method: str, kind: str) -> None:
+    """The next call waits for as long as the service requests."""
     loop = asyncio.get_running_loop()
     site.google.fail(method, 429, details="rate" if kind == "node" else "rateLimitExceeded", retry_after=1)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
@@ -417,8 +414,8 @@ async def test_scenario_21_a_rate_limit_is_heeded(site: Site, method: str, kind:
 
 
 @pytest.mark.parametrize("kind", ["node", "instance"])
-async def test_scenario_22_what_is_ours_is_listed_and_what_people_keep_is_not(site: Site, kind: str) -> None:
-    """The list is what leftovers are deleted by."""
+async def test_scenario_22_the_list_has_our_slices_without_those_marked_manual(site: Site, kind: str) -> None:
+    """A cleanup deletes what the list has."""
     platform = site.platform()
     ours = label_rules.owner_labels(gcp(project=site.project), "host")
     labels = {
@@ -440,8 +437,8 @@ async def test_scenario_22_what_is_ours_is_listed_and_what_people_keep_is_not(si
     await goes(platform, f"{site.name}-lost")
 
 
-async def test_scenario_22_a_queued_resource_that_waits_for_nobody_is_listed(site: Site) -> None:
-    """It would come to life one day. It has no labels of its own: those of the node that it is to make are looked at."""
+async def test_scenario_22_a_queued_resource_without_a_node_is_listed(site: Site) -> None:
+    """It would create its node one day. It has no labels of its own, so the labels of the requested node count."""
     site.google.capacity(ZONE, "v5litepod-16", 0, project=site.project)
     lost, theirs = site.wanted(GROUPS["queued"]), site.wanted(GROUPS["queued"], "-theirs")
     await site.platform().create_slice(lost)
@@ -454,8 +451,8 @@ async def test_scenario_22_a_queued_resource_that_waits_for_nobody_is_listed(sit
     assert site.alive() == [theirs.slice_id]
 
 
-async def test_scenario_22_no_disk_is_left_of_a_machine(site: Site) -> None:
-    """A disk without a machine costs, and nothing of ours looks for it: so every disk of ours goes with its machine."""
+async def test_scenario_22_disks_are_deleted_with_their_machines(site: Site) -> None:
+    """A disk without a machine costs money, and Iris does not search for disks."""
     for group in (vm_group(), vm_group(preemptible=True), vm_group(machine_type="g2-standard-8")):
         request = create_request(gcp(project=site.project), site.wanted(group), "")
         assert isinstance(request, compute_v1.InsertInstanceRequest)
@@ -465,14 +462,14 @@ async def test_scenario_22_no_disk_is_left_of_a_machine(site: Site) -> None:
     assert not node.node.data_disks
 
 
-async def test_scenario_23_clusters_of_one_name_in_one_project_are_told_apart_by_their_uid(site: Site) -> None:
-    """Two people who both call theirs `dev` do not delete each other's."""
+async def test_scenario_23_a_uid_distinguishes_clusters_of_one_name_in_one_project(site: Site) -> None:
+    """Two users with a cluster `dev` each must not delete each other's machines."""
     mine, theirs = site.platform(), site.platform(uid="u-2")
     request = site.wanted()
     await theirs.create_slice(request)
 
     assert (await mine.list_slices()).slices == ()
-    with pytest.raises(BadConfig, match="exists already"):
+    with pytest.raises(BadConfig, match="already exists"):
         await mine.create_slice(request)
     assert await mine.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
     assert (await seen(theirs, request.slice_id)).token == request.token
@@ -480,10 +477,8 @@ async def test_scenario_23_clusters_of_one_name_in_one_project_are_told_apart_by
 
 @pytest.mark.parametrize("state", ["FAILED", "SUSPENDED", "ACTIVE"])
 @pytest.mark.parametrize("forgotten", [False, True])
-async def test_scenario_24_a_queued_resource_that_is_no_good_any_more_is_deleted_by_force(
-    site: Site, state: str, forgotten: bool
-) -> None:
-    """It holds quota until it is. What its delete answers with is of a type that the client does not expect."""
+async def test_scenario_24_a_suspended_queued_resource_is_deleted_with_force(site: Site, state: str, forgotten: bool) -> None:
+    """It holds quota until then. The delete returns a type that the client does not expect."""
     site.google.quota("v5litepod", "spot", "europe-west4", 16, project=site.project)
     platform, request = site.platform(), site.wanted(GROUPS["queued"])
     await platform.create_slice(request)
@@ -503,8 +498,8 @@ async def test_scenario_24_a_queued_resource_that_is_no_good_any_more_is_deleted
     await platform.create_slice(site.wanted(GROUPS["queued"], "-new"))
 
 
-async def test_scenario_24_a_node_whose_queued_resource_is_gone_is_deleted_by_itself(site: Site) -> None:
-    """Only when neither is left is the slice gone."""
+async def test_scenario_24_a_node_without_its_queued_resource_is_deleted(site: Site) -> None:
+    """The slice is gone only if neither is left."""
     platform, request = site.platform(), site.wanted(GROUPS["queued"])
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
@@ -516,8 +511,8 @@ async def test_scenario_24_a_node_whose_queued_resource_is_gone_is_deleted_by_it
     assert site.alive() == []
 
 
-async def test_scenario_25_pages_that_are_short_empty_or_overlap_are_one_list(site: Site) -> None:
-    """Every slice once."""
+async def test_scenario_25_short_empty_and_overlapping_pages_are_one_list(site: Site) -> None:
+    """Every slice is in it once."""
     platform = site.platform()
     requests = [site.wanted(GROUPS[kind], f"-{kind}-{number}") for kind in KINDS for number in range(3)]
     await asyncio.gather(*(platform.create_slice(each) for each in requests))
@@ -527,8 +522,8 @@ async def test_scenario_25_pages_that_are_short_empty_or_overlap_are_one_list(si
     assert listed == sorted(each.slice_id for each in requests)
 
 
-async def test_scenario_25_a_list_that_is_behind_is_only_a_hint(site: Site) -> None:
-    """What it still shows is gone when it is asked for, and what it does not show yet is there."""
+async def test_scenario_25_an_outdated_list_is_only_a_hint(site: Site) -> None:
+    """A listed slice may be gone, and an unlisted one may exist."""
     platform, gone, new = site.platform(), site.wanted(), site.wanted(None, "-new")
     await platform.create_slice(gone)
     site.google.stale_lists(ghosts=60, lag=60)
@@ -542,8 +537,8 @@ async def test_scenario_25_a_list_that_is_behind_is_only_a_hint(site: Site) -> N
 
 
 @pytest.mark.parametrize("kind", ["node", "instance"])
-async def test_scenario_25_machines_that_come_up_after_their_delete_are_deleted_again(site: Site, kind: str) -> None:
-    """The delete and the create were under way at the same time, and the create came last: it is gone only when it is gone."""
+async def test_scenario_25_machines_that_appear_after_their_delete_are_deleted_again(site: Site, kind: str) -> None:
+    """The delete and the create ran at the same time, and the create finished last."""
     site.google.boot_time(None)
     site.google.delete_time(None)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
@@ -561,8 +556,8 @@ async def test_scenario_25_machines_that_come_up_after_their_delete_are_deleted_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_credentials_that_have_expired_are_waited_for(site: Site, kind: str) -> None:
-    """They are renewed by themselves, or by somebody: no slice fails of them."""
+async def test_expired_credentials_are_retried(site: Site, kind: str) -> None:
+    """They are renewed automatically or by a person, so no slice fails."""
     status = 401 if kind == "instance" else "UNAUTHENTICATED"
     site.google.fail(CREATES[kind], status)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
@@ -573,8 +568,8 @@ async def test_credentials_that_have_expired_are_waited_for(site: Site, kind: st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_missing_rights_stop_creates_and_keep_deletes_trying(site: Site, kind: str) -> None:
-    """Somebody has to give the right; until then a machine that cannot be deleted is not forgotten."""
+async def test_a_missing_role_fails_creates_and_retries_deletes(site: Site, kind: str) -> None:
+    """A person has to grant the role; until then Iris continues to try to delete the machine."""
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     await platform.create_slice(request)
     site.google.fail(DELETES[kind], "PERMISSION_DENIED", message="Permission denied on resource")
@@ -587,9 +582,8 @@ async def test_missing_rights_stop_creates_and_keep_deletes_trying(site: Site, k
     await goes(platform, request.slice_id)
 
 
-async def test_a_zone_without_tpus_does_not_keep_its_machines_from_being_deleted(site: Site) -> None:
-    """The TPU API says that it may not look there, for a zone that it does not have; a control plane that has just started asks
-    it all the same."""
+async def test_machines_in_a_zone_without_tpus_can_be_deleted(site: Site) -> None:
+    """The TPU API returns a permission error for such a zone, which a new control plane also searches."""
     site.google.fail(
         "GetNode", "PERMISSION_DENIED", times=None, message=f"Location {ZONE} is not found or access is unauthorized."
     )
@@ -600,8 +594,8 @@ async def test_a_zone_without_tpus_does_not_keep_its_machines_from_being_deleted
     await goes(site.platform(), request.slice_id)
 
 
-async def test_a_spot_machine_that_stays_stopped_is_preempted_and_can_be_deleted(site: Site) -> None:
-    """Somebody has taken away the instruction to delete it."""
+async def test_a_stopped_spot_machine_is_preempted_and_can_be_deleted(site: Site) -> None:
+    """A person removed the setting that deletes it."""
     platform, request = site.platform(), site.wanted(vm_group(preemptible=True))
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
@@ -615,11 +609,10 @@ async def test_a_spot_machine_that_stays_stopped_is_preempted_and_can_be_deleted
     ("fault", "error"), [(SliceFault.STOCK_OUT, "ZONE_RESOURCE_POOL_EXHAUSTED"), (SliceFault.QUOTA, "QUOTA_EXCEEDED")]
 )
 @pytest.mark.parametrize("preemptible", [False, True])
-async def test_a_machine_that_could_not_be_made_is_not_taken_for_one_that_somebody_deletes(
+async def test_a_failed_create_is_not_read_as_a_preemption_or_a_delete(
     site: Site, preemptible: bool, fault: SliceFault, error: str
 ) -> None:
-    """For a moment it is still to be seen on its way out, as if it had been preempted or deleted by hand: then the same zone
-    would be asked again at once."""
+    """The machine is visible for a moment while Google removes it; otherwise Iris would request the same zone at once."""
     site.google.run(0)
     try:
         site.google.operation("error", verb="insert", code=503 if fault is SliceFault.STOCK_OUT else 403, message=error)
@@ -638,24 +631,24 @@ async def test_a_machine_that_could_not_be_made_is_not_taken_for_one_that_somebo
     await goes(platform, request.slice_id)
 
 
-async def test_a_refusal_without_details_is_taken_for_what_its_code_says(site: Site) -> None:
-    """No reason, no word that anybody knows: no machines, then, and the next zone is asked."""
+async def test_an_error_without_details_is_classified_by_its_code(site: Site) -> None:
+    """RESOURCE_EXHAUSTED without a known reason is a stock-out, and Iris tries the next zone."""
     site.google.operation("error", code=8, message="internal: 0x1f")
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
     await fails(platform, request.slice_id, SliceFault.STOCK_OUT)
 
 
-async def test_a_group_that_google_does_not_take_is_refused_with_its_words(site: Site) -> None:
-    """They name the field."""
+async def test_an_invalid_group_is_refused_with_googles_message(site: Site) -> None:
+    """The message names the field."""
     with pytest.raises(BadConfig, match="runtime_version"):
         await site.platform().create_slice(site.wanted(tpu_group(runtime_version="v9")))
 
 
-async def test_a_list_that_nobody_may_make_is_an_error_and_not_an_empty_fleet(site: Site) -> None:
+async def test_a_list_without_permission_is_an_error_and_not_an_empty_fleet(site: Site) -> None:
     """An empty list would mean that every slice has vanished."""
     site.google.fail("List*", "PERMISSION_DENIED", times=None)
     site.google.fail("instances.aggregatedList", 403, times=None, details="forbidden")
 
-    with pytest.raises(PlatformError, match="not allowed"):
+    with pytest.raises(PlatformError, match="no permission"):
         await site.platform().list_slices()

@@ -1,4 +1,4 @@
-"""The scripts that Google's machines boot with: what is in them, and what the control plane's machine is made of."""
+"""The contents of the startup scripts, and the request for the control plane's machine."""
 
 import re
 import subprocess
@@ -40,28 +40,28 @@ def shellcheck(script: str) -> str:
 
 
 @pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS.keys())
-def test_shellcheck_has_nothing_against_a_hosts_script(group: ScaleGroup) -> None:
-    """A script that runs where nobody can look has to be right."""
+def test_shellcheck_accepts_a_hosts_script(group: ScaleGroup) -> None:
+    """The script runs where it cannot be inspected."""
     assert shellcheck(host_script(some_settings(config=ODD), wanted(group=group))) == ""
 
 
-def test_shellcheck_has_nothing_against_the_control_planes_script() -> None:
+def test_shellcheck_accepts_the_control_planes_script() -> None:
     """As for hosts."""
     assert shellcheck(controller_script(some_settings(config=ODD), image=ODD, port=10000)) == ""
 
 
-def test_shellcheck_would_find_something() -> None:
-    """A program that is missing or always content would pass the tests above."""
+def test_shellcheck_finds_an_error() -> None:
+    """A missing or always successful program would pass the tests above."""
     assert "SC2086" in shellcheck("#!/bin/bash\nrm $1\n")
 
 
-def test_a_script_is_the_same_whenever_it_is_made() -> None:
-    """A request that is said again must be the same request."""
+def test_a_script_is_deterministic() -> None:
+    """A repeated request must be the same request."""
     assert host_script(some_settings(), wanted()) == host_script(some_settings(), wanted())
 
 
 def test_without_an_image_there_is_no_script() -> None:
-    """Machines of Google's have nothing of Iris on them, and would boot and never report."""
+    """Google's machines have no Iris installed; they would boot and never report."""
     with pytest.raises(BadConfig, match=r"bootstrap\.image"):
         host_script(some_settings(image=""), wanted())
     with pytest.raises(BadConfig, match=r"controller\.image"):
@@ -77,8 +77,8 @@ def metadata(request: compute_v1.InsertInstanceRequest) -> dict[str, str]:
     return {item.key: item.value for item in request.instance_resource.metadata.items}
 
 
-def test_the_control_planes_machine_is_what_the_configuration_says() -> None:
-    """Its name and labels are how every later command finds it."""
+def test_the_control_planes_machine_matches_the_configuration() -> None:
+    """Later commands find it by its name and labels."""
     settings = some_settings(external_ips=False, subnetwork="private", network_tags=("iris",))
 
     request = insert_request(settings, a_controller(machine_type="e2-small", service_account="ops@x"), "an id")
@@ -99,15 +99,15 @@ def test_the_control_planes_machine_is_what_the_configuration_says() -> None:
 
 
 @pytest.mark.parametrize(("machine_type", "kind"), [("n2-standard-4", "pd-balanced"), ("c4-standard-4", "hyperdisk-balanced")])
-def test_the_control_planes_disk_is_of_a_kind_that_its_machine_takes(machine_type: str, kind: str) -> None:
+def test_the_control_planes_disk_type_fits_the_machine_type(machine_type: str, kind: str) -> None:
     """As for hosts."""
     (disk,) = insert_request(some_settings(), a_controller(machine_type=machine_type), "an id").instance_resource.disks
 
     assert disk.initialize_params.disk_type == f"zones/europe-west4-b/diskTypes/{kind}"
 
 
-def test_another_configuration_is_another_build() -> None:
-    """By it a restart knows whether the machine has to be told something new."""
+def test_another_configuration_has_another_build_hash() -> None:
+    """A restart compares the hash to see whether the machine has to be updated."""
 
     def build(config: str, **changes: object) -> str:
         return metadata(insert_request(some_settings(config=config), a_controller(**changes), "an id"))[label_rules.BUILD_KEY]
@@ -116,22 +116,22 @@ def test_another_configuration_is_another_build() -> None:
     assert len({build("a: 1"), build("a: 2"), build("a: 1", machine_type="e2-small")}) == 3
 
 
-def test_a_control_plane_elsewhere_has_no_machine_of_googles() -> None:
-    """Somebody would pay for one that nothing runs on."""
+def test_a_control_plane_elsewhere_creates_no_machine_on_google() -> None:
+    """Someone would pay for a machine on which nothing runs."""
     with pytest.raises(InvalidValue, match="controller"):
         insert_request(some_settings(), Controller(), "an id")
     with pytest.raises(InvalidValue, match=r"controller\.gcp\.zone"):
         insert_request(some_settings(), a_controller(zone=""), "an id")
 
 
-def test_a_configuration_that_metadata_cannot_hold_is_refused() -> None:
-    """Google would refuse it in words that nobody understands."""
+def test_a_configuration_too_large_for_metadata_is_refused() -> None:
+    """Google's own error would not name the configuration."""
     with pytest.raises(BadConfig, match="shorten the configuration"):
         insert_request(some_settings(config="#" * 200 * 1024), a_controller(), "an id")
 
 
-def test_the_containers_user_owns_what_the_script_gives_it() -> None:
-    """The number is written in two files that cannot ask one another."""
+def test_the_scripts_user_id_matches_the_image() -> None:
+    """The number is in two files that cannot refer to each other."""
     user = re.search(r"^ARG UID=(\d+)$", (ROOT / "docker/Dockerfile").read_text(), re.MULTILINE)
 
     assert user is not None

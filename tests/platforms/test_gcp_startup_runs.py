@@ -1,4 +1,4 @@
-"""The scripts that Google's machines boot with, executed by bash on a machine that is only a directory."""
+"""The startup scripts of Google's machines, executed by bash on a simulated machine in a directory."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -54,8 +54,8 @@ def option(words: list[str], name: str) -> list[str]:
     return after + [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
 
 
-def test_a_machine_of_a_slice_becomes_the_host_that_it_is(machine: Machines) -> None:
-    """Its number and its cluster's address come from the metadata server; everything else was known before it was made."""
+def test_a_machine_of_a_slice_becomes_its_host(machine: Machines) -> None:
+    """Its worker id and the cluster's address come from the metadata server; everything else is in the script."""
     host = machine()
 
     console = host.boot(SCRIPT)
@@ -70,18 +70,18 @@ def test_a_machine_of_a_slice_becomes_the_host_that_it_is(machine: Machines) -> 
     assert "tpu-worker-id" not in "".join(runs)
 
 
-def test_all_of_a_boot_is_told_on_the_console(machine: Machines) -> None:
-    """There is nothing else to be seen of a machine that cannot be logged in to."""
+def test_the_console_shows_every_step_of_a_boot(machine: Machines) -> None:
+    """It is the only information from a machine without login."""
     console = machine().boot(SCRIPT)
 
     lines = console.text.splitlines()
     assert all(line.startswith("[iris-init] ") for line in lines), console.text
     told = (
-        "boots",
-        "it is dev-v5e-16-abc-w-1",
+        "booting a host of slice",
+        "this is host dev-v5e-16-abc-w-1",
         "wrote ",
-        "docker is there",
-        "image is there",
+        "docker is running",
+        "pulled ",
         "started iris-agent",
         "is up",
         "done",
@@ -90,7 +90,7 @@ def test_all_of_a_boot_is_told_on_the_console(machine: Machines) -> None:
 
 
 def test_an_agents_directories_have_the_same_path_in_its_container(machine: Machines) -> None:
-    """Containers of tasks are made by the machine's engine: a path that only the agent knows would be empty in them."""
+    """The machine's engine starts the containers of tasks: a path that only the agent knows would be empty there."""
     host = machine()
     host.boot(SCRIPT)
 
@@ -104,7 +104,7 @@ def test_an_agents_directories_have_the_same_path_in_its_container(machine: Mach
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(config=TEXT, token=TEXT, value=TEXT)
-def test_whatever_is_said_arrives_as_it_was_said(machine: Machines, config: str, token: str, value: str) -> None:
+def test_values_reach_the_agent_unchanged(machine: Machines, config: str, token: str, value: str) -> None:
     """Quotes, dollar signs and the ends of here-documents are only characters."""
     host = machine()
     group = a_group(attributes={"pool": value})
@@ -118,8 +118,8 @@ def test_whatever_is_said_arrives_as_it_was_said(machine: Machines, config: str,
     assert parse_attribute(said["pool"]) == value, "as the agent reads it"
 
 
-def test_the_configuration_is_for_nobody_elses_eyes(machine: Machines) -> None:
-    """What it gives to the environment of tasks may be a password."""
+def test_the_configuration_is_private(machine: Machines) -> None:
+    """Its environment variables for tasks may contain a password."""
     host = machine()
     host.boot(host_script(some_settings(config=ODD), wanted()))
 
@@ -127,8 +127,8 @@ def test_the_configuration_is_for_nobody_elses_eyes(machine: Machines) -> None:
     assert (host.root / "etc/iris/config.yaml").stat().st_mode & 0o077 == 0
 
 
-def test_a_metadata_server_that_is_late_is_waited_for(machine: Machines, metadata: FakeMetadata) -> None:
-    """Networks come up after machines."""
+def test_the_script_waits_for_the_metadata_server(machine: Machines, metadata: FakeMetadata) -> None:
+    """Networks start after machines."""
     metadata.fails = 5
     host = machine()
 
@@ -136,31 +136,31 @@ def test_a_metadata_server_that_is_late_is_waited_for(machine: Machines, metadat
     assert option(host.container, "--host-id") == ["dev-v5e-16-abc-w-1"]
 
 
-def test_a_machine_that_cannot_find_out_who_it_is_says_so_and_starts_nothing(machine: Machines, metadata: FakeMetadata) -> None:
-    """Two hosts of one id would throw each other out."""
+def test_a_machine_without_a_worker_id_fails_and_starts_nothing(machine: Machines, metadata: FakeMetadata) -> None:
+    """Two hosts with one id would conflict."""
     metadata.fails = 1000
     host = machine()
 
     console = host.boot(SCRIPT, tries=3)
 
     assert console.code == 1
-    assert "FAILED: the metadata does not say which host of the slice this is" in console.text
+    assert "FAILED: the metadata has no agent-worker-number, which selects the host of the slice" in console.text
     assert host.calls("run") == []
 
 
 @pytest.mark.parametrize("number", ["2", "-1", "x", "", "1; id"])
-def test_a_number_that_no_host_of_the_slice_has_is_refused(machine: Machines, metadata: FakeMetadata, number: str) -> None:
-    """A slice that is not the one that was asked for must not take work."""
+def test_an_invalid_worker_id_is_refused(machine: Machines, metadata: FakeMetadata, number: str) -> None:
+    """A slice of the wrong size must not take work."""
     metadata.set(attributes__agent_worker_number=number)
 
     console = machine().boot(SCRIPT)
 
     assert console.code == 1
-    assert "FAILED: the metadata says that this is host" in console.text
+    assert "FAILED: agent-worker-number is '" in console.text
 
 
-def test_without_an_address_in_its_metadata_a_host_takes_the_scripts(tmp_path: Path, metadata: FakeMetadata) -> None:
-    """Metadata can be changed while a machine runs, the script cannot; but somebody may have removed it."""
+def test_a_host_without_an_address_in_its_metadata_uses_that_of_the_script(tmp_path: Path, metadata: FakeMetadata) -> None:
+    """Metadata can change while a machine runs; a person may have removed the key."""
     with FakeMetadata().started() as bare:
         host = Machine(tmp_path, bare.url.removeprefix("http://"))
         host.boot(host_script(some_settings(), wanted(group=a_group(hosts=1))))
@@ -169,8 +169,8 @@ def test_without_an_address_in_its_metadata_a_host_takes_the_scripts(tmp_path: P
     assert option(host.container, "--host-id") == ["dev-v5e-16-abc"]
 
 
-def test_where_docker_is_missing_it_is_installed(machine: Machines) -> None:
-    """Debian's image comes without; while a machine boots, others hold the package manager's lock."""
+def test_missing_docker_is_installed(machine: Machines) -> None:
+    """Debian's image lacks it; during a boot, other processes hold the package manager's lock."""
     host = machine(docker=False)
     host.knob("apt-fails", 2)
 
@@ -182,8 +182,8 @@ def test_where_docker_is_missing_it_is_installed(machine: Machines) -> None:
     assert host.container
 
 
-def test_an_engine_that_is_still_starting_is_waited_for(machine: Machines) -> None:
-    """At boot it may come later than the script."""
+def test_the_script_waits_for_the_engine(machine: Machines) -> None:
+    """It may start later than the script."""
     host = machine()
     host.knob("engine-down", 3)
 
@@ -192,8 +192,8 @@ def test_an_engine_that_is_still_starting_is_waited_for(machine: Machines) -> No
 
 
 @pytest.mark.parametrize(("fails", "comes_up"), [(19, True), (20, False)])
-def test_an_image_is_pulled_twenty_times_before_the_machine_gives_up(machine: Machines, fails: int, comes_up: bool) -> None:
-    """One pull that fails would strand the host, and with it the slice; one that never works has to be told at last."""
+def test_a_pull_is_tried_twenty_times(machine: Machines, fails: int, comes_up: bool) -> None:
+    """One failed pull must not cost the slice; a pull that never works must be reported."""
     host = machine()
     host.knob("pull-fails", fails)
 
@@ -205,8 +205,8 @@ def test_an_image_is_pulled_twenty_times_before_the_machine_gives_up(machine: Ma
     assert bool(host.calls("run")) is comes_up
 
 
-def test_a_machine_that_boots_again_makes_do_with_the_image_it_has(machine: Machines) -> None:
-    """A registry that is away must not take hosts with it."""
+def test_a_rebooted_machine_can_use_its_local_image(machine: Machines) -> None:
+    """An unavailable registry must not cost hosts."""
     host = machine()
     host.boot(SCRIPT)
     host.knob("pull-fails", 1000)
@@ -214,18 +214,18 @@ def test_a_machine_that_boots_again_makes_do_with_the_image_it_has(machine: Mach
     console = host.boot(SCRIPT, tries=2)
 
     assert console.code == 0
-    assert "going on with the one that is here" in console.text
+    assert "using the image on this machine" in console.text
 
 
-def test_a_script_that_runs_again_leaves_what_runs_alone(machine: Machines) -> None:
-    """It runs at every boot, and whenever somebody calls for it: tasks must not pay for that."""
+def test_a_repeated_script_does_not_disturb_the_running_agent(machine: Machines) -> None:
+    """It runs at every boot and at other times; tasks must not notice."""
     host = machine()
 
     first, second = host.boot(SCRIPT), host.boot(SCRIPT)
 
     assert (first.code, second.code) == (0, 0)
     assert len(host.calls("run")) == 1
-    assert "iris-agent was there already" in second.text
+    assert "iris-agent is already running" in second.text
 
 
 def test_another_configuration_makes_another_container(machine: Machines) -> None:
@@ -240,8 +240,8 @@ def test_another_configuration_makes_another_container(machine: Machines) -> Non
     assert host.config == b"name: other\n"
 
 
-def test_an_agent_that_does_not_stay_has_its_last_words_on_the_console(machine: Machines) -> None:
-    """Of a slice whose agents never report, the console is all there is to ask."""
+def test_the_console_has_the_last_output_of_an_agent_that_exits(machine: Machines) -> None:
+    """If a slice's agents never report, the console is the only source."""
     host = machine()
     host.knob("restarts", 3)
 
@@ -251,8 +251,8 @@ def test_an_agent_that_does_not_stay_has_its_last_words_on_the_console(machine: 
     assert "[iris-init] | cannot reach the cluster" in console.text
 
 
-def test_googles_registry_is_shown_the_machines_own_token(machine: Machines, metadata: FakeMetadata) -> None:
-    """The service account may read the image; a program that says so for it is missing on most machines."""
+def test_googles_registry_gets_the_machines_token(machine: Machines, metadata: FakeMetadata) -> None:
+    """The service account may read the image, but most machines lack the program that logs in."""
     metadata.set(service_accounts__default__token='{"access_token":"ya29.secret","expires_in":3599,"token_type":"Bearer"}')
     host, other = machine(), machine()
 
@@ -267,7 +267,7 @@ def test_googles_registry_is_shown_the_machines_own_token(machine: Machines, met
 
 
 def test_a_tpu_host_gives_its_chips_to_the_agent(machine: Machines) -> None:
-    """libtpu wants the devices, and to pin memory."""
+    """libtpu needs the devices and pins memory."""
     host = machine(chips=())
     host.has("dev/vfio/0", "dev/vfio/1", "dev/vfio/2", "dev/vfio/10", "dev/vfio/vfio", "dev/accel_of_another_kind")
 
@@ -289,8 +289,8 @@ def test_chips_of_older_kinds_have_other_names(machine: Machines) -> None:
     assert option(host.container, "--device") == [f"{host.root}/dev/accel{number}:/dev/accel{number}" for number in range(4)]
 
 
-def test_a_tpu_host_waits_until_all_of_its_chips_are_there(machine: Machines) -> None:
-    """The driver may come after the script, and a container has the devices that were there when it was made."""
+def test_a_tpu_host_waits_for_all_its_chips(machine: Machines) -> None:
+    """The driver may start after the script, and a container gets only devices that exist at its creation."""
     host = machine(chips=("dev/vfio/0", "dev/vfio/vfio"))
     host.comes_later("dev/vfio/1", "dev/vfio/2", "dev/vfio/3")
 
@@ -301,8 +301,8 @@ def test_a_tpu_host_waits_until_all_of_its_chips_are_there(machine: Machines) ->
     assert len(option(host.container, "--device")) == 5
 
 
-def test_a_tpu_host_without_chips_says_so_and_starts_nothing(machine: Machines) -> None:
-    """With a runtime version of another kind of TPU the driver finds none; an agent would take work that can only fail."""
+def test_a_tpu_host_without_chips_fails_and_starts_nothing(machine: Machines) -> None:
+    """With the runtime version of another TPU kind the driver finds none; an agent would take tasks that can only fail."""
     host = machine(chips=("dev/vfio/vfio",))
 
     console = host.boot(SCRIPT, tries=2)
@@ -311,19 +311,19 @@ def test_a_tpu_host_without_chips_says_so_and_starts_nothing(machine: Machines) 
     assert "FAILED: there are no TPU chips" in console.text
 
 
-def test_a_tpu_host_with_fewer_chips_says_so_and_goes_on(machine: Machines) -> None:
-    """How many files a chip has is for libtpu to know."""
+def test_a_tpu_host_with_fewer_chips_reports_it_and_continues(machine: Machines) -> None:
+    """Only libtpu knows how many files a chip has."""
     host = machine(chips=("dev/accel0",))
 
     console = host.boot(SCRIPT, tries=2)
 
     assert console.code == 0
-    assert "there are no more than 1 TPU chips" in console.text
+    assert "found only 1 of 4 TPU chips" in console.text
     assert len(option(host.container, "--device")) == 1
 
 
 def test_a_gpu_host_waits_for_its_driver(machine: Machines) -> None:
-    """It is installed when the machine boots for the first time; an agent that comes before would offer no GPUs."""
+    """The first boot installs it; an agent without it would offer no GPUs."""
     group = a_group("h100", 1, resources=some(device="gpu:H100:8"), accelerator_variant="H100x8")
     script = host_script(some_settings(), wanted(group=group))
     host, broken = machine(), machine()
@@ -338,7 +338,7 @@ def test_a_gpu_host_waits_for_its_driver(machine: Machines) -> None:
 
 
 def test_a_host_without_accelerators_gets_no_devices(machine: Machines) -> None:
-    """What the group says of its tasks is for the agent."""
+    """The group's settings for tasks are options of the agent."""
     group = a_group("cpu", 1, resources=some(), accelerator_variant="", task_image="example.com/task:2", accept_cpu_jobs=True)
     host = machine()
 
@@ -351,7 +351,7 @@ def test_a_host_without_accelerators_gets_no_devices(machine: Machines) -> None:
 
 
 def test_the_control_planes_machine_runs_the_control_plane(machine: Machines) -> None:
-    """With the configuration that it cannot change, and its state on the machine's disk."""
+    """With a read-only configuration, and its state on the machine's disk."""
     host = machine()
 
     console = host.boot(controller_script(some_settings(config=ODD), image="example.com/iris-controller:1", port=10000))
@@ -373,8 +373,8 @@ CONTROLLER = controller_script(some_settings(), image="example.com/iris-controll
 
 
 @pytest.mark.parametrize("looks", [1, 15])
-def test_a_control_plane_that_does_not_stay_has_failed_with_its_last_words(machine: Machines, looks: int) -> None:
-    """Whoever has started the cluster waits at this very console, and would wait for a quarter of an hour."""
+def test_a_control_plane_that_exits_fails_with_its_last_output(machine: Machines, looks: int) -> None:
+    """`iris cluster start` reads this console, and would otherwise wait for a quarter of an hour."""
     host = machine()
     host.knob("crash-loop", 0)
     host.knob("looks-to-crash", looks)
@@ -386,8 +386,8 @@ def test_a_control_plane_that_does_not_stay_has_failed_with_its_last_words(machi
     assert console.text.splitlines()[-1].startswith("[iris-init] FAILED: iris-controller does not stay up")
 
 
-def test_a_control_plane_that_comes_up_at_the_second_start_has_not_failed(machine: Machines) -> None:
-    """Its store may answer a little later than the machine; but what it said then is told."""
+def test_a_control_plane_that_stays_up_after_a_restart_has_not_failed(machine: Machines) -> None:
+    """Its store may answer later than the machine; the console still has the first output."""
     host = machine()
     host.knob("restarts", 2)
 
@@ -397,8 +397,8 @@ def test_a_control_plane_that_comes_up_at_the_second_start_has_not_failed(machin
     assert "[iris-init] | cannot reach the cluster" in console.text
 
 
-def test_what_went_wrong_before_a_script_runs_again_is_not_held_against_what_runs(machine: Machines) -> None:
-    """Docker counts all starts of a container, however long ago they were."""
+def test_restarts_before_a_repeated_script_do_not_count(machine: Machines) -> None:
+    """Docker counts all restarts of a container."""
     host = machine()
     host.boot(CONTROLLER)
     host.knob("restarts", 7)

@@ -1,4 +1,4 @@
-"""The local platform's directory, read by those who do not trust it, and how the agents of its slices are told what they are."""
+"""The local platform: its directory, whose contents it does not trust, and the command lines of its agents."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +21,10 @@ def platform(tmp_path: Path) -> LocalPlatform:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"slice_id": "odd"}', None])
-async def test_what_cannot_be_read_has_failed_and_can_be_deleted(
+async def test_an_unreadable_slice_is_failed_and_can_be_deleted(
     platform: LocalPlatform, tmp_path: Path, text: str | None
 ) -> None:
-    """Were it passed over, nobody would ever clear it away; were it an error, no other slice could be listed."""
+    """If it were skipped, it would never be deleted; if it were an error, no other slice could be listed."""
     await platform.create_slice(wanted("good"))
     odd = tmp_path / "slices" / "odd"
     odd.mkdir()
@@ -36,13 +36,13 @@ async def test_what_cannot_be_read_has_failed_and_can_be_deleted(
     seen = await platform.describe_slice("odd", "west4-a")
     assert seen is not None
     assert "request.json" in seen.reason
-    with pytest.raises(BadConfig, match="odd exists already"):
+    with pytest.raises(BadConfig, match="odd already exists"):
         await platform.create_slice(wanted("odd"))
     assert await platform.delete_slice("odd", "west4-a") is DeleteResult.GOING
 
 
-async def test_a_room_that_writes_nonsense_makes_the_slice_fail(platform: LocalPlatform, tmp_path: Path) -> None:
-    """What runs there nobody knows."""
+async def test_an_invalid_report_of_the_supervisor_fails_the_slice(platform: LocalPlatform, tmp_path: Path) -> None:
+    """The state of its processes is unknown."""
     await platform.create_slice(wanted("one"))
     (tmp_path / "slices" / "one" / "machines.json").write_text("half a")
 
@@ -51,8 +51,8 @@ async def test_a_room_that_writes_nonsense_makes_the_slice_fail(platform: LocalP
     assert (seen.state, "machines.json" in seen.reason) == (MachineState.FAILED, True)
 
 
-async def test_a_slice_that_is_only_half_written_down_is_not_there(platform: LocalPlatform, tmp_path: Path) -> None:
-    """A control plane that was killed while it wrote has asked for nothing, and files that lie about are no slices."""
+async def test_a_partly_written_slice_does_not_exist(platform: LocalPlatform, tmp_path: Path) -> None:
+    """A control plane that died during the write requested nothing, and stray files are not slices."""
     await platform.create_slice(wanted("one"))
     (tmp_path / "slices" / ".new-abc" / "whole").mkdir(parents=True)
     (tmp_path / "slices" / "notes").write_text("remember")
@@ -61,20 +61,20 @@ async def test_a_slice_that_is_only_half_written_down_is_not_there(platform: Loc
     assert await platform.describe_slice("notes", "west4-a") is None
 
 
-async def test_a_slice_that_cannot_be_written_down_may_be_asked_for_again(tmp_path: Path) -> None:
-    """A full disk is no verdict on the slice."""
+async def test_a_failed_write_can_be_repeated(tmp_path: Path) -> None:
+    """A full disk is not a refusal."""
     (tmp_path / "slices").write_text("no directory")
-    with pytest.raises(Unavailable, match="could not be written"):
+    with pytest.raises(Unavailable, match="cannot write"):
         await LocalPlatform(tmp_path / "slices").create_slice(wanted())
 
 
 @pytest.mark.parametrize("slice_id", ["", ".", "..", "../up", "a/b", ".hidden"])
-async def test_an_id_that_would_leave_the_directory_is_no_slice(platform: LocalPlatform, tmp_path: Path, slice_id: str) -> None:
-    """Ids come over the network; the mark of a delete is a file in a place that the id names."""
+async def test_an_id_that_leaves_the_directory_is_refused(platform: LocalPlatform, tmp_path: Path, slice_id: str) -> None:
+    """Ids come over the network, and a delete writes a file at a path that contains the id."""
     (tmp_path / "slices" / "a" / "b").mkdir(parents=True)
     (tmp_path / "slices" / ".hidden").mkdir()
     (tmp_path / "up").mkdir()
-    with pytest.raises(BadConfig, match="is not a name"):
+    with pytest.raises(BadConfig, match="is not a valid name"):
         await platform.create_slice(wanted(slice_id))
 
     assert await platform.describe_slice(slice_id, "west4-a") is None
@@ -82,9 +82,9 @@ async def test_an_id_that_would_leave_the_directory_is_no_slice(platform: LocalP
     assert list(tmp_path.rglob("delete")) == []
 
 
-async def test_an_id_that_leaves_no_room_for_the_hosts_is_refused(platform: LocalPlatform) -> None:
-    """Their agents would be refused, again and again."""
-    with pytest.raises(BadConfig, match=r"host: 'x+-w-1' is not a name"):
+async def test_an_id_that_makes_host_ids_too_long_is_refused(platform: LocalPlatform) -> None:
+    """Their agents would be refused again and again."""
+    with pytest.raises(BadConfig, match=r"host: 'x+-w-1' is not a valid name"):
         await platform.create_slice(wanted("x" * 58))
 
     await platform.create_slice(wanted("x" * 56))
@@ -95,8 +95,8 @@ def option(command: list[str], name: str) -> list[str]:
     return [value for before, value in pairwise(command) if before == name]
 
 
-def test_an_agent_is_told_all_that_its_host_is() -> None:
-    """Nothing that the host claims is lost on the way, and each attribute arrives as what it is."""
+def test_an_agents_command_line_has_all_facts_of_its_host() -> None:
+    """No declared resource is lost, and each attribute keeps its type."""
     odd = {"flag": True, "share": 0.5, "big": 1e22, "label": "a=b c", "none": "", "text": "true", "digits": "4", "quoted": '"'}
     request = wanted("dev-v5e-16-abc", a_group(hosts=4, topology="4x4", preemptible=True, attributes=odd))
     host = request.group.slice_hosts(request.slice_id, request.zone, address="10.0.0.7")[2]
@@ -118,8 +118,8 @@ def test_an_agent_is_told_all_that_its_host_is() -> None:
     assert "--accept-cpu-jobs" not in command
 
 
-def test_an_agent_without_accelerators_is_told_of_none() -> None:
-    """And of CPU jobs only where its group says so."""
+def test_an_agent_without_accelerators_gets_no_device_option() -> None:
+    """And it gets --accept-cpu-jobs only if its group has it."""
     plain = a_group("cpu", hosts=1, type=SliceType.LOCAL_VM, resources=some(cpu=4), accelerator_variant="")
     for group, more in ((plain, []), (plain.model_copy(update={"accept_cpu_jobs": True}), ["--accept-cpu-jobs"])):
         request = wanted("dev-cpu-abc", group)

@@ -1,4 +1,4 @@
-"""The machine room: what is wanted runs, whatever dies; what is not wanted any more does not."""
+"""The supervisor of local machines runs exactly the requested agents, whatever process dies."""
 
 import asyncio
 import os
@@ -87,7 +87,7 @@ def alive(agents: list[ProcessRef]) -> list[bool]:
 
 
 async def test_every_host_of_a_slice_has_an_agent_with_a_session_and_a_log_of_its_own(place: Place) -> None:
-    """So that one can be killed without the others, and what it said is found under its name."""
+    """So one can be killed without the others, and has its output under its name."""
     place.programs["pair"] = f"echo this is $$; {SLEEPS}"
     async with a_room(place.dir, place.command, place.logs):
         agents = await place.up("pair")
@@ -99,8 +99,8 @@ async def test_every_host_of_a_slice_has_an_agent_with_a_session_and_a_log_of_it
             assert log.read_text() == f"this is {agent.pid}\n"
 
 
-async def test_an_agent_that_dies_is_started_again_and_the_others_notice_nothing(place: Place) -> None:
-    """The machines are no less there: a slice is not lost with a process."""
+async def test_an_agent_that_dies_is_restarted_alone(place: Place) -> None:
+    """The simulated machines still exist: a slice is not lost with a process."""
     async with a_room(place.dir, place.command, place.logs):
         first, second = await place.up("pair")
         os.kill(first.pid, signal.SIGKILL)
@@ -111,8 +111,8 @@ async def test_an_agent_that_dies_is_started_again_and_the_others_notice_nothing
         assert (still, second.alive()) == (second, True)
 
 
-async def test_a_deleted_slices_processes_are_gone_before_it_is(place: Place) -> None:
-    """GONE is a promise; the slices beside it keep theirs."""
+async def test_a_slice_is_gone_only_after_its_processes(place: Place) -> None:
+    """GONE is a promise; other slices keep their processes."""
     async with a_room(place.dir, place.command, place.logs):
         going, staying = await place.up("going"), await place.up("staying")
         await until(lambda: place.gone("going"))
@@ -122,7 +122,7 @@ async def test_a_deleted_slices_processes_are_gone_before_it_is(place: Place) ->
 
 
 async def test_the_agents_of_a_slice_stop_together(place: Place) -> None:
-    """One after the other they would need their graces' sum."""
+    """One after the other would take the sum of their grace periods."""
     place.programs["pair"] = (
         f"cd {place.said}; trap 'touch $$.leaves; until [ $(ls *.leaves | wc -l) = 2 ]; do sleep 0.02; done; "
         "touch $$.left; exit 0' TERM; while :; do sleep 0.02; done"
@@ -134,8 +134,8 @@ async def test_the_agents_of_a_slice_stop_together(place: Place) -> None:
     assert {path.stem for path in place.said.glob("*.left")} == {str(agent.pid) for agent in agents}
 
 
-async def test_an_agent_that_will_not_stop_is_killed_when_patience_ends(place: Place) -> None:
-    """A slice that nobody can delete would be paid for for ever."""
+async def test_an_agent_that_does_not_stop_is_killed(place: Place) -> None:
+    """A slice that cannot be deleted would exist for ever."""
     place.programs["stubborn"] = "trap '' TERM; while :; do sleep 0.02; done"
     async with a_room(place.dir, place.command, place.logs, patience=timedelta(seconds=0.2)):
         agents = await place.up("stubborn")
@@ -144,8 +144,8 @@ async def test_an_agent_that_will_not_stop_is_killed_when_patience_ends(place: P
     assert alive(agents) == [False, False]
 
 
-async def test_a_slice_that_takes_long_to_stop_holds_up_no_other(place: Place) -> None:
-    """Neither what is to begin nor what is to end."""
+async def test_a_slow_stop_delays_no_other_slice(place: Place) -> None:
+    """Neither starts nor stops."""
     waits = f"until [ -e {place.said}/may ]; do sleep 0.02; done; exit 0"
     place.programs["slow"] = f"trap '{waits}' TERM; while :; do sleep 0.02; done"
     async with a_room(place.dir, place.command, place.logs):
@@ -159,8 +159,8 @@ async def test_a_slice_that_takes_long_to_stop_holds_up_no_other(place: Place) -
         await until(lambda: place.gone("slow"))
 
 
-async def test_when_the_room_closes_its_agents_stop_and_with_the_next_they_come_back(place: Place) -> None:
-    """Like machines after a power cut: nobody has given them back."""
+async def test_agents_stop_with_the_supervisor_and_start_with_the_next(place: Place) -> None:
+    """As machines do after a power failure: their slices still exist."""
     async with a_room(place.dir, place.command, place.logs):
         before = await place.up("pair")
     assert (alive(before), await place.state("pair")) == ([False, False], MachineState.ACTIVE)
@@ -170,8 +170,8 @@ async def test_when_the_room_closes_its_agents_stop_and_with_the_next_they_come_
         assert {agent.pid for agent in after}.isdisjoint(agent.pid for agent in before)
 
 
-async def test_what_was_deleted_while_no_room_was_open_never_runs_again(place: Place) -> None:
-    """Nor what was asked for and deleted before there was any."""
+async def test_a_slice_deleted_without_a_supervisor_never_runs_again(place: Place) -> None:
+    """Nor does one that was requested and deleted before the first supervisor."""
     async with a_room(place.dir, place.command, place.logs):
         await place.up("old")
     await place.create("never")
@@ -197,10 +197,10 @@ def stray() -> Iterator[ProcessRef]:
 
 
 @pytest.mark.parametrize("same", [True, False])
-async def test_what_a_killed_room_left_is_killed_first_but_nobody_who_has_its_number_now(
+async def test_agents_of_a_killed_supervisor_are_killed_but_not_a_process_with_a_reused_pid(
     place: Place, stray: ProcessRef, same: bool
 ) -> None:
-    """Two agents of one host would fight; and numbers are given out again."""
+    """Two agents of one host would conflict; and process ids are reused."""
     await place.create("pair")
     ref = stray if same else stray.model_copy(update={"created": stray.created - 1})
     left = LocalMachines(state=MachineState.ACTIVE, agents={"pair-w-0": ref})
@@ -210,8 +210,8 @@ async def test_what_a_killed_room_left_is_killed_first_but_nobody_who_has_its_nu
         assert stray.alive() is not same
 
 
-async def test_a_program_that_cannot_run_is_tried_again_and_its_slice_is_not_there_yet(place: Place) -> None:
-    """Until somebody has mended it, or has had enough and deletes it."""
+async def test_a_program_that_cannot_start_is_retried_and_its_slice_is_not_active(place: Place) -> None:
+    """Until a person repairs it or deletes the slice."""
     program = place.said / "program"
     async with a_room(place.dir, lambda request, host: [str(program)], place.logs):
         await place.create("pair")
@@ -229,8 +229,8 @@ async def test_a_program_that_cannot_run_is_tried_again_and_its_slice_is_not_the
         await until(active)
 
 
-async def test_agents_that_crash_at_once_are_tried_again_and_can_be_deleted(place: Place) -> None:
-    """At whatever moment of their loop that is."""
+async def test_agents_that_crash_at_once_are_retried_and_can_be_deleted(place: Place) -> None:
+    """At any point of the retry loop."""
     place.programs["crashing"] = "exit 3"
     async with a_room(place.dir, place.command, place.logs):
         hosts = await place.create("crashing")
@@ -238,8 +238,8 @@ async def test_agents_that_crash_at_once_are_tried_again_and_can_be_deleted(plac
         await until(lambda: place.gone("crashing"))
 
 
-def test_the_pause_before_a_restart_grows_with_each_early_death_and_a_long_life_ends_that() -> None:
-    """A machine with two cores is not to be busy with an agent that cannot work; nor is a good one punished for ever."""
+def test_the_restart_delay_grows_with_early_exits_and_resets_after_a_long_run() -> None:
+    """A broken agent must not use the cores; a good one must restart quickly."""
     early, late = timedelta(seconds=9), timedelta(seconds=10)
     pauses = [timedelta()]
     for lived in (early, early, early, early, early, early, early, late, early):
@@ -248,8 +248,8 @@ def test_the_pause_before_a_restart_grows_with_each_early_death_and_a_long_life_
     assert [pause.total_seconds() for pause in pauses[1:]] == [1, 2, 4, 8, 16, 30, 30, 1, 2]
 
 
-async def test_what_cannot_be_read_is_left_alone_until_somebody_deletes_it(place: Place) -> None:
-    """It holds up nobody."""
+async def test_an_unreadable_slice_is_ignored_until_it_is_deleted(place: Place) -> None:
+    """It delays no other slice."""
     (place.dir / "odd").mkdir(parents=True)
     async with a_room(place.dir, place.command, place.logs):
         await place.up("good")
@@ -257,8 +257,8 @@ async def test_what_cannot_be_read_is_left_alone_until_somebody_deletes_it(place
         await until(lambda: place.gone("odd"))
 
 
-async def test_a_slice_whose_directory_somebody_has_removed_by_hand_stops(place: Place) -> None:
-    """Nothing is to run that nobody can see."""
+async def test_a_slice_stops_when_its_directory_is_removed(place: Place) -> None:
+    """No agent may run that no list shows."""
     async with a_room(place.dir, place.command, place.logs):
         agents = await place.up("pair")
         (place.dir / "pair").rename(place.dir.parent / "elsewhere")
@@ -266,8 +266,8 @@ async def test_a_slice_whose_directory_somebody_has_removed_by_hand_stops(place:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has died")
-async def test_agents_die_with_a_room_that_is_killed(place: Place) -> None:
-    """They would run on unseen, with nobody to stop them."""
+async def test_agents_die_with_a_killed_supervisor(place: Place) -> None:
+    """They would run on without a process that can stop them."""
     script = f"""
 import asyncio, pathlib
 from iris.worker_agents.local.local_machines import MachineSupervisor

@@ -1,4 +1,4 @@
-"""What the tests of platforms share: requests for slices, and each platform with the world behind it, under one handle."""
+"""Shared parts of the tests of platforms: slice requests, and one interface to each platform with its simulated cloud."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from iris.client.connect.children import Restarts
 from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
 from iris.model.scale_groups import ScaleGroup, SliceType
 from iris.platforms.base import Platform
-from iris.platforms.fake.cloud import FOR_EVER, SettableClock
+from iris.platforms.fake.cloud import FOREVER, SettableClock
 from iris.platforms.fake.platform import CloudAccount, FakePlatform
 from iris.platforms.gcp.platform import GcpPlatform
 from iris.platforms.gcp.settings import GcpSettings
@@ -101,7 +101,7 @@ class FakeWorld:
     def __init__(self) -> None:
         self._clock = SettableClock(NOON)
         self._fake = FakePlatform(self._clock, "dev")
-        self._fake.boot_delay = FOR_EVER
+        self._fake.boot_delay = FOREVER
         self._fake.delete_delay = timedelta(seconds=3)
 
     def platform(self, cluster: str = "dev") -> Platform:
@@ -116,7 +116,7 @@ class FakeWorld:
         self._fake.check()
 
     async def until(self, holds: Callable[[], Any]) -> Any:
-        return await until(holds, lambda: self._clock.pass_by(timedelta(seconds=1)))
+        return await until(holds, lambda: self._clock.advance(timedelta(seconds=1)))
 
 
 class LocalWorld:
@@ -203,8 +203,8 @@ class Asked:
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
         return await self._platform.describe_slice(slice_id, zone)
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
-        return await self._platform.last_words(slice_id, zone)
+    async def last_output(self, slice_id: str, zone: str) -> str:
+        return await self._platform.last_output(slice_id, zone)
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         return await self._platform.delete_slice(slice_id, zone)

@@ -1,4 +1,4 @@
-"""The object store in a directory: any directory, whatever its name."""
+"""The object store in a directory with any name."""
 
 import asyncio
 import os
@@ -27,8 +27,8 @@ NAMES = (
 @example(name="100%")
 @example(name="a#b?c")
 @example(name='Zoë\'s "own"')
-def test_objects_are_in_the_directory_whose_address_the_store_has_and_nowhere_else(name: str) -> None:
-    """The address of a local cluster's store is made of the user's path: of a name with a space another directory was made."""
+def test_objects_are_only_in_the_directory_of_the_url(name: str) -> None:
+    """A local cluster's URL comes from the user's path: for a name with a space, another directory was created."""
     with tempfile.TemporaryDirectory() as top:
         directory = Path(top, name)
 
@@ -49,15 +49,15 @@ def test_objects_are_in_the_directory_whose_address_the_store_has_and_nowhere_el
     ("url", "remedy"),
     [("file:///none/a#b", "%23"), ("file:///none/a?b", "%3F"), ("file://host/none/a", "file:///"), ("file:a/b", "file:///")],
 )
-def test_an_address_that_names_another_directory_than_it_seems_to_is_refused(url: str, remedy: str) -> None:
-    """Objects would be kept in a directory that nobody has named."""
+def test_an_ambiguous_url_is_refused(url: str, remedy: str) -> None:
+    """Objects would be stored in a directory that no user named."""
     with pytest.raises(Unreachable, match=remedy):
         Store(url)
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o2775])
-async def test_objects_are_open_to_those_to_whom_the_stores_directory_is(tmp_path: Path, mode: int) -> None:
-    """A cluster's own store is private under any umask, and several people can share one."""
+async def test_objects_have_the_permissions_of_the_directory(tmp_path: Path, mode: int) -> None:
+    """A cluster's own store is private under any umask, and several users can share one."""
     tmp_path.chmod(mode)
     store = Store(tmp_path.as_uri())
 

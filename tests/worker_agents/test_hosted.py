@@ -18,7 +18,7 @@ async def test_hosts_are_told_the_machines_address_in_the_network() -> None:
 
 async def test_a_machine_that_does_not_know_its_address_has_to_be_told() -> None:
     """Hosts that were sent to no address would be paid for and never report."""
-    with FakeMetadata().started() as google, pytest.raises(InvalidValue, match="say --advertise"):
+    with FakeMetadata().started() as google, pytest.raises(InvalidValue, match="add --advertise"):
         await own_address(Metadata(google.url), 10000)
-    with pytest.raises(InvalidValue, match="say --advertise"):
+    with pytest.raises(InvalidValue, match="add --advertise"):
         await own_address(None, 10000)

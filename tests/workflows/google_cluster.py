@@ -54,8 +54,8 @@ class OnGoogle:
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
         return await self._platform.describe_slice(slice_id, zone)
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
-        return await self._platform.last_words(slice_id, zone)
+    async def last_output(self, slice_id: str, zone: str) -> str:
+        return await self._platform.last_output(slice_id, zone)
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         self.unwanted.add(slice_id)

@@ -103,8 +103,14 @@ SHORTER: dict[Any, dict[str, float]] = {
 }
 #: The same, of what counts in seconds itself.
 QUICKER: dict[Any, dict[str, float]] = {
-    rate_limiter: {"FIRST_PAUSE": 0.02, "MOST_PAUSE": 0.2, "QUIET": 0.2, "FIRST_ABSENCE": 0.02, "MOST_ABSENCE": 0.2},
-    platform: {"VERB": 5.0, "UNSEEN": 2.0, "UNDER_WAY": 10.0},
+    rate_limiter: {
+        "FIRST_PAUSE": 0.02,
+        "MAX_PAUSE": 0.2,
+        "QUIET": 0.2,
+        "FIRST_UNAVAILABLE_PAUSE": 0.02,
+        "MAX_UNAVAILABLE_PAUSE": 0.2,
+    },
+    platform: {"CALL_TIMEOUT_S": 5.0, "INVISIBLE_TIMEOUT_S": 2.0, "CREATE_TIMEOUT_S": 10.0},
     tpu: {"DEADLINE": 2.0},
     compute: {"DEADLINE": 2.0},
     looks: {"LIST_PATIENCE": 2.5},

@@ -117,7 +117,7 @@ async def test_machines_that_do_not_exist_in_time_are_deleted(fleet: FleetCluste
 async def test_the_reason_has_the_last_console_line_when_agents_do_not_report(fleet: FleetCluster) -> None:
     """The machines are deleted, with their consoles. The status keeps the other lines."""
     fleet.platform.partial["tpu"] = 0
-    fleet.platform.said["tpu"] = "pulling image\nFAILED: no such image\n"
+    fleet.platform.console["tpu"] = "pulling image\nFAILED: no such image\n"
     await fleet.make(a_group())
     shown = await ended(fleet, SliceFault.INIT_TIMEOUT)
 

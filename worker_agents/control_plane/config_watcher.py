@@ -37,7 +37,7 @@ class ConfigFile:
             check_successor(self.config, config)
             usable(config, text)
         except (OSError, InvalidConfig, InvalidValue) as error:
-            logger.warning("the configuration stays as it was: %s", error)
+            logger.warning("the new configuration is ignored: %s", error)
             return False
         self.config, self.text = config, text
         return True
@@ -50,7 +50,7 @@ def check_successor(config: ClusterConfig, successor: ClusterConfig) -> None:
         InvalidConfig: it cannot.
     """
     if (successor.platform.kind, successor.name) != (config.platform.kind, config.name):
-        raise InvalidConfig([f"it is of another cluster or platform than {config.name} on {config.platform.kind}"])
+        raise InvalidConfig([f"it belongs to another cluster or platform; this is {config.name} on {config.platform.kind}"])
 
 
 def platform_of(
@@ -111,9 +111,9 @@ class CurrentPlatform:
         """Implements `Platform.describe_slice`."""
         return await self.now.describe_slice(slice_id, zone)
 
-    async def last_words(self, slice_id: str, zone: str) -> str:
-        """Implements `Platform.last_words`."""
-        return await self.now.last_words(slice_id, zone)
+    async def last_output(self, slice_id: str, zone: str) -> str:
+        """Implements `Platform.last_output`."""
+        return await self.now.last_output(slice_id, zone)
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         """Implements `Platform.delete_slice`."""

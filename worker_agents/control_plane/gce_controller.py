@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 #: The database file of a large cluster takes time to load.
 START_TIMEOUT = timedelta(minutes=2)
-#: A container that is told to stop has ten seconds.
+#: Docker gives a container ten seconds to stop.
 STOP = timedelta(seconds=4)
 RESTARTS = Restarts()
 #: A control plane that dies early this often, from its first start on, does not come up. The container then ends with the control
 #: plane's last output, for the user who waits for the machine.
-FIRST_LIVES = 3
+START_ATTEMPTS = 3
 #: The interval between requests for a new configuration while the metadata server does not answer.
 ASK_AGAIN = timedelta(seconds=10)
 _ATTRIBUTE = f"instance/attributes/{CONFIG_KEY}"
@@ -64,7 +64,7 @@ async def run(options: HostedOptions) -> None:
     """
     stop = stop_event()
     metadata = of_this_machine()
-    with locked(options.state_dir, f"another control plane works in {options.state_dir}"):
+    with locked(options.state_dir, f"another control plane uses {options.state_dir}; stop it or choose another --state-dir"):
         file = options.state_dir / "config.yaml"
         text = await _configuration(options.config, metadata)
         write_whole(file, text)
@@ -88,26 +88,26 @@ async def _with_server(options: HostedOptions, config: ClusterConfig, file: Path
     try:
         address = f"127.0.0.1:{options.port}"
         await keep_history(await started(server, address, START_TIMEOUT))
-        logger.info("cluster %s: Temporal serves at %s", config.name, advertise)
-        keeper = asyncio.create_task(server.keep(stop, RESTARTS, lambda _: None))
+        logger.info("cluster %s: Temporal listens at %s", config.name, advertise)
+        server_task = asyncio.create_task(server.keep(stop, RESTARTS, lambda _: None))
         try:
             await _keep(_control(config, file, address, advertise), stop)
-            await keeper
+            await server_task
         finally:
-            keeper.cancel()
+            server_task.cancel()
     finally:
         await server.stop(STOP)
 
 
 async def _keep(control: Child, stop: asyncio.Event) -> None:
     try:
-        await control.keep(stop, RESTARTS, lambda _: None, tries=FIRST_LIVES)
+        await control.keep(stop, RESTARTS, lambda _: None, tries=START_ATTEMPTS)
     finally:
         await control.stop(STOP)
 
 
 def _control(config: ClusterConfig, file: Path, address: str, advertise: str = "") -> Child:
-    """Returns the control plane as a child process. If it dies, the server lives on."""
+    """Returns the control plane as a child process. If it dies, the server continues to run."""
     temporal = config.controller.temporal
     command = [sys.executable, "-m", "iris.cli.main", "controller", "serve", "--name", config.name, "--address", address]
     command += ["--namespace", temporal.namespace if temporal is not None else "default"]
@@ -129,7 +129,7 @@ async def own_address(metadata: Metadata | None, port: int) -> str:
     address = await metadata.get("instance/network-interfaces/0/ip") if metadata is not None else None
     if not address:
         raise InvalidValue(
-            "advertise", "", "is needed: no metadata server knows this machine's address", "say --advertise HOST:PORT"
+            "advertise", "", "is required: no metadata server gives this machine's address", "add --advertise HOST:PORT"
         )
     return f"{address.strip()}:{port}"
 
@@ -139,19 +139,19 @@ async def own_address(metadata: Metadata | None, port: int) -> str:
 
 async def _configuration(given: Path, metadata: Metadata | None) -> str:
     """Returns the metadata's configuration if it can be used, else the contents of the given file."""
-    said = await metadata.get(_ATTRIBUTE) if metadata is not None else None
-    if said is not None:
+    text = await metadata.get(_ATTRIBUTE) if metadata is not None else None
+    if text is not None:
         try:
-            load_config(said)
+            load_config(text)
         except InvalidConfig as error:
-            _passed_over(error)
+            _log_ignored(error)
         else:
-            return said
+            return text
     return given.read_bytes().decode()
 
 
-def _passed_over(error: InvalidConfig) -> None:
-    logger.warning("the configuration of the machine's metadata is passed over: %s", error)
+def _log_ignored(error: InvalidConfig) -> None:
+    logger.warning("the configuration in the machine's metadata is ignored: %s", error)
 
 
 async def follow(file: Path, written: str, metadata: Metadata) -> None:
@@ -172,9 +172,9 @@ async def follow(file: Path, written: str, metadata: Metadata) -> None:
                     try:
                         check_successor(config, load_config(value.text))
                     except InvalidConfig as error:
-                        _passed_over(error)
+                        _log_ignored(error)
                     else:
-                        logger.info("there is another configuration")
+                        logger.info("the configuration has changed")
                         write_whole(file, value.text)
                         written = value.text
                 etag = value.etag

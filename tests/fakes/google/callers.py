@@ -1,4 +1,4 @@
-"""The official clients, pointed at the fake, and small things to ask it for."""
+"""The official clients, connected to the fake, and short calls for tests."""
 
 from typing import Any
 

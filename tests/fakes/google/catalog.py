@@ -1,4 +1,4 @@
-"""What Google has: zones, machine types, runtimes, images. Whatever is not here does not exist."""
+"""The zones, machine types, runtimes and images of the fake. Others do not exist."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The handle of a fake Google: starts its process, says what is to happen, and cleans up after it."""
+"""The handle of a fake Google: starts its process, triggers events, and cleans up."""
 
 import contextlib
 import http.client

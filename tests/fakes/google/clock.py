@@ -1,4 +1,4 @@
-"""The cloud's time: that of the machine, run at some speed, with jumps."""
+"""The cloud's time: the machine's time, with a speed and jumps."""
 
 import time
 from datetime import UTC, datetime

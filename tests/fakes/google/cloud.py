@@ -1,7 +1,7 @@
-"""The store: everything that the cloud has, what happens to it by itself, and what has happened.
+"""The store: the cloud's resources, their pending events, and the audit log.
 
-Nothing happens but in `settle`, which carries out what has fallen due at the time of the clock; every call settles first, and the
-process does so some fifty times a second.
+Events happen only in `settle`, which executes those that are due at the clock's time. Every call settles first, and the process
+settles about fifty times a second.
 """
 
 import base64

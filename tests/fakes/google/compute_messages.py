@@ -1,4 +1,4 @@
-"""What the Compute API says of what there is, as JSON."""
+"""The JSON messages of the Compute API."""
 
 import base64
 import hashlib

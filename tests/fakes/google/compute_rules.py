@@ -1,4 +1,4 @@
-"""What an instance that is asked for must be, and what becomes of it: a resource."""
+"""The validation of requests for instances, and their conversion to resources."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What tests say to the cloud: `POST /control/<verb>` with the arguments as JSON; the answer is JSON, too."""
+"""The control API for tests: `POST /control/<verb>` with the arguments as JSON; the reply is JSON, too."""
 
 import json
 import secrets

@@ -1,6 +1,6 @@
-"""As much of Docker as startup scripts use: containers are processes of this machine, started by this project's interpreter.
+"""The part of Docker that startup scripts use: containers are processes of this machine, started by this project's interpreter.
 
-What is mounted is not moved: the container's paths, in the command and in the environment, become those of the host.
+Mounts are not moved: the container's paths in the command and in the environment become those of the host.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What is said to `docker run`: a container, and what its paths are on the host."""
+"""Parses the command line of `docker run`: the container, and its paths on the host."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a call meets before it does anything, and afterwards: the rules that tests have set."""
+"""The failures before and after a call, by the rules that tests set."""
 
 import asyncio
 import fnmatch

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server: what is asked, and one answer written at one go."""
+"""A small HTTP/1.1 server: one request, one reply."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The lives of instances."""
+"""The lifecycle of instances."""
 
 import json
 from typing import Any

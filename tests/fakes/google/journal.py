@@ -1,5 +1,5 @@
-"""What survives the process: a line for each thing that changed, written before anybody is answered. The last line of a thing
-counts; a line that was cut short by the end of the process does not."""
+"""The persistent state: one line per change, written before the reply. The last line of a resource counts; a line that the end of
+the process cut short does not."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What there is no room for, and what the project may not have."""
+"""Stock-outs and quotas."""
 
 from collections.abc import Iterable
 

@@ -2,8 +2,7 @@
 
     python -m tests.fakes.google.machine DIR
 
-DIR/machine.json says what it is. On SIGTERM the power is cut: everything that was ever started here is killed, however it was
-started; what is in DIR stays, as disks do.
+DIR/machine.json describes it. On SIGTERM all processes started here are killed; the files in DIR stay, as on a disk.
 """
 
 import contextlib

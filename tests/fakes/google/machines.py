@@ -1,4 +1,4 @@
-"""The hosts behind resources: a process plays each (`machine.py`), and goes on when the cloud's own process dies."""
+"""The hosts of resources: each is a process (`machine.py`) that survives the cloud's own process."""
 
 import base64
 import contextlib

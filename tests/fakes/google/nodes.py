@@ -1,4 +1,4 @@
-"""The lives of TPU nodes and queued resources."""
+"""The lifecycle of TPU nodes and queued resources."""
 
 import base64
 import secrets

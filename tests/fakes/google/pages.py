@@ -1,4 +1,4 @@
-"""Listings in pages, with everything that may be odd about pages."""
+"""Lists in pages, with the oddities of real ones."""
 
 import base64
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""The process: both APIs and the control, over one cloud, until it is told to end or its owner has ended."""
+"""The process: both APIs and the control API over one cloud. It ends on request or with its owner."""
 
 import asyncio
 import json

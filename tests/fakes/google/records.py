@@ -1,4 +1,4 @@
-"""What the cloud keeps: resources, operations, and the knobs that tests turn. All of it is plain data that goes through JSON."""
+"""The cloud's data: resources, operations, and the settings of tests. All of it is serialisable to JSON."""
 
 from dataclasses import dataclass, field
 from typing import Any

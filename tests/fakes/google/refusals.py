@@ -1,4 +1,4 @@
-"""How either API says no."""
+"""The errors of both APIs."""
 
 from dataclasses import dataclass
 

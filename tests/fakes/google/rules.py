@@ -1,4 +1,4 @@
-"""What both APIs check, and more strictly than they do."""
+"""The validation that both APIs share. It is stricter than theirs."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What the TPU API says of what there is."""
+"""The messages of the TPU API."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a TPU request must be, and what becomes of it: a resource."""
+"""The validation of TPU requests, and their conversion to resources."""
 
 import base64
 import re

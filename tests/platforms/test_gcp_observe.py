@@ -1,4 +1,4 @@
-"""What Google shows of a slice, state by state."""
+"""The observation of a slice for each state of Google's resources."""
 
 from datetime import UTC, datetime
 
@@ -8,10 +8,10 @@ from google.rpc.status_pb2 import Status
 
 from iris.model.provisioning import MachineState, SliceFault, loss_of
 from iris.model.scale_groups import ScaleGroup
-from iris.platforms.gcp.diagnostics import ailments
-from iris.platforms.gcp.errors import trouble_of_status
+from iris.platforms.gcp.diagnostics import node_problems
+from iris.platforms.gcp.errors import api_error_of_status
 from iris.platforms.gcp.labels import is_ours
-from iris.platforms.gcp.observe import ResourceKind, failed_create, instance_sight, node_sight, queued_sight
+from iris.platforms.gcp.observe import ResourceKind, failed_create, observed_instance, observed_node, observed_queued
 from iris.platforms.gcp.requests import create_request
 from tests.platforms.gcp_requests import ZONE, asked, gcp, tpu_group, vm_group
 
@@ -47,9 +47,9 @@ def an_instance(status: str = "RUNNING", **changes: object) -> compute_v1.Instan
     return instance
 
 
-def test_a_slice_is_told_as_it_was_asked_for() -> None:
-    """A control plane that has forgotten everything adopts by this."""
-    node, queued, instance = node_sight(a_node()), queued_sight(a_queued()), instance_sight(an_instance())
+def test_an_observation_has_the_fields_of_the_request() -> None:
+    """A control plane without state adopts the slice by these fields."""
+    node, queued, instance = observed_node(a_node()), observed_queued(a_queued()), observed_instance(an_instance())
 
     for seen, name, group, hosts in (
         (node, "iris-v5e-16-abc", "v5e_16", 4),
@@ -79,19 +79,19 @@ def test_a_slice_is_told_as_it_was_asked_for() -> None:
         (99, S.ACTIVE),
     ],
 )
-def test_a_node_is_in_the_state_that_its_number_means(state: int, means: MachineState) -> None:
-    """A number that came later than this version is no reason to throw a slice away."""
-    seen = node_sight(a_node(state)).observation
+def test_a_node_has_the_state_of_its_number(state: int, means: MachineState) -> None:
+    """An unknown number of a later version must not fail a slice."""
+    seen = observed_node(a_node(state)).observation
 
     assert seen.state is means
     assert (seen.reason == "") == (state in (NODE.CREATING, NODE.READY))
 
 
-def test_every_state_of_every_kind_has_a_meaning() -> None:
-    """A state that the client knows and the table does not would be taken for one from the future."""
-    nodes = [node_sight(a_node(each)).observation for each in NODE if each]
-    queued = [queued_sight(a_queued(each), looked=False).observation for each in QUEUED if each]
-    instances = [instance_sight(an_instance(each.name)).observation for each in compute_v1.Instance.Status if each]
+def test_every_state_of_every_kind_is_in_the_table() -> None:
+    """A state that the client knows and the table lacks would count as unknown."""
+    nodes = [observed_node(a_node(each)).observation for each in NODE if each]
+    queued = [observed_queued(a_queued(each), node_checked=False).observation for each in QUEUED if each]
+    instances = [observed_instance(an_instance(each.name)).observation for each in compute_v1.Instance.Status if each]
 
     assert [each.reason for each in (*nodes, *queued, *instances) if "does not know" in each.reason] == []
 
@@ -108,49 +108,49 @@ def test_every_state_of_every_kind_has_a_meaning() -> None:
         (99, S.ACTIVE),
     ],
 )
-def test_a_queued_resource_is_in_the_state_that_its_number_means(state: int, means: MachineState) -> None:
-    """A suspended one is not queued again, whatever its name suggests."""
-    assert queued_sight(a_queued(state), looked=False).observation.state is means
+def test_a_queued_resource_has_the_state_of_its_number(state: int, means: MachineState) -> None:
+    """A suspended one is not queued again, despite its name."""
+    assert observed_queued(a_queued(state), node_checked=False).observation.state is means
 
 
-def test_an_active_queued_resource_is_as_its_node_is() -> None:
-    """It says ACTIVE for a while after its node was taken back; and for ever, when somebody has deleted only that."""
+def test_an_active_queued_resource_has_the_state_of_its_node() -> None:
+    """It stays ACTIVE for a while after its node was preempted, and for ever if only the node was deleted."""
     queued = a_queued(QUEUED.ACTIVE)
 
-    assert queued_sight(queued, node_sight(a_node(NODE.READY))).observation.state is S.ACTIVE
-    assert queued_sight(queued, node_sight(a_node(NODE.PREEMPTED))).observation.state is S.PREEMPTED
-    assert queued_sight(queued, None).observation.state is S.FAILED
-    assert queued_sight(queued, None, looked=False).observation.state is S.ACTIVE
+    assert observed_queued(queued, observed_node(a_node(NODE.READY))).observation.state is S.ACTIVE
+    assert observed_queued(queued, observed_node(a_node(NODE.PREEMPTED))).observation.state is S.PREEMPTED
+    assert observed_queued(queued, None).observation.state is S.FAILED
+    assert observed_queued(queued, None, node_checked=False).observation.state is S.ACTIVE
 
 
-def test_a_queued_resource_that_does_not_tell_what_it_was_made_with_is_its_nodes() -> None:
-    """Else nobody would own it, and nobody delete it."""
-    bare, node = a_queued(QUEUED.ACTIVE), node_sight(a_node())
+def test_a_queued_resource_without_metadata_gets_that_of_its_node() -> None:
+    """Otherwise it would have no owner and never be deleted."""
+    bare, node = a_queued(QUEUED.ACTIVE), observed_node(a_node())
     raw = tpu_v2.QueuedResource.pb(bare)
     raw.tpu.node_spec[0].node.labels.clear()
     raw.tpu.node_spec[0].node.metadata.clear()
-    seen = queued_sight(bare, node)
+    seen = observed_queued(bare, node)
 
     assert seen.labels == node.labels
     assert seen.observation == node.observation.model_copy(update={"created_at": None})
 
 
-def test_a_queued_resource_whose_node_somebody_keeps_is_theirs() -> None:
-    """It has no labels of its own on which people could write."""
+def test_a_queued_resource_with_a_node_marked_manual_is_manual() -> None:
+    """It has no labels of its own that a person could change."""
     kept = a_node()
     kept.labels["iris-manual"] = "true"
 
-    assert not is_ours(gcp(), queued_sight(a_queued(QUEUED.ACTIVE), node_sight(kept)).labels)
+    assert not is_ours(gcp(), observed_queued(a_queued(QUEUED.ACTIVE), observed_node(kept)).labels)
 
 
-def test_a_failed_queued_resource_says_why() -> None:
-    """The autoscaler keeps away from the zone as if the create had been refused."""
+def test_a_failed_queued_resource_has_a_reason() -> None:
+    """The autoscaler avoids the zone as after a refused create."""
     queued = a_queued(QUEUED.FAILED)
     error = tpu_v2.QueuedResource.pb(queued).state.failed_data.error
     error.code, error.message = 8, "There is no more capacity in the zone"
-    without_words = queued_sight(a_queued(QUEUED.FAILED)).observation
+    without_words = observed_queued(a_queued(QUEUED.FAILED)).observation
 
-    fault, reason = loss_of(queued_sight(queued).observation) or (None, "")
+    fault, reason = loss_of(observed_queued(queued).observation) or (None, "")
     assert fault is SliceFault.STOCK_OUT
     assert reason.startswith(f"{ZONE} is out: There is no more capacity")
     assert (without_words.fault, without_words.reason) == (SliceFault.PLATFORM, "queued resource is FAILED")
@@ -170,32 +170,32 @@ def test_a_failed_queued_resource_says_why() -> None:
         ("DREAMING", S.ACTIVE, S.ACTIVE),
     ],
 )
-def test_a_machine_is_in_the_state_that_its_status_means(status: str, means: MachineState, as_spot: MachineState) -> None:
-    """Only spot machines are stopped by Google for good."""
-    assert instance_sight(an_instance(status)).observation.state is means
-    assert instance_sight(an_instance(status, preemptible=True)).observation.state is as_spot
+def test_a_machine_has_the_state_of_its_status(status: str, means: MachineState, as_spot: MachineState) -> None:
+    """Google stops only spot machines for good."""
+    assert observed_instance(an_instance(status)).observation.state is means
+    assert observed_instance(an_instance(status, preemptible=True)).observation.state is as_spot
 
 
-def test_a_create_that_failed_later_is_told_as_what_it_failed_of() -> None:
-    """The call had been agreed to: only the operation knows."""
-    stock = failed_create("s", ZONE, trouble_of_status(Status(code=8, message="There is no more capacity in the zone")))
-    early = failed_create("s", ZONE, trouble_of_status(Status(code=3, message="no update while in state PREEMPTED")))
+def test_a_create_that_fails_after_the_acceptance_has_its_reason() -> None:
+    """Only the operation contains it."""
+    stock = failed_create("s", ZONE, api_error_of_status(Status(code=8, message="There is no more capacity in the zone")))
+    early = failed_create("s", ZONE, api_error_of_status(Status(code=3, message="no update while in state PREEMPTED")))
 
     assert (stock.state, stock.fault) == (S.FAILED, SliceFault.STOCK_OUT)
     assert (loss_of(early) or ("",))[0] is SliceFault.PREEMPTED
 
 
-def test_what_ails_a_tpu_node_is_told_in_lines_whatever_google_calls_it() -> None:
-    """Its symptoms name the worker; numbers that this version does not know are told as numbers."""
+def test_the_problems_of_a_tpu_node_are_one_per_line() -> None:
+    """Symptoms name the worker; unknown numbers appear as numbers."""
     symptoms = [tpu_v2.Symptom(symptom_type="OUT_OF_MEMORY", worker_id="2", details="of its host"), tpu_v2.Symptom(worker_id="3")]
     node = tpu_v2.Node(state=NODE.REPAIRING, health_description="mesh is down", symptoms=symptoms)
     tpu_v2.Node.pb(node).health = 99
 
-    assert ailments(node).splitlines() == [
+    assert node_problems(node).splitlines() == [
         "TPU node is REPAIRING",
         "TPU node's health is 99",
         "mesh is down",
         "worker 2: OUT_OF_MEMORY of its host",
         "worker 3: SYMPTOM_TYPE_UNSPECIFIED",
     ]
-    assert ailments(tpu_v2.Node(state=NODE.READY, health=1)) == ""
+    assert node_problems(tpu_v2.Node(state=NODE.READY, health=1)) == ""

@@ -31,8 +31,8 @@ def measure(*, quick: bool) -> list[Row]:
     hosts, waiting = (2_000, 20_000) if quick else (10_000, 100_000)
     size = f"{waiting:,} waiting, {hosts:,} hosts"
     with paper.as_in_control_plane():
-        book = _well_used(hosts, waiting)
-        write, start = _best(lambda: SchedulerStart(cluster="prod", ledger=book.state()))
+        ledger = _well_used(hosts, waiting)
+        write, start = _best(lambda: SchedulerStart(cluster="prod", ledger=ledger.state()))
         converter = IrisPlugin().data_converter
         assert isinstance(converter, DataConverter)
         codec = converter.payload_codec
@@ -42,11 +42,11 @@ def measure(*, quick: bool) -> list[Row]:
         expand, plain = _best(lambda: asyncio.run(codec.decode([packed])))
         decode, (again,) = _best(lambda: converter.payload_converter.from_payloads(plain, [SchedulerStart]))
         read, same = _best(lambda: Ledger(again.ledger))
-    assert same.state() == book.state()
-    held = f"{len(book.live):,} hold hosts, {len(book.waiting):,} wait"
+    assert same.state() == ledger.state()
+    held = f"{len(ledger.live):,} hold hosts, {len(ledger.waiting):,} wait"
     plain_size = f"{payloads[0].ByteSize() / MIB:.1f} MiB plain; {held}"
     return [
-        Row(f"the book, MiB, {size}", packed.ByteSize() / MIB, target=2.0, format="{:.2f}", note=plain_size),
+        Row(f"the ledger at continue-as-new, MiB, {size}", packed.ByteSize() / MIB, target=2.0, format="{:.2f}", note=plain_size),
         Row(
             "writing it, s",
             write + encode,
@@ -66,17 +66,17 @@ def measure(*, quick: bool) -> list[Row]:
 
 def _well_used(hosts: int, waiting: int) -> Ledger:
     """Returns the ledger of a full cluster, with the most remembered entries of the past."""
-    book = asked(hosts, paper.requests(waiting))
-    while book.settle(LATER, MAX_PLACEMENTS).stopped:
+    ledger = asked(hosts, paper.requests(waiting))
+    while ledger.settle(LATER, MAX_PLACEMENTS).stopped:
         pass
-    for request in paper.requests(len(book.live), seed=5):
-        book.ask(request)
-    while book.settle(LATER, MAX_PLACEMENTS).stopped:
+    for request in paper.requests(len(ledger.live), seed=5):
+        ledger.ask(request)
+    while ledger.settle(LATER, MAX_PLACEMENTS).stopped:
         pass
     for request in paper.requests(REMEMBERED, seed=4):
-        book.forget(request.key)
-    book.slice_down((host.id, f"{host.incarnation}-before") for host in paper.hosts(REMEMBERED))
-    return book
+        ledger.forget(request.key)
+    ledger.slice_down((host.id, f"{host.incarnation}-before") for host in paper.hosts(REMEMBERED))
+    return ledger
 
 
 def _best(work: Callable[[], T]) -> tuple[float, T]:
