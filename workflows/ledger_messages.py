@@ -34,7 +34,10 @@ from iris.scheduling.scalable import Scalable
 MAX_PLACEMENTS = 1_000
 #: The most characters of an answer's `problem`.
 MAX_PROBLEM = 500
-MANY = Refusal(code=RefusalCode.QUEUED, message="too much was asked for at once; iris explain shows why this gang waits")
+MANY = Refusal(
+    code=RefusalCode.QUEUED,
+    message="the batch of requests was too large to answer in full; iris explain shows why this gang waits",
+)
 FEWER_CONSTRAINTS = "cancel the job and give it fewer constraints"
 RECOVERING = Refusal(
     code=RefusalCode.QUEUED, message="the scheduler was restarted and recovers its ledger; it places gangs when that is complete"

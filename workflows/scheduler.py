@@ -134,7 +134,9 @@ class SchedulerWorkflow:
             self._again_at = None
             self._settle()
 
-    @workflow.update(description="Messages from jobs, slices and operators; answered with what can be placed now")
+    @workflow.update(
+        description="Messages from jobs, slices and operators; the answers contain the placements that are possible now"
+    )
     def exchange(self, batch: Batch) -> Answers:
         served = serve(self._ledger, batch.messages, workflow.now(), whole=self._recovery is None, careful=self._careful)
         for message, entered in zip(batch.messages, served.entered, strict=True):
@@ -150,14 +152,14 @@ class SchedulerWorkflow:
             problem = f"batch: {size:,} bytes are too many for the scheduler; send at most {MESSAGE_BYTES:,} at once"
             raise ApplicationError(problem, type="TooLarge", non_retryable=True)
 
-    @workflow.signal(description="Messages from senders that need no answer")
+    @workflow.signal(description="Messages that need no answer")
     def deliver(self, batch: Batch) -> None:
         for message in batch.messages:
             entered = enter(self._ledger, message, whole=self._recovery is None, careful=self._careful)
             self._entered(message, entered)
         self._settle()
 
-    @workflow.query(description="Hosts with what is free on them, a page at a time")
+    @workflow.query(description="A page of the hosts with their free capacity")
     def snapshot(self, page: SnapshotPage) -> Snapshot:
         return snapshot_of(self._ledger, page)
 
@@ -165,21 +167,21 @@ class SchedulerWorkflow:
     def explain(self, key: str) -> Refusal:
         return self._ledger.explain(key, workflow.now()) if self._recovery is None else RECOVERING
 
-    @workflow.query(description="What would become of this request if it were asked now; nothing is changed")
+    @workflow.query(description="The result of this request if it were sent now; changes nothing")
     def forecast(self, request: Request) -> Forecast:
         return self._ledger.forecast(request, workflow.now())
 
-    @workflow.query(description="Why no host there is could ever serve this request, if none could")
+    @workflow.query(description="Why none of the present hosts could ever serve this request")
     def never(self, request: Request) -> Answer:
         return Answer(refusal=self._ledger.inquiry.never(request) if self._recovery is None else None)
 
-    @workflow.query(description="For the autoscaler: what could not be placed, by shape, and which slices have nothing to do")
+    @workflow.query(description="For the autoscaler: the unplaced demand by shape, and the idle and broken slices")
     def wanted(self) -> Wanted:
         if self._recovery is not None or self._unsettled:
             raise RuntimeError("the scheduler is still placing what fits")
         return wanted_of(self._ledger, workflow.now())
 
-    @workflow.query(description="Who waits for or holds something, a page at a time")
+    @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:
         return owners_of(self._ledger, page)
 
@@ -342,7 +344,7 @@ class SchedulerWorkflow:
                     task_queue=names.control_queue(self._cluster),
                     start_to_close_timeout=policies.TELL,
                     retry_policy=policies.ONCE,
-                    summary=f"{len(some) + len(reasons)} wait for another reason",
+                    summary=f"{len(some) + len(reasons)} changed reasons",
                 )
         except ActivityError:
             # The reasons are only for display, and a failure must not end the checks: the next check sends them again.

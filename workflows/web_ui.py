@@ -58,7 +58,7 @@ def slice_details(status: SliceStatus) -> str:
 
 def autoscaler_details(groups: Sequence[GroupVerdict], actions: Sequence[Action], notes: Sequence[str]) -> str:
     """Returns the slices, demand, target and reason of each scale group, and then the last actions."""
-    lines = ["Watches the hosts.", "", *([f"- {note}" for note in notes] or ["All of them report."])]
+    lines = ["Observes the hosts.", "", *([f"- {note}" for note in notes] or ["All of them report."])]
     if groups:
         lines += ["", "| scale group | | slices | wanted | target | why |", "|---|---|---|---|---|---|"]
         lines += [

@@ -150,7 +150,7 @@ KIND_AUTOSCALER = "autoscaler"
 MEMO_STORE = "iris_store"
 MEMO_UI = "iris_ui"
 #: The version of the scheduler's ledger. A control plane with another version starts a new scheduler, which runs recovery.
-MEMO_BOOK = "iris_book"
+MEMO_LEDGER_VERSION = "iris_book"
 #: Memo of a job's workflow: its command line, for lists, and its number of tasks, for readers of its logs.
 MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"

@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 #: The time for which a workflow's next task waits for the worker that has it cached, if that worker died.
 STICKY_TIMEOUT = timedelta(seconds=5)
 #: The version of the scheduler's ledger and of its decisions: version 1 had no gangs, version 2 did not count recent use.
-BOOK = 3
+LEDGER_VERSION = 3
 #: The interval between checks that the planners run: a user may have terminated one.
 PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
 #: Waiting jobs are kept in memory: a replay costs milliseconds, a cached job some tens of kilobytes.
@@ -182,7 +182,7 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
     history. The scheduler that replaces it recovers the state from the workflows of slices and gangs.
     """
     cluster = options.cluster
-    other = await _keeps_another_book(client, cluster)
+    other = await _has_another_ledger_version(client, cluster)
     settings = scaling_settings(config) if config is not None else None
     ledger = (
         LedgerState(rules=rules_of(config), groups=list(settings.groups)) if config is not None and settings else LedgerState()
@@ -193,7 +193,7 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
         id=names.scheduler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
         id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING if other else WorkflowIDConflictPolicy.USE_EXISTING,
-        memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui, names.MEMO_BOOK: BOOK},
+        memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui, names.MEMO_LEDGER_VERSION: LEDGER_VERSION},
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}),
         static_summary=f"who offers what and who waits, in cluster {cluster}",
     )
@@ -208,14 +208,17 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
     )
 
 
-async def _keeps_another_book(client: Client, cluster: str) -> bool:
+async def _has_another_ledger_version(client: Client, cluster: str) -> bool:
     try:
         described = await client.get_workflow_handle(names.scheduler_workflow(cluster)).describe()
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return False
         raise
-    return described.status is WorkflowExecutionStatus.RUNNING and (await described.memo()).get(names.MEMO_BOOK) != BOOK
+    return (
+        described.status is WorkflowExecutionStatus.RUNNING
+        and (await described.memo()).get(names.MEMO_LEDGER_VERSION) != LEDGER_VERSION
+    )
 
 
 async def _take_over(client: Client, cluster: str) -> None:
