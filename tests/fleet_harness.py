@@ -23,7 +23,7 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer
 
 from iris.activities.control.observe import FleetObserver
-from iris.activities.control.recovery import RollCall
+from iris.activities.control.recovery import RecoveryQueries
 from iris.activities.control.slices import Slices
 from iris.autoscaling.liveness import Silent
 from iris.client.connect.connection import IrisPlugin
@@ -117,7 +117,7 @@ class FleetCluster(Cluster):
         self._waking = asyncio.Lock()
 
     def on_machines(self) -> list[Callable[..., Any]]:
-        roll: Any = RollCall(self.lister)  # type: ignore[arg-type]
+        recovery: Any = RecoveryQueries(self.lister)  # type: ignore[arg-type]
         return [
             self.slices.create_slice,
             self.slices.describe_slice,
@@ -125,8 +125,8 @@ class FleetCluster(Cluster):
             self.slices.delete_slice,
             self.fleet.observe_fleet,
             self.fleet.query_wanted,
-            roll.call_roll,
-            roll.list_slices,
+            recovery.query_page,
+            recovery.list_slices,
         ]
 
     # Agents.

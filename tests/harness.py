@@ -36,7 +36,7 @@ from temporalio.worker import Worker
 
 from iris.activities.control import notifier as notices
 from iris.activities.control import outbox
-from iris.activities.control.recovery import RollCall
+from iris.activities.control.recovery import RecoveryQueries
 from iris.autoscaling.liveness import Silent
 from iris.client.client import IrisClient
 from iris.client.connect.clusters import ClusterRecord
@@ -370,7 +370,7 @@ class Cluster:
 
     def on_machines(self) -> list[Callable[..., Any]]:
         """The activities that see hosts and slices: there are no machines here that could be asked for."""
-        return [self.watch.observe_fleet, RollCall(self.client).call_roll]
+        return [self.watch.observe_fleet, RecoveryQueries(self.client).query_page]
 
     async def start_scheduler(self, start: SchedulerStart) -> None:
         """As a control plane does when there is none."""

@@ -17,7 +17,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from iris.activities.control.observe import FleetObserver
-from iris.activities.control.recovery import RollCall
+from iris.activities.control.recovery import RecoveryQueries
 from iris.autoscaling import availability, plan
 from iris.autoscaling.liveness import OBSERVE_INTERVAL, Silent, lost_hosts, next_observation
 from iris.messages.autoscaler import (
@@ -332,7 +332,7 @@ class AutoscalerWorkflow:
     async def _query_slices(self) -> None:
         """Queries the running slices for their facts: the previous autoscaler may have been terminated."""
         found = await workflow.execute_activity_method(
-            RollCall.list_slices,
+            RecoveryQueries.list_slices,
             ClusterRef(cluster=self._cluster),
             task_queue=names.control_queue(self._cluster),
             start_to_close_timeout=policies.CALL_ROLL,

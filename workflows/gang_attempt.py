@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
@@ -12,12 +11,11 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError,
 from iris.activities.host.run_task import HOST_REFUSED, Tasks
 from iris.messages.task import Rank, RunTask
 from iris.model import names
-from iris.model.attempts import AttemptRecord
-from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
-from iris.model.overrides import Overrides
-from iris.model.requests import Placement
+from iris.model.gangs import Gang
+from iris.model.jobs import TaskOutcome, TaskStatus
 from iris.model.states import TaskState
 from iris.model.units import MIB, format_duration
+from iris.scheduling.gang_lifecycle import GangLifecycle
 from iris.workflows import policies
 
 #: The most bytes of activity inputs that one workflow task starts. Each input carries the command and its environment, and all of
@@ -28,40 +26,25 @@ BREATH = timedelta(milliseconds=1)
 _NOT_STARTED = TaskOutcome(state=TaskState.KILLED, reason="cancelled")
 
 
-@dataclass
-class Gang:
-    """The tasks of a gang, their job's specification, and their state so far."""
-
-    cluster: str
-    spec: JobSpec
-    #: The id of the job's first run; the paths of its logs contain it.
-    run_id: str
-    submitted_at: datetime
-    tasks: list[TaskStatus]
-    wishes: Overrides = field(default_factory=Overrides)
-    held_for: timedelta = timedelta(0)
-    attempts: list[AttemptRecord] = field(default_factory=list)
-
-    def member_key(self, task: TaskStatus, number: int) -> str:
-        """Returns the key by which a task's host identifies an attempt."""
-        return names.attempt_key(names.attempt_id(self.spec.id, task.index, number), workflow.info().first_execution_run_id)
-
-
 class GangAttempt:
     """One attempt of a gang. The first task that does not succeed ends the others: a gang runs together or not at all.
 
     Args:
-        taken_away: returns the reason why the scheduler takes the hosts away; empty while it does not.
+        current: returns the gang's lifecycle as it is now; when the attempt is created, the gang has its hosts.
     """
 
-    def __init__(self, gang: Gang, placement: Placement, number: int, taken_away: Callable[[], str]) -> None:
-        self._gang = gang
+    def __init__(self, current: Callable[[], GangLifecycle]) -> None:
+        placement = current().placement
+        assert placement is not None
+        self._current = current
         self._placement = placement
-        self._number = number
-        self._taken_away = taken_away
         self._ends: list[asyncio.Task[TaskOutcome]] = []
-        #: The reason of the eviction that ended the attempt; empty if a task had ended it before.
-        self.evicted = ""
+        #: Why the scheduler took the hosts away, if that ended the attempt; empty if a task had ended it before.
+        self.eviction = ""
+
+    @property
+    def _gang(self) -> Gang:
+        return self._current().gang
 
     async def outcomes(self) -> list[TaskOutcome]:
         """Returns every task's outcome once all tasks have ended. A cancellation of the workflow ends all of them."""
@@ -88,24 +71,25 @@ class GangAttempt:
 
     def _decided(self) -> bool:
         ended = [end.result() for end in self._ends if end.done()]
-        badly = any(outcome.state is not TaskState.SUCCEEDED for outcome in ended)
-        if badly or len(ended) == len(self._ends):
+        unsuccessful = any(outcome.state is not TaskState.SUCCEEDED for outcome in ended)
+        if unsuccessful or len(ended) == len(self._ends):
             return True
-        self.evicted = self._taken_away()
-        return bool(self.evicted)
+        self.eviction = self._current().eviction
+        return bool(self.eviction)
 
     def _start(self, place: int) -> workflow.ActivityHandle[TaskOutcome]:
         gang, spec = self._gang, self._gang.spec
         task, seat = gang.tasks[place], self._placement.seats[place]
+        ended_by = spec.timeout + spec.grace + policies.TIMEOUT_MARGIN if spec.timeout else policies.NO_TIMEOUT
         return workflow.start_activity_method(
             Tasks.run_task,
             RunTask(
-                key=gang.member_key(task, self._number),
+                key=self._current().member_key(task),
                 claim=self._placement.key,
                 owner=workflow.info().workflow_id,
                 job=spec.id,
                 index=task.index,
-                attempt=self._number,
+                attempt=task.attempt,
                 num_tasks=spec.replicas,
                 incarnation=seat.incarnation,
                 command=spec.command,
@@ -113,23 +97,23 @@ class GangAttempt:
                 workdir=spec.workdir,
                 timeout=spec.timeout,
                 grace=spec.grace,
-                logs=names.attempt_logs(spec.id, gang.run_id, task.index, self._number),
+                logs=names.attempt_logs(spec.id, gang.run_id, task.index, task.attempt),
                 rank=self._rank(place),
                 resources=spec.resources,
                 bundle=spec.bundle,
                 environment=spec.environment,
                 image=spec.image,
                 ports=spec.ports,
-                outputs=names.attempt_outputs(spec.id, gang.run_id, task.index, self._number),
+                outputs=names.attempt_outputs(spec.id, gang.run_id, task.index, task.attempt),
             ),
             task_queue=names.host_queue(gang.cluster, seat.host_id),
             schedule_to_start_timeout=policies.SCHEDULE_TO_START,
-            start_to_close_timeout=spec.timeout + spec.grace + policies.TIMEOUT_MARGIN if spec.timeout else policies.NO_TIMEOUT,
+            start_to_close_timeout=ended_by,
             heartbeat_timeout=policies.HEARTBEAT,
             retry_policy=policies.ONCE,
             # The host is free when the process is dead, not when its end was requested.
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=f"attempt {self._number} on {seat.host_id}",
+            summary=f"attempt {task.attempt} on {seat.host_id}",
         )
 
     def _rank(self, place: int) -> Rank | None:
@@ -159,9 +143,9 @@ class GangAttempt:
         if isinstance(error.cause, TimeoutError):
             if error.cause.type is TimeoutType.SCHEDULE_TO_START:
                 waited = format_duration(policies.SCHEDULE_TO_START)
-                return TaskOutcome(state=state, reason=f"{host} did not take the task within {waited}")
+                return TaskOutcome(state=state, reason=f"{host} did not start the task within {waited}")
             if error.cause.type is TimeoutType.HEARTBEAT:
-                reason = f"{host} was lost: nothing heard of the task for {format_duration(policies.HEARTBEAT)}"
+                reason = f"{host} was lost: no heartbeat of the task for {format_duration(policies.HEARTBEAT)}"
             else:
                 limit = format_duration(self._gang.spec.timeout or timedelta())
                 state, reason = TaskState.FAILED, f"ran longer than its timeout of {limit}"

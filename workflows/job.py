@@ -8,7 +8,6 @@ cancelled job is a cancelled workflow, so Temporal's lists, colours and buttons 
 import asyncio
 import contextlib
 from datetime import timedelta
-from typing import NoReturn
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
@@ -19,14 +18,14 @@ from iris.messages.task import TaskInput, TaskProgress
 from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.errors import InvalidValue
+from iris.model.gangs import Gang
 from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.overrides import Hold, Overrides
 from iris.model.requests import Placement
 from iris.model.states import ENDED, JobState, TaskState, roll_up
 from iris.scheduling.preemption import Eviction
-from iris.scheduling.recovery import Claim
+from iris.scheduling.recovery import GangReport
 from iris.workflows import web_ui
-from iris.workflows.gang_attempt import Gang
 from iris.workflows.gang_run import GangRun
 from iris.workflows.search_attributes import keywords, show_band, show_state
 from iris.workflows.task import TaskWorkflow
@@ -43,39 +42,37 @@ TASKS_IN_RESULT = 100
 class JobWorkflow:
     @workflow.init
     def __init__(self, job: JobInput) -> None:
-        self._job = job
-        self._submitted_at = job.submitted_at or workflow.info().workflow_start_time
-        self._tasks = list(job.tasks) or [TaskStatus(index=index) for index in range(job.spec.replicas)]
+        info = workflow.info()
+        #: The tasks and their state; of a job that is one gang, `_run` has it.
+        self._job = job.model_copy(
+            update={
+                "run_id": info.first_execution_run_id,
+                "submitted_at": job.submitted_at or info.workflow_start_time,
+                "tasks": job.tasks or tuple(TaskStatus(index=index) for index in range(job.spec.replicas)),
+            }
+        )
+        self._run = GangRun(self._job, self._describe) if job.spec.is_gang else None
         #: The state that lists show. None for a short job that succeeds, which saves the events.
         self._shown_state: JobState | None = None
         #: The reason of the tasks that the job ends.
-        self._why_ended = "cancelled"
-        self._wishes = job.wishes
+        self._end_reason = "cancelled"
         #: The overrides that all tasks' workflows have; None: some of them have older ones.
-        self._passed_on: Overrides | None = job.wishes
+        self._sent_overrides: Overrides | None = job.overrides
         self._children: dict[int, workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]] = {}
-        self._life: GangRun | None = None
-        if job.spec.replicas == 1 or job.spec.coscheduling is not None:
-            gang = Gang(
-                cluster=job.cluster,
-                spec=job.spec,
-                run_id=workflow.info().first_execution_run_id,
-                submitted_at=self._submitted_at,
-                tasks=self._tasks,
-                wishes=job.wishes,
-                held_for=job.held_for,
-                attempts=list(job.attempts),
-            )
-            self._life = GangRun(gang, self._life_changed, self._renew)
         self._describe()
+
+    @property
+    def _gang(self) -> Gang:
+        """The tasks and their state as they are now."""
+        return self._run.gang if self._run is not None else self._job
 
     @workflow.run
     async def run(self, job: JobInput) -> JobStatus:
         try:
-            if self._too_much(job):
+            if self._is_refused(job):
                 pass
-            elif self._life is not None:
-                await self._life.run()
+            elif self._run is not None:
+                await self._run.run()
             else:
                 await self._run_tasks()
         except asyncio.CancelledError:
@@ -91,82 +88,85 @@ class JobWorkflow:
             raise ApplicationError(status.reason, end, type=status.state, non_retryable=True)
         return end
 
-    @workflow.signal(description="The scheduler found a host")
+    @workflow.signal(description="Hosts from the scheduler")
     def placed(self, placement: Placement) -> None:
-        if self._life is not None:
-            self._life.placed(placement)
+        if self._run is not None:
+            self._run.receive(placement)
 
-    @workflow.signal(description="The host says how far the program is")
+    @workflow.signal(description="Progress of the program, from its host")
     def task_progress(self, progress: TaskProgress) -> None:
-        if self._life is not None:
-            self._life.progressed(progress)
+        if self._run is not None:
+            self._run.receive(progress)
 
-    @workflow.signal(description="The scheduler takes the hosts away")
+    @workflow.signal(description="Eviction by the scheduler")
     def evicted(self, eviction: Eviction) -> None:
-        if self._life is not None:
-            self._life.evicted(eviction)
+        if self._run is not None:
+            self._run.receive(eviction)
 
-    @workflow.signal(description="Why the job waits is not what it was")
+    @workflow.signal(description="A new reason why the job waits")
     def waits(self, reason: Reason) -> None:
-        if self._life is not None:
-            self._life.waits(reason)
+        if self._run is not None:
+            self._run.receive(reason)
 
-    @workflow.signal(description="Start nothing of this job until it is released; what runs runs on")
+    @workflow.signal(description="Hold the job: nothing of it starts until it is released; running tasks continue")
     def hold(self, hold: Hold) -> None:
-        self._wish(self._wishes.model_copy(update={"hold": hold}))
+        self._override(hold=hold)
 
-    @workflow.signal(description="The job may start again")
+    @workflow.signal(description="Release the job from its hold")
     def release(self) -> None:
-        self._wish(self._wishes.model_copy(update={"hold": None}))
+        self._override(hold=None)
 
-    @workflow.signal(description="Serve the job in another band")
+    @workflow.signal(description="Change the priority of the job")
     def set_priority(self, band: Band) -> None:
         show_band(band)
-        self._wish(self._wishes.model_copy(update={"band": band}))
+        self._override(band=band)
 
-    @workflow.signal(description="A task of this job has got further")
+    @workflow.signal(description="A new status of a task of this job")
     def task_changed(self, task: TaskStatus) -> None:
-        if self._tasks[task.index].state not in ENDED:  # a signal may arrive after the end
+        if self._job.tasks[task.index].state not in ENDED:  # a signal may arrive after the end
             self._set_task(task)
 
-    @workflow.query(description="The job and its tasks as they are now")
+    @workflow.query(description="The current status of the job and its tasks")
     def status(self) -> JobStatus:
-        started = [task.started_at for task in self._tasks if task.started_at]
-        finished = [task.finished_at for task in self._tasks if task.finished_at]
-        has_run = any(task.host for task in self._tasks)
+        gang = self._gang
+        started = [task.started_at for task in gang.tasks if task.started_at]
+        finished = [task.finished_at for task in gang.tasks if task.finished_at]
+        held = gang.overrides.hold is not None
         state = roll_up(
-            (task.state for task in self._tasks),
-            has_run=has_run,
-            max_task_failures=self._job.spec.max_task_failures,
-            held=self._wishes.hold is not None,
+            (task.state for task in gang.tasks),
+            has_run=any(task.host for task in gang.tasks),
+            max_task_failures=gang.spec.max_task_failures,
+            held=held,
         )
         return JobStatus(
-            id=self._job.spec.id,
+            id=gang.spec.id,
             state=state,
             reason=self._reason(state),
-            user=self._job.spec.user,
-            held=self._wishes.hold is not None,
-            submitted_at=self._submitted_at,
+            user=gang.spec.user,
+            held=held,
+            submitted_at=gang.submission,
             started_at=min(started, default=None),
             finished_at=max(finished, default=None) if state.ended else None,
-            tasks=tuple(self._tasks),
+            tasks=gang.tasks,
         )
 
-    @workflow.query(description="What it waits for or holds, itself")
-    def claim(self) -> Claim:
-        return self._life.claim if self._life is not None else Claim()
+    @workflow.query(description="The request or the placement that the job has, for a scheduler that recovers its ledger")
+    def claim(self) -> GangReport:
+        return self._run.report if self._run is not None else GangReport()
 
-    @workflow.query(description="What became of every attempt; of a job whose tasks go their own ways, ask the tasks")
+    @workflow.query(description="The records of all attempts; those of independent tasks are in the tasks' workflows")
     def attempts(self) -> Attempts:
-        return Attempts(attempts=tuple(self._life.gang.attempts) if self._life is not None else ())
+        return Attempts(attempts=self._gang.attempts)
 
-    def _wish(self, wishes: Overrides) -> None:
-        self._wishes = wishes
-        if self._life is not None:
-            self._life.wish(wishes)
+    def _override(self, **changes: object) -> None:
+        overrides = self._gang.overrides.model_copy(update=changes)
+        if self._run is not None:
+            self._run.receive(overrides)
+        else:
+            self._job = self._job.model_copy(update={"overrides": overrides})
         self._describe()
 
-    def _too_much(self, job: JobInput) -> bool:
+    def _is_refused(self, job: JobInput) -> bool:
         """Ends the job as UNSCHEDULABLE if it demands more than the scheduler accepts; returns whether it did.
 
         Not every client checks the demands before it submits the job.
@@ -179,62 +179,42 @@ class JobWorkflow:
             if not workflow.patched("demands"):
                 return False
             end = {"state": TaskState.UNSCHEDULABLE, "reason": str(error), "finished_at": workflow.now()}
-            self._tasks = [task.model_copy(update=end) for task in self._tasks]
+            self._job, self._run = self._job.with_tasks(**end), None
             self._describe()
             return True
         return False
-
-    # Jobs of one gang.
-
-    def _life_changed(self) -> None:
-        assert self._life is not None
-        self._tasks = self._life.gang.tasks
-        self._describe()
-
-    def _renew(self) -> NoReturn:
-        assert self._life is not None
-        gang = self._life.gang
-        workflow.continue_as_new(
-            JobInput(
-                cluster=gang.cluster,
-                spec=gang.spec,
-                submitted_at=gang.submitted_at,
-                tasks=tuple(gang.tasks),
-                wishes=gang.wishes,
-                held_for=gang.held_for,
-                attempts=tuple(gang.attempts),
-            )
-        )
 
     # Jobs of independent tasks: each task has its own workflow.
 
     async def _run_tasks(self) -> None:
         """Runs every task to its end. Once the job's state is decided, it ends the others."""
         starts = asyncio.Semaphore(STARTS_AT_ONCE)
-        asyncio.create_task(self._pass_on())  # noqa: RUF006 - it ends with the workflow
-        running = [asyncio.create_task(self._run_task(task.index, starts)) for task in self._tasks if task.finished_at is None]
+        asyncio.create_task(self._send_overrides())  # noqa: RUF006 - it ends with the workflow
+        running = [
+            asyncio.create_task(self._run_task(task.index, starts)) for task in self._job.tasks if task.finished_at is None
+        ]
         try:
             while running:
                 done, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
                 if running and (status := self.status()).state.ended:
-                    self._why_ended = f"the job ended {status.state}: {status.reason}"
+                    self._end_reason = f"the job ended {status.state}: {status.reason}"
                     await self._end(running)
                     return
         except asyncio.CancelledError:
-            self._why_ended = workflow.cancellation_reason() or "cancelled"
+            self._end_reason = workflow.cancellation_reason() or "cancelled"
             await self._end(running)
             raise
 
-    async def _pass_on(self) -> None:
+    async def _send_overrides(self) -> None:
         """Sends the user's changes to the tasks."""
         while True:
-            await workflow.wait_condition(lambda: self._wishes is not self._passed_on)
-            wishes = self._passed_on = self._wishes
+            await workflow.wait_condition(lambda: self._job.overrides is not self._sent_overrides)
+            overrides = self._sent_overrides = self._job.overrides
             for child in list(self._children.values()):
                 with contextlib.suppress(ApplicationError):  # the task has ended
-                    await child.signal(TaskWorkflow.wish, wishes)
+                    await child.signal(TaskWorkflow.override, overrides)
 
     async def _end(self, running: list[asyncio.Task[None]]) -> None:
         for task in running:
@@ -243,16 +223,16 @@ class JobWorkflow:
 
     async def _run_task(self, index: int, starts: asyncio.Semaphore) -> None:
         try:
-            child, given = await self._start_task(index, starts)
+            child, overrides = await self._start_task(index, starts)
             self._children[index] = child
-            if given is not self._wishes:  # the overrides changed during the start
-                self._passed_on = None
+            if overrides is not self._job.overrides:  # they changed during the start
+                self._sent_overrides = None
             status = await child
         except ChildWorkflowError as error:
             status = self._status_of(index, error)
         except asyncio.CancelledError:
             # Cancelled before the task was started.
-            self._set_task(self._ended(index, self._why_ended))
+            self._set_task(self._ended(index, self._end_reason))
             raise
         finally:
             self._children.pop(index, None)
@@ -265,8 +245,8 @@ class JobWorkflow:
         while True:
             try:
                 async with starts:
-                    given = self._wishes
-                    return await self._start_child(index), given
+                    overrides = self._job.overrides
+                    return await self._start_child(index), overrides
             except WorkflowAlreadyStartedError:
                 # A task of an earlier job of this name, which was terminated, is still ending.
                 await workflow.sleep(NAME_IN_USE)
@@ -285,7 +265,7 @@ class JobWorkflow:
                     names.SA_KIND: names.KIND_TASK,
                     names.SA_USER: self._job.spec.user,
                     names.SA_PARENT: self._job.spec.id,
-                    names.SA_PRIORITY: self._wishes.band or self._job.spec.band,
+                    names.SA_PRIORITY: self._job.band,
                 }
             ),
         )
@@ -295,11 +275,13 @@ class JobWorkflow:
         if isinstance(cause, ApplicationError) and cause.details:
             return TaskStatus.model_validate(cause.details[0])
         if is_cancelled_exception(error):
-            return self._ended(index, self._why_ended)
+            return self._ended(index, self._end_reason)
         return self._ended(index, f"its workflow ended: {cause or error}")
 
     def _ended(self, index: int, reason: str) -> TaskStatus:
-        return self._tasks[index].model_copy(update={"state": TaskState.KILLED, "reason": reason, "finished_at": workflow.now()})
+        return self._job.tasks[index].model_copy(
+            update={"state": TaskState.KILLED, "reason": reason, "finished_at": workflow.now()}
+        )
 
     def _task_input(self, index: int) -> TaskInput:
         return TaskInput(
@@ -307,23 +289,23 @@ class JobWorkflow:
             spec=self._job.spec,
             index=index,
             parent=workflow.info().workflow_id,
-            run_id=workflow.info().first_execution_run_id,
-            submitted_at=self._submitted_at,
-            status=self._tasks[index],
-            wishes=self._wishes,
+            run_id=self._job.run_id,
+            submitted_at=self._job.submission,
+            tasks=(self._job.tasks[index],),
+            overrides=self._job.overrides,
         )
 
     # Display.
 
     def _set_task(self, task: TaskStatus) -> None:
-        self._tasks[task.index] = task
+        self._job = self._job.with_task(task.index, task)
         self._describe()
 
     def _describe(self) -> None:
         status = self.status()
         workflow.set_current_details(web_ui.job_details(self._job.spec, status))
         # Show PENDING once the job has to wait, and RUNNING once a host has reported it.
-        if any(task.state is TaskState.RUNNING for task in self._tasks):
+        if any(task.state is TaskState.RUNNING for task in status.tasks):
             self._show(JobState.RUNNING)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
             self._show(status.state)
@@ -336,7 +318,7 @@ class JobWorkflow:
     def _reason(self, state: JobState) -> str:
         """Returns the first task's reason that explains the state, with the task's number if there are several tasks."""
         if state is JobState.HELD:
-            return str(self._wishes.hold)
+            return str(self._gang.overrides.hold)
         explains = {
             JobState.PENDING: (TaskState.PENDING,),
             JobState.FAILED: (TaskState.FAILED,),
@@ -345,12 +327,10 @@ class JobWorkflow:
             JobState.UNSCHEDULABLE: (TaskState.UNSCHEDULABLE,),
             JobState.RUNNING: (TaskState.PENDING,),
         }.get(state, ())
-        tasks = self._tasks
-        together = self._life is not None
-        if self._life is not None and state.ended and self._life.gang.attempts:
+        tasks, attempts, together = list(self._gang.tasks), self._gang.attempts, self._job.spec.is_gang
+        if state.ended and attempts:
             # The task that ended the others explains the end; their reasons only refer to it.
-            last = self._life.gang.attempts[-1]
-            tasks = sorted(tasks, key=lambda task: task.reason != last.reason)
+            tasks.sort(key=lambda task: task.reason != attempts[-1].reason)
         for task in tasks:
             if task.state in explains and task.reason:
                 alone = len(tasks) == 1 or (together and state not in (JobState.FAILED, JobState.WORKER_FAILED))
@@ -359,7 +339,7 @@ class JobWorkflow:
 
     def _limit(self, state: JobState) -> str:
         """Names the limit that failed a job of several tasks; empty in any other case."""
-        if state is not JobState.FAILED or self._life is not None:
+        if state is not JobState.FAILED or self._job.spec.is_gang:
             return ""
-        failed = sum(task.state is TaskState.FAILED for task in self._tasks)
+        failed = sum(task.state is TaskState.FAILED for task in self._job.tasks)
         return f"{failed} failed, more than max_task_failures {self._job.spec.max_task_failures}; "

@@ -34,9 +34,14 @@ from iris.scheduling.scalable import Scalable
 MAX_PLACEMENTS = 1_000
 #: The most characters of an answer's `problem`.
 MAX_PROBLEM = 500
-MANY = Refusal(code=RefusalCode.QUEUED, message="too much was asked for at once; iris explain shows why this gang waits")
+MANY = Refusal(
+    code=RefusalCode.QUEUED,
+    message="the batch of requests was too large to answer in full; iris explain shows why this gang waits",
+)
 FEWER_CONSTRAINTS = "cancel the job and give it fewer constraints"
-GATHERING = Refusal(code=RefusalCode.QUEUED, message="the scheduler was started anew and asks everybody what they have and hold")
+RECOVERING = Refusal(
+    code=RefusalCode.QUEUED, message="the scheduler was restarted and recovers its ledger; it places gangs when that is complete"
+)
 
 
 class Entered(NamedTuple):
@@ -101,7 +106,7 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
             refusal = Refusal(code=RefusalCode.CONSTRAINTS, message=came.problem, remedy=FEWER_CONSTRAINTS)
         known = refusal is not None and refusal.code is not RefusalCode.UNKNOWN
         if not whole and known:
-            refusal = GATHERING
+            refusal = RECOVERING
         answer = Answer(placement=placement, refusal=refusal, problem=cut(came.problem, MAX_PROBLEM))
         room -= size_of(answer)
         if room < 0 and (placement or known):
@@ -151,7 +156,7 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
             ledger.host_lost(host_id, incarnation)
             return Entered(hosts=[host_id])
         case Retire():
-            return _retire(ledger, message) if whole else Entered("the scheduler was started anew and asks who runs where")
+            return _retire(ledger, message) if whole else Entered("the scheduler was restarted and recovers its ledger")
         case Close(host_id=host_id, closure=closure, evict=evict):
             if host_id not in ledger.hosts and whole:
                 return Entered(f"there is no host {host_id}")

@@ -18,7 +18,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from iris.activities.control.notifier import Notifier
-from iris.activities.control.recovery import RollCall
+from iris.activities.control.recovery import RecoveryQueries
 from iris.messages.scheduler import (
     Answer,
     Answers,
@@ -43,10 +43,10 @@ from iris.scheduling.forecast import Forecast
 from iris.scheduling.ledger import Ledger, Settled
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.reason_changes import news
-from iris.scheduling.recovery import Gathering, RollPage
+from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
 from iris.scheduling.refusals import Refusal
 from iris.workflows import policies
-from iris.workflows.ledger_messages import GATHERING, MAX_PLACEMENTS, Entered, enter, serve
+from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
 from iris.workflows.scheduler_views import broken_slices, owners_of, reserve_of, snapshot_of, wanted_of
 
 #: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.
@@ -69,14 +69,14 @@ class SchedulerWorkflow:
         self._ledger = Ledger(start.ledger)
         self._notices: dict[str, Placement] = {notice.key: notice for notice in start.notices}
         self._evictions: dict[str, Eviction] = {eviction.key: eviction for eviction in start.evictions}
-        self._told: dict[str, str] = dict(start.told)
+        self._sent_reasons: dict[str, str] = dict(start.told)
         self._checked_at = start.checked_at
         #: There may be more to place: the last pass stopped at its limit, or no pass has run yet.
         self._unsettled = bool(len(self._ledger.waiting))
         #: When victims are looked for again; None: no time is set.
         self._again_at: datetime | None = None
         #: The recovery of the ledger while it runs: nothing is placed before the ledger is complete.
-        self._gathering = Gathering(self._ledger) if start.call_roll else None
+        self._recovery = LedgerRecovery(self._ledger) if start.call_roll else None
         #: The demand, broken slices, idle reserve and pauses at the last comparison, and whether to signal the autoscaler again.
         self._known_demand: dict[Shape, int] = {}
         self._known_broken: set[str] = set()
@@ -87,8 +87,8 @@ class SchedulerWorkflow:
 
     @workflow.run
     async def run(self, start: SchedulerStart) -> None:
-        if self._gathering is not None:
-            await self._call_roll()
+        if self._recovery is not None:
+            await self._recover(self._recovery)
         beside = [asyncio.create_task(self._check_jobs())]
         if workflow.patched("demand"):
             beside.append(asyncio.create_task(self._tell_demand()))
@@ -112,7 +112,7 @@ class SchedulerWorkflow:
                 ledger=self._ledger.state(),
                 notices=tuple(self._notices.values()),
                 evictions=tuple(self._evictions.values()),
-                told=self._told,
+                told=self._sent_reasons,
                 checked_at=self._checked_at,
             )
         )
@@ -134,9 +134,11 @@ class SchedulerWorkflow:
             self._again_at = None
             self._settle()
 
-    @workflow.update(description="Messages from jobs, slices and operators; answered with what can be placed now")
+    @workflow.update(
+        description="Messages from jobs, slices and operators; the answers contain the placements that are possible now"
+    )
     def exchange(self, batch: Batch) -> Answers:
-        served = serve(self._ledger, batch.messages, workflow.now(), whole=self._gathering is None, careful=self._careful)
+        served = serve(self._ledger, batch.messages, workflow.now(), whole=self._recovery is None, careful=self._careful)
         for message, entered in zip(batch.messages, served.entered, strict=True):
             self._entered(message, entered)
         if served.settled is not None:
@@ -150,36 +152,36 @@ class SchedulerWorkflow:
             problem = f"batch: {size:,} bytes are too many for the scheduler; send at most {MESSAGE_BYTES:,} at once"
             raise ApplicationError(problem, type="TooLarge", non_retryable=True)
 
-    @workflow.signal(description="Messages from senders that need no answer")
+    @workflow.signal(description="Messages that need no answer")
     def deliver(self, batch: Batch) -> None:
         for message in batch.messages:
-            entered = enter(self._ledger, message, whole=self._gathering is None, careful=self._careful)
+            entered = enter(self._ledger, message, whole=self._recovery is None, careful=self._careful)
             self._entered(message, entered)
         self._settle()
 
-    @workflow.query(description="Hosts with what is free on them, a page at a time")
+    @workflow.query(description="A page of the hosts with their free capacity")
     def snapshot(self, page: SnapshotPage) -> Snapshot:
         return snapshot_of(self._ledger, page)
 
     @workflow.query(description="Why the request with this key has no host")
     def explain(self, key: str) -> Refusal:
-        return self._ledger.explain(key, workflow.now()) if self._gathering is None else GATHERING
+        return self._ledger.explain(key, workflow.now()) if self._recovery is None else RECOVERING
 
-    @workflow.query(description="What would become of this request if it were asked now; nothing is changed")
+    @workflow.query(description="The result of this request if it were sent now; changes nothing")
     def forecast(self, request: Request) -> Forecast:
         return self._ledger.forecast(request, workflow.now())
 
-    @workflow.query(description="Why no host there is could ever serve this request, if none could")
+    @workflow.query(description="Why none of the present hosts could ever serve this request")
     def never(self, request: Request) -> Answer:
-        return Answer(refusal=self._ledger.inquiry.never(request) if self._gathering is None else None)
+        return Answer(refusal=self._ledger.inquiry.never(request) if self._recovery is None else None)
 
-    @workflow.query(description="For the autoscaler: what could not be placed, by shape, and which slices have nothing to do")
+    @workflow.query(description="For the autoscaler: the unplaced demand by shape, and the idle and broken slices")
     def wanted(self) -> Wanted:
-        if self._gathering is not None or self._unsettled:
+        if self._recovery is not None or self._unsettled:
             raise RuntimeError("the scheduler is still placing what fits")
         return wanted_of(self._ledger, workflow.now())
 
-    @workflow.query(description="Who waits for or holds something, a page at a time")
+    @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:
         return owners_of(self._ledger, page)
 
@@ -194,11 +196,11 @@ class SchedulerWorkflow:
         if isinstance(message, Release):
             self._notices.pop(message.key, None)
             self._evictions.pop(message.key, None)
-        if self._gathering is not None:
-            self._gathering.heard(entered.hosts)
+        if self._recovery is not None:
+            self._recovery.received(entered.hosts)
 
     def _settle(self) -> None:
-        if self._gathering is None:
+        if self._recovery is None:
             settled = self._ledger.settle(workflow.now(), MAX_PLACEMENTS)
             self._settled(settled, settled.placed)
 
@@ -240,34 +242,33 @@ class SchedulerWorkflow:
             waiting.pop(each.key, None)
         self._forget(gone.keys)
 
-    async def _call_roll(self) -> None:
+    async def _recover(self, recovery: LedgerRecovery) -> None:
         """Recovers the ledger from all slices and gangs: it may have been lost with an earlier workflow."""
-        assert self._gathering is not None
-        if await self._enter_roll(self._gathering):
+        if await self._enter_reports(recovery):
             # Lists of workflows lag a little: the second round finds workflows that began just before the first.
             await workflow.sleep(policies.LIST_LAG)
-            await self._enter_roll(self._gathering)
-        self._gathering = None
+            await self._enter_reports(recovery)
+        self._recovery = None
         self._unsettled = True
 
-    async def _enter_roll(self, gathering: Gathering) -> int:
-        """Queries slices and gangs page by page and enters their answers. Returns the number of hosts and claims."""
-        page, found = RollPage(cluster=self._cluster), 0
+    async def _enter_reports(self, recovery: LedgerRecovery) -> int:
+        """Queries slices and gangs page by page and enters their reports. Returns the number of hosts and gangs."""
+        cursor, found = RecoveryCursor(cluster=self._cluster), 0
         while True:
-            gathering.ask()
-            asked_at = workflow.now()
-            roll = await workflow.execute_activity_method(
-                RollCall.call_roll,
-                page,
+            recovery.request_page()
+            requested_at = workflow.now()
+            page = await workflow.execute_activity_method(
+                RecoveryQueries.query_page,
+                cursor,
                 task_queue=names.control_queue(self._cluster),
                 start_to_close_timeout=policies.CALL_ROLL,
                 heartbeat_timeout=policies.OBSERVE,
                 retry_policy=policies.UNTIL_DONE,
             )
-            found += gathering.enter(roll, asked_at)
-            if not roll.token:
+            found += recovery.enter(page, requested_at)
+            if not page.token:
                 return found
-            page = page.model_copy(update={"token": roll.token})
+            cursor = cursor.model_copy(update={"token": page.token})
 
     async def _tell_demand(self) -> None:
         """Signals the autoscaler when the demand differs from what it knows, at most once per `WAKE_EVERY`.
@@ -329,7 +330,7 @@ class SchedulerWorkflow:
 
     async def _tell_reasons(self) -> None:
         """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same reason."""
-        changed, told = news(self._ledger, self._told)
+        changed, told = news(self._ledger, self._sent_reasons)
         reasons = [
             Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
         ]
@@ -343,13 +344,13 @@ class SchedulerWorkflow:
                     task_queue=names.control_queue(self._cluster),
                     start_to_close_timeout=policies.TELL,
                     retry_policy=policies.ONCE,
-                    summary=f"{len(some) + len(reasons)} wait for another reason",
+                    summary=f"{len(some) + len(reasons)} changed reasons",
                 )
         except ActivityError:
             # The reasons are only for display, and a failure must not end the checks: the next check sends them again.
             for each in changed:
                 told.pop(each.shape, None)
-        self._told = told
+        self._sent_reasons = told
 
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:

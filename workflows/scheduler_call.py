@@ -57,7 +57,7 @@ async def tell_autoscaler(cluster: str, facts: SliceFacts) -> None:
     try:
         await autoscaler.signal("slice_changed", facts)
     except ApplicationError:
-        workflow.logger.info("no autoscaler to tell that slice %s is %s", facts.id, facts.state)
+        workflow.logger.info("no autoscaler runs that could receive that slice %s is %s", facts.id, facts.state)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:

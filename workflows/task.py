@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import timedelta
-from typing import NoReturn
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -15,14 +14,13 @@ from iris.model.overrides import Overrides
 from iris.model.requests import Placement
 from iris.model.states import TaskState
 from iris.scheduling.preemption import Eviction
-from iris.scheduling.recovery import Claim
+from iris.scheduling.recovery import GangReport
 from iris.workflows import web_ui
-from iris.workflows.gang_attempt import Gang
 from iris.workflows.gang_run import GangRun
 from iris.workflows.search_attributes import show_band, show_state
 
 #: The pause after each report. A thousand tasks with nine reports each stay below the 10,000 signals that a workflow takes.
-NEWS_PAUSES = tuple(timedelta(seconds=seconds) for seconds in (1, 1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**6))
+REPORT_PAUSES = tuple(timedelta(seconds=seconds) for seconds in (1, 1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**6))
 
 
 @workflow.defn
@@ -30,73 +28,59 @@ class TaskWorkflow:
     @workflow.init
     def __init__(self, task: TaskInput) -> None:
         self._task = task
-        gang = Gang(
-            cluster=task.cluster,
-            spec=task.spec,
-            run_id=task.run_id,
-            submitted_at=task.submitted_at,
-            tasks=[task.status or TaskStatus(index=task.index)],
-            wishes=task.wishes,
-            held_for=task.held_for,
-            attempts=list(task.attempts),
-        )
-        self._life = GangRun(gang, self._changed, self._renew)
-        self._news: list[TaskStatus] = []
+        self._run = GangRun(task, self._changed)
+        #: The status to report to the job; None: the job has it.
+        self._unreported: TaskStatus | None = None
 
     @workflow.run
     async def run(self, task: TaskInput) -> TaskStatus:
-        teller = asyncio.create_task(self._tell_parent())
+        reports = asyncio.create_task(self._report())
         try:
-            await self._life.run()
+            await self._run.run()
         except asyncio.CancelledError:
             show_state(self.status().state)
             raise
         finally:
-            teller.cancel()
+            reports.cancel()
         status = self.status()
         if status.state is not TaskState.SUCCEEDED:
             show_state(status.state)
             raise ApplicationError(status.reason, status, type=status.state, non_retryable=True)
         return status
 
-    @workflow.signal(description="The scheduler found a host")
+    @workflow.signal(description="Hosts from the scheduler")
     def placed(self, placement: Placement) -> None:
-        self._life.placed(placement)
+        self._run.receive(placement)
 
-    @workflow.signal(description="The host says how far the program is")
+    @workflow.signal(description="Progress of the program, from its host")
     def task_progress(self, progress: TaskProgress) -> None:
-        self._life.progressed(progress)
+        self._run.receive(progress)
 
-    @workflow.signal(description="The scheduler takes the host away")
+    @workflow.signal(description="Eviction by the scheduler")
     def evicted(self, eviction: Eviction) -> None:
-        self._life.evicted(eviction)
+        self._run.receive(eviction)
 
-    @workflow.signal(description="Why the task waits is not what it was")
+    @workflow.signal(description="A new reason why the task waits")
     def waits(self, reason: Reason) -> None:
-        self._life.waits(reason)
+        self._run.receive(reason)
 
-    @workflow.signal(description="The user has changed the band, holds the job back, or lets it go")
-    def wish(self, wishes: Overrides) -> None:
-        if wishes.band is not None and wishes.band is not self._life.gang.wishes.band:
-            show_band(wishes.band)
-        self._life.wish(wishes)
+    @workflow.signal(name="wish", description="Change the priority, or hold or release the task")
+    def override(self, overrides: Overrides) -> None:
+        if overrides.band is not None and overrides.band is not self._run.gang.overrides.band:
+            show_band(overrides.band)
+        self._run.receive(overrides)
 
-    @workflow.query(description="The task as it is now")
+    @workflow.query(description="The current status of the task")
     def status(self) -> TaskStatus:
-        return self._life.gang.tasks[0]
+        return self._run.gang.first
 
-    @workflow.query(description="What it waits for or holds, itself")
-    def claim(self) -> Claim:
-        return self._life.claim
+    @workflow.query(description="The request or the placement that the task has, for a scheduler that recovers its ledger")
+    def claim(self) -> GangReport:
+        return self._run.report
 
-    @workflow.query(description="What became of every attempt")
+    @workflow.query(description="The records of all attempts")
     def attempts(self) -> Attempts:
-        return Attempts(attempts=tuple(self._life.gang.attempts))
-
-    def _renew(self) -> NoReturn:
-        gang = self._life.gang
-        changes = {"status": self.status(), "wishes": gang.wishes, "held_for": gang.held_for, "attempts": tuple(gang.attempts)}
-        workflow.continue_as_new(self._task.model_copy(update=changes))
+        return Attempts(attempts=self._run.gang.attempts)
 
     def _changed(self) -> None:
         """Shows the new state, and reports to the job that the task runs or waits again. Its end reaches the job as this
@@ -104,14 +88,14 @@ class TaskWorkflow:
         status = self.status()
         workflow.set_current_details(web_ui.task_details(self._task.spec, status))
         if status.state is TaskState.RUNNING or (status.state is TaskState.PENDING and status.reason):
-            self._news = [status]
+            self._unreported = status
 
-    async def _tell_parent(self) -> None:
+    async def _report(self) -> None:
         """Reports the latest status, at growing intervals: a job's history must not grow with tasks times attempts."""
         parent = workflow.get_external_workflow_handle(self._task.parent, run_id=self._task.run_id)
-        for pause in NEWS_PAUSES:
-            await workflow.wait_condition(lambda: bool(self._news))
-            status = self._news.pop()
+        for pause in REPORT_PAUSES:
+            await workflow.wait_condition(lambda: self._unreported is not None)
+            status, self._unreported = self._unreported, None
             try:
                 await parent.signal("task_changed", status)
             except ApplicationError:

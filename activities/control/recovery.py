@@ -1,7 +1,7 @@
-"""Collects the state that a scheduler with an empty ledger needs before it places anything.
+"""Queries all slices and gangs for a scheduler that starts with an empty ledger.
 
-The workflow of the previous scheduler was terminated, and its ledger is lost. But every slice still knows its hosts, and every
-gang still knows its request or placement.
+The workflow of the previous scheduler was terminated, and its ledger is lost. But each slice knows its hosts, and each gang knows
+its request or its placement.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from iris.messages.wire import ClusterRef
 from iris.model import names
 from iris.model.bounds import MESSAGE_BYTES, size_of
 from iris.model.slices import SliceState, SliceStatus
-from iris.scheduling.recovery import Claim, Roll, RollPage
+from iris.scheduling.recovery import GangReport, RecoveryCursor, RecoveryPage
 
 #: How many attempts of an activity fail if a workflow does not answer in time; later attempts skip it as stuck.
 PATIENT_ATTEMPTS = 3
@@ -31,52 +31,52 @@ AT_ONCE = 32
 #: The most workflows queried in one activity, unless their answers are too large for one result.
 PAGE = 1_000
 #: The most bytes of one result, which is alone in its request. The answers of a thousand usual gangs take half of it.
-ROLL_BYTES = MESSAGE_BYTES
+PAGE_BYTES = MESSAGE_BYTES
 #: The states in which the scheduler has the hosts of a slice.
-TAKING = (SliceState.READY, SliceState.DRAINING)
+SERVING = (SliceState.READY, SliceState.DRAINING)
 
 
-class RollCall:
-    """Activities that query all slices and gangs; they change nothing."""
+class RecoveryQueries:
+    """Activities that query every slice and every gang; they change nothing."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    @activity.defn
-    async def call_roll(self, page: RollPage) -> Roll:
-        """Queries some of the cluster's slices, jobs and tasks. Returns their answers, and the next page's token if there is one.
+    @activity.defn(name="call_roll")
+    async def query_page(self, cursor: RecoveryCursor) -> RecoveryPage:
+        """Queries some of the cluster's slices, jobs and tasks. Returns their answers, and where to go on if there are more.
 
         If the answers are too large for one result, it queries fewer workflows.
         """
         most = PAGE
-        while size_of(roll := await self._page(page, most)) > ROLL_BYTES and most > 1:
+        while size_of(page := await self._page(cursor, most)) > PAGE_BYTES and most > 1:
             most //= 4
-        return roll
+        return page
 
-    async def _page(self, page: RollPage, most: int) -> Roll:
-        """Queries at most `most` workflows, from the page's token on."""
+    async def _page(self, cursor: RecoveryCursor, most: int) -> RecoveryPage:
+        """Queries at most `most` workflows, from the cursor on."""
         kinds = ", ".join(f"'{kind}'" for kind in (names.KIND_SLICE, names.KIND_JOB, names.KIND_TASK))
         listed = self._client.list_workflows(
-            f"{names.SA_CLUSTER} = '{page.cluster}' AND {names.SA_KIND} IN ({kinds}) AND ExecutionStatus = 'Running'",
+            f"{names.SA_CLUSTER} = '{cursor.cluster}' AND {names.SA_KIND} IN ({kinds}) AND ExecutionStatus = 'Running'",
             page_size=most,
-            next_page_token=bytes.fromhex(page.token) or None,
+            next_page_token=bytes.fromhex(cursor.token) or None,
         )
         await listed.fetch_next_page(page_size=most)
-        slice_id = names.slice_workflow(page.cluster, "")
+        slice_id = names.slice_workflow(cursor.cluster, "")
 
-        async def ask(execution: WorkflowExecution) -> SliceStatus | Claim | None:
+        async def query(execution: WorkflowExecution) -> SliceStatus | GangReport | None:
             if execution.id.startswith(slice_id):
-                return await self._ask(execution, "status", SliceStatus)
-            return await self._ask(execution, "claim", Claim)
+                return await self._query(execution, "status", SliceStatus)
+            return await self._query(execution, "claim", GangReport)
 
-        answers = await _some_at_once(ask, listed.current_page or ())
-        slices = [answer for answer in answers if isinstance(answer, SliceStatus) and answer.state in TAKING]
-        return Roll(
+        answers = await _some_at_once(query, listed.current_page or ())
+        slices = [answer for answer in answers if isinstance(answer, SliceStatus) and answer.state in SERVING]
+        return RecoveryPage(
             hosts=tuple(host for status in slices for host in status.hosts),
             draining={
                 host.id: status.reason for status in slices if status.state is SliceState.DRAINING for host in status.hosts
             },
-            claims=tuple(answer for answer in answers if isinstance(answer, Claim)),
+            claims=tuple(answer for answer in answers if isinstance(answer, GangReport)),
             token=(listed.next_page_token or b"").hex(),
         )
 
@@ -84,33 +84,33 @@ class RollCall:
     async def list_slices(self, ref: ClusterRef) -> SliceList:
         """Returns the facts of the slices that were created and have a workflow, as the slices report them."""
         running = [execution async for execution in self._client.list_workflows(made_slices(ref.cluster), page_size=PAGE)]
-        answers = await _some_at_once(lambda execution: self._ask(execution, "status", SliceStatus), running)
+        answers = await _some_at_once(lambda execution: self._query(execution, "status", SliceStatus), running)
         return SliceList(slices=tuple(each.facts for each in answers if each is not None and each.facts is not None))
 
-    async def _ask(self, execution: WorkflowExecution, query: str, result: type[T]) -> T | None:
+    async def _query(self, execution: WorkflowExecution, name: str, result: type[T]) -> T | None:
         """Returns the workflow's answer; None if it has just ended or cannot answer at all: a stuck workflow must not block the
         recovery."""
         handle = self._client.get_workflow_handle(execution.id, run_id=execution.run_id)
         try:
-            answer: T = await handle.query(query, result_type=result)
+            answer: T = await handle.query(name, result_type=result)
             return answer
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
             logger.warning("workflow %s did not answer the recovery query: %s", execution.id, error)
         except RPCError as error:
-            wedged = error.status is RPCStatusCode.DEADLINE_EXCEEDED and activity.info().attempt > PATIENT_ATTEMPTS
-            if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION) and not wedged:
+            stuck = error.status is RPCStatusCode.DEADLINE_EXCEEDED and activity.info().attempt > PATIENT_ATTEMPTS
+            if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION) and not stuck:
                 raise
             logger.warning("workflow %s did not answer the recovery query: %s", execution.id, error)
         return None
 
 
-async def _some_at_once(ask: Callable[[WorkflowExecution], Awaitable[T]], executions: Iterable[WorkflowExecution]) -> list[T]:
+async def _some_at_once(query: Callable[[WorkflowExecution], Awaitable[T]], executions: Iterable[WorkflowExecution]) -> list[T]:
     """Returns the answers of all workflows, with at most `AT_ONCE` queries under way."""
     at_once = asyncio.Semaphore(AT_ONCE)
 
     async def in_turn(execution: WorkflowExecution) -> T:
         async with at_once:
             activity.heartbeat()
-            return await ask(execution)
+            return await query(execution)
 
     return await asyncio.gather(*(in_turn(execution) for execution in executions))

@@ -1,30 +1,33 @@
 """Messages between tasks, their jobs and hosts."""
 
 from datetime import datetime, timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from iris.messages.wire import Wire
-from iris.model.attempts import AttemptRecord
 from iris.model.bundles import Bundle
 from iris.model.environments import EnvironmentSpec
-from iris.model.jobs import JobSpec, TaskStatus
-from iris.model.overrides import Overrides
+from iris.model.gangs import Gang
+from iris.model.jobs import TaskStatus
 from iris.model.resources import Resources
 from iris.model.states import TaskState
 
 
-class TaskInput(Wire):
-    """The input of the workflow of one task. `run_id` is the job's first run, under which the task's logs are stored."""
+class TaskInput(Gang):
+    """One task of a job of several independent tasks, as a gang of one. On the wire it has its only task as `status`."""
 
-    cluster: str
-    spec: JobSpec
     index: int
+    #: The workflow of its job.
     parent: str
     run_id: str
     submitted_at: datetime
-    status: TaskStatus | None = None
-    wishes: Overrides = Overrides()
-    held_for: timedelta = timedelta(0)
-    attempts: tuple[AttemptRecord, ...] = ()
+    tasks: Annotated[
+        tuple[TaskStatus],
+        Field(validation_alias="status", serialization_alias="status"),
+        BeforeValidator(lambda status: status if isinstance(status, tuple) else (status,)),
+        PlainSerializer(lambda tasks: tasks[0]),
+    ]
 
 
 class TaskProgress(Wire):

@@ -43,7 +43,7 @@ _BAND_RANKS = {band: rank for rank, band in enumerate(Band)}
 
 
 class Coscheduling(BaseModel):
-    """Makes the tasks a gang: placed, started and bounced together, on hosts that share an attribute."""
+    """Makes the tasks a gang: placed, started and retried together, on hosts that share an attribute."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -96,6 +96,11 @@ class JobSpec(BaseModel):
     def id(self) -> str:
         return names.job_id(self.user, self.name)
 
+    @property
+    def is_gang(self) -> bool:
+        """Whether all tasks are placed, started and retried together; a single task is a gang of one."""
+        return self.replicas == 1 or self.coscheduling is not None
+
     @field_validator("user", "name")
     @classmethod
     def _is_a_name(cls, value: str, info: ValidationInfo) -> str:
@@ -107,7 +112,7 @@ class JobSpec(BaseModel):
         if not command or not command[0].strip():
             raise InvalidValue("command", " ".join(command), "is empty", "give the program to run after --")
         if any("\0" in word for word in command):
-            raise InvalidValue("command", command[0], "contains a NUL byte", "no program can be given one")
+            raise InvalidValue("command", command[0], "contains a NUL byte", "remove it: a program cannot get one")
         return command
 
     @field_validator("replicas")

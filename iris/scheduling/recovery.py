@@ -10,8 +10,8 @@ from iris.model.requests import Placement, Request
 from iris.scheduling.ledger import Ledger
 
 
-class RollPage(BaseModel):
-    """A page of the cluster's workflows that are asked to report."""
+class RecoveryCursor(BaseModel):
+    """The position in the list of the cluster's workflows, which report page by page."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -20,8 +20,8 @@ class RollPage(BaseModel):
     token: str = ""
 
 
-class Claim(BaseModel):
-    """The request or the placement that a gang reports: at most one of them is set."""
+class GangReport(BaseModel):
+    """The request or the placement that a gang has: at most one of them is set."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,53 +30,55 @@ class Claim(BaseModel):
     placement: Placement | None = None
 
 
-class Roll(BaseModel):
-    """A page of reports: the hosts of slices, and the claims of gangs."""
+class RecoveryPage(BaseModel):
+    """A page of reports: the hosts of slices, and the requests and placements of gangs."""
 
     model_config = ConfigDict(frozen=True)
 
     hosts: tuple[Host, ...] = ()
     #: The hosts whose slices are being drained, each with the reason: they take no new tasks.
     draining: dict[str, str] = Field(default_factory=dict)
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[GangReport, ...] = ()
     #: The begin of the next page; empty when this is the last.
     token: str = ""
 
 
-class Gathering:
+class LedgerRecovery:
     """Enters pages of reports into a ledger. Messages that arrive after a page was requested are newer than the page."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._heard: set[str] = set()
+        #: The hosts of slices that sent a message after the current page was requested.
+        self._newer: set[str] = set()
         #: The key of each owner in the ledger.
-        self._claims: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
 
-    def heard(self, host_ids: Iterable[str]) -> None:
+    def received(self, host_ids: Iterable[str]) -> None:
         """Records that a slice has sent a message about these hosts itself."""
-        self._heard.update(host_ids)
+        self._newer.update(host_ids)
 
-    def ask(self) -> None:
+    def request_page(self) -> None:
         """Records that a page is requested."""
-        self._heard.clear()
+        self._newer.clear()
 
-    def enter(self, roll: Roll, asked_at: datetime) -> int:
-        """Enters a page that was requested at that time. Returns the number of hosts and claims in it."""
-        self._ledger.hosts_up(host for host in roll.hosts if host.id not in self._heard)
-        for host_id, reason in roll.draining.items():
-            if host_id not in self._heard:
+    def enter(self, page: RecoveryPage, requested_at: datetime) -> int:
+        """Enters a page that was requested at that time. Returns the number of hosts and gangs in it."""
+        self._ledger.hosts_up(host for host in page.hosts if host.id not in self._newer)
+        for host_id, reason in page.draining.items():
+            if host_id not in self._newer:
                 self._ledger.close(host_id, Closure(by=ClosedBy.DRAIN, reason=reason))
-        for claim in roll.claims:
-            gang = claim.placement or claim.request
+        for report in page.claims:
+            gang = report.placement or report.request
             if gang is None:
                 continue
-            before = self._claims.get(gang.owner)
+            before = self._keys.get(gang.owner)
             if before is not None and before != gang.key:
-                self._ledger.forget(before)  # the gang gave the earlier one back before it reported this one
-            self._claims[gang.owner] = gang.key
-            if claim.placement is not None:
-                self._ledger.adopt(claim.placement)
-            elif claim.request is not None:
-                self._ledger.ask(claim.request)
-            self._ledger.amend(gang.key, gang.band, held=claim.held and claim.placement is None, said_at=asked_at)
-        return len(roll.hosts) + len(roll.claims)
+                self._ledger.forget(before)  # the gang released the earlier key before it reported this one
+            self._keys[gang.owner] = gang.key
+            if report.placement is not None:
+                self._ledger.adopt(report.placement)
+            elif report.request is not None:
+                self._ledger.ask(report.request)
+            held = report.held and report.placement is None
+            self._ledger.amend(gang.key, gang.band, held=held, said_at=requested_at)
+        return len(page.hosts) + len(page.claims)

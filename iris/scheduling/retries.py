@@ -10,11 +10,14 @@ host is known. So a gang is judged when all its tasks have ended.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from iris.model.attempts import Account
+from iris.model.faults import BEYOND_THE_HOST
 from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
+from iris.model.requests import Placement
 from iris.model.states import TaskState, move_task
 
 
@@ -46,6 +49,17 @@ class Verdict(BaseModel):
         return self.outcomes[self.culprit]
 
 
+class HostsAfter(NamedTuple):
+    """What an attempt shows of its hosts."""
+
+    #: The hosts that spoilt the attempt.
+    spoilt_by: tuple[str, ...] = ()
+    #: Whether its programs ran.
+    ran: bool = False
+    #: (host, incarnation) of incarnations that are over.
+    over: tuple[tuple[str, str], ...] = ()
+
+
 #: The delay before the first retry. It doubles each time, so that a broken host or program does not cause a busy loop.
 FIRST_DELAY = timedelta(seconds=1)
 MAX_DELAY = timedelta(minutes=5)
@@ -70,8 +84,8 @@ def judge(outcomes: Sequence[TaskOutcome], evicted: str = "") -> Verdict:
         evicted: why the scheduler evicted the gang; empty when it did not.
     """
     if evicted and not all(outcome.state is TaskState.SUCCEEDED for outcome in outcomes):
-        given = tuple(outcome.model_copy(update={"state": TaskState.PREEMPTED, "reason": evicted}) for outcome in outcomes)
-        return Verdict(account=Account.PREEMPTIONS, culprit=0, outcomes=given)
+        preempted = tuple(outcome.model_copy(update={"state": TaskState.PREEMPTED, "reason": evicted}) for outcome in outcomes)
+        return Verdict(account=Account.PREEMPTIONS, culprit=0, outcomes=preempted)
     accounts = [account_of(outcome) for outcome in outcomes]
     account = next((each for each in _WEIGHT if each in accounts), Account.NOBODY)
     if account is Account.NOBODY:
@@ -94,14 +108,14 @@ def _shared(outcomes: Sequence[TaskOutcome], culprit: int, account: Account) -> 
         if index == culprit or (account is Account.FAILURES and outcome.state is TaskState.FAILED):
             shared.append(outcome)
             continue
-        own = f" (it {_in_words(outcome)})" if outcome.state is not TaskState.KILLED else ""
+        own = f" (it {_own_end(outcome)})" if outcome.state is not TaskState.KILLED else ""
         reason = f"ended with task {culprit}: {cause.reason}{own}"
         state = TaskState.KILLED if account is Account.FAILURES else cause.state
         shared.append(outcome.model_copy(update={"state": state, "reason": reason}))
     return shared
 
 
-def _in_words(outcome: TaskOutcome) -> str:
+def _own_end(outcome: TaskOutcome) -> str:
     return "had succeeded" if outcome.state is TaskState.SUCCEEDED else outcome.reason
 
 
@@ -124,8 +138,8 @@ def decide(spec: JobSpec, before: TaskStatus, verdict: Verdict) -> RetryDecision
         # A preempted task did nothing wrong and is queued again at once, unless an infrastructure fault ended it.
         in_a_row = {Account.FAILURES: spent - 1, Account.PREEMPTIONS: before.faults if outcome.fault else None}[account]
         return RetryDecision(account=account, retry=True, delay=_delay(in_a_row) if in_a_row is not None else timedelta(0))
-    spent_up = f" ({account} {spent}, max_retries_{account.rstrip('s')} {limit})" if limit else ""
-    return RetryDecision(account=account, retry=False, reason=f"{outcome.reason}{spent_up}")
+    used_up = f" ({account} {spent}, max_retries_{account.rstrip('s')} {limit})" if limit else ""
+    return RetryDecision(account=account, retry=False, reason=f"{outcome.reason}{used_up}")
 
 
 def after(tasks: Sequence[TaskStatus], verdict: Verdict, decision: RetryDecision, now: datetime) -> list[TaskStatus]:
@@ -155,6 +169,28 @@ def after(tasks: Sequence[TaskStatus], verdict: Verdict, decision: RetryDecision
         }
         ended.append(task.model_copy(update=changes | paid))
     return ended
+
+
+def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) -> HostsAfter:
+    """Returns which hosts spoilt an attempt, and which incarnations are over.
+
+    An incarnation is over if another one had begun before the attempt came, or if the attempt ended because the host leaves. The
+    host's slice reports that too, but perhaps only after the gang was placed there again.
+
+    Args:
+        placement: None if there were no hosts.
+        outcomes: one per seat; empty if no program was started.
+    """
+    if placement is None or not outcomes:
+        return HostsAfter()
+    spoilt_by: list[str] = []
+    over: list[tuple[str, str]] = []
+    for seat, outcome in zip(placement.seats, outcomes, strict=True):
+        if outcome.refused or outcome.host_leaves:
+            over.append((seat.host_id, seat.incarnation))
+        elif outcome.fault not in BEYOND_THE_HOST and (outcome.fault or account_of(outcome) is Account.UNDELIVERED):
+            spoilt_by.append(seat.host_id)
+    return HostsAfter(tuple(spoilt_by), any(outcome.started_at for outcome in outcomes), tuple(over))
 
 
 def _delay(times: int) -> timedelta:

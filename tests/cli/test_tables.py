@@ -151,7 +151,7 @@ def an_attempt(number: int, account: Account, reason: str, *hosts: str, started:
 def test_an_explanation_lists_every_attempt() -> None:
     """Where, how long, the outcome and the retry account; a dash if no account is charged."""
     attempts = (
-        an_attempt(1, Account.UNDELIVERED, "host h1 did not take the task within 1m", "h1", started=False),
+        an_attempt(1, Account.UNDELIVERED, "host h1 did not start the task within 1m", "h1", started=False),
         an_attempt(2, Account.PREEMPTIONS, "the agent of host h2 died", "h1", "h2", "h3"),
         an_attempt(3, Account.NOBODY, "", "h1", "h2", "h3"),
     )
@@ -160,7 +160,7 @@ def test_an_explanation_lists_every_attempt() -> None:
         "",
         "3 attempts so far:",
         "ATTEMPT  PLACED (UTC)         RAN            HOSTS          COUNTED AS   OUTCOME",
-        "1        2026-01-01 12:00:00  never started  h1             undelivered  host h1 did not take the task within 1m",
+        "1        2026-01-01 12:00:00  never started  h1             undelivered  host h1 did not start the task within 1m",
         "2        2026-01-01 12:00:00  1m             h1 and 2 more  preemptions  the agent of host h2 died",
         "3        2026-01-01 12:00:00  1m             h1 and 2 more  -            succeeded",
     ]

@@ -24,7 +24,7 @@ CRASHED = an_outcome(S.FAILED, reason="exit code 134", exit_code=134, finished_a
 LOST = an_outcome(S.WORKER_FAILED, reason="host h9 was lost", finished_at=at(65))
 PREEMPTED = an_outcome(S.PREEMPTED, reason="the host was preempted", finished_at=at(30))
 FAULTY = an_outcome(S.WORKER_FAILED, reason="infrastructure fault: busy", fault="busy", finished_at=at(2), started_at=None)
-NOT_TAKEN = an_outcome(S.WORKER_FAILED, reason="host h9 did not take the task", started_at=None, finished_at=None)
+NOT_TAKEN = an_outcome(S.WORKER_FAILED, reason="host h9 did not start the task", started_at=None, finished_at=None)
 ANY = st.sampled_from([SUCCEEDED, STOPPED, CRASHED, LOST, PREEMPTED, FAULTY, NOT_TAKEN])
 
 

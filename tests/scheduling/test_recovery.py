@@ -1,36 +1,36 @@
-"""A lost book, put together again from what slices and gangs say: what is newer than a page of the roll counts more."""
+"""The recovery of a lost ledger from the reports of slices and gangs: messages that are newer than a page win over it."""
 
 from iris.model.jobs import Band
 from iris.model.requests import Placement, Request
 from iris.scheduling.ledger import Ledger
-from iris.scheduling.recovery import Claim, Gathering, Roll
+from iris.scheduling.recovery import GangReport, LedgerRecovery, RecoveryPage
 from tests.builders import a_host, a_placement, a_request, at, some
 
 
-def gathered(ledger: Ledger, *rolls: Roll) -> None:
-    """Each roll asked for a second after the one before."""
-    gathering = Gathering(ledger)
-    for second, roll in enumerate(rolls):
-        gathering.ask()
-        gathering.enter(roll, at(second))
+def recovered(ledger: Ledger, *pages: RecoveryPage) -> None:
+    """Enters pages that were requested a second apart."""
+    recovery = LedgerRecovery(ledger)
+    for second, page in enumerate(pages):
+        recovery.request_page()
+        recovery.enter(page, at(second))
 
 
-def waits(request: Request, *, held: bool = False) -> Roll:
-    return Roll(claims=(Claim(request=request, held=held),))
+def waits(request: Request, *, held: bool = False) -> RecoveryPage:
+    return RecoveryPage(claims=(GangReport(request=request, held=held),))
 
 
-def holds(placement: Placement) -> Roll:
-    return Roll(claims=(Claim(placement=placement),))
+def holds(placement: Placement) -> RecoveryPage:
+    return RecoveryPage(claims=(GangReport(placement=placement),))
 
 
 def test_a_host_that_reports_while_a_page_is_asked_for_keeps_its_new_life() -> None:
     """The page says what was so when it was asked for; the report is newer, and the new life must not be buried."""
     ledger = Ledger()
-    gathering = Gathering(ledger)
-    gathering.ask()
+    recovery = LedgerRecovery(ledger)
+    recovery.request_page()
     ledger.hosts_up([a_host(incarnation="second")])
-    gathering.heard(["h1"])
-    gathering.enter(Roll(hosts=(a_host(incarnation="first"), a_host("h2"))), at(0))
+    recovery.received(["h1"])
+    recovery.enter(RecoveryPage(hosts=(a_host(incarnation="first"), a_host("h2"))), at(0))
 
     assert {host.id: host.incarnation for host in ledger.hosts.values()} == {"h1": "second", "h2": "first"}
     ledger.hosts_up([a_host(incarnation="second")])
@@ -42,7 +42,7 @@ def test_a_gang_that_was_held_and_has_hosts_now_is_in_the_book_once() -> None:
     ledger = Ledger()
     host = a_host()
     request = a_request("k1", some(cpu=4))
-    gathered(ledger, Roll(hosts=(host,)), waits(request, held=True), holds(a_placement(host, some(cpu=4), "k1")))
+    recovered(ledger, RecoveryPage(hosts=(host,)), waits(request, held=True), holds(a_placement(host, some(cpu=4), "k1")))
 
     ledger.amend("k1", Band.INTERACTIVE, held=False)
     assert set(ledger.live) == {"k1"}
@@ -56,11 +56,11 @@ def test_a_gang_that_was_held_and_has_hosts_now_is_in_the_book_once() -> None:
 def test_a_wish_that_was_heard_after_a_page_was_asked_for_is_not_undone_by_it() -> None:
     """The user has let the job go while the page, which says that it is held, was on its way."""
     ledger = Ledger()
-    gathering = Gathering(ledger)
+    recovery = LedgerRecovery(ledger)
     ledger.ask(a_request("k1"))
     ledger.amend("k1", Band.PRODUCTION, held=False, said_at=at(5))
-    gathering.ask()
-    gathering.enter(waits(a_request("k1", band=Band.BATCH), held=True), at(4))
+    recovery.request_page()
+    recovery.enter(waits(a_request("k1", band=Band.BATCH), held=True), at(4))
 
     assert [request.band for request in ledger.waiting] == [Band.PRODUCTION]
     assert len(ledger.held) == 0
@@ -71,18 +71,18 @@ def test_the_second_roll_corrects_the_first() -> None:
     ledger = Ledger()
     host = a_host()
     earlier, later = (a_request(key, owner="job") for key in ("k1", "k2"))
-    gathered(ledger, Roll(hosts=(host,)), waits(earlier, held=True), waits(later))
+    recovered(ledger, RecoveryPage(hosts=(host,)), waits(earlier, held=True), waits(later))
 
     assert [request.key for request in ledger.waiting] == ["k2"]
     assert len(ledger.held) == 0
-    gathered(ledger, waits(a_request("k3"), held=True), waits(a_request("k3")))
+    recovered(ledger, waits(a_request("k3"), held=True), waits(a_request("k3")))
     assert "k3" in ledger.waiting
 
 
 def test_hosts_of_a_slice_that_is_drained_take_nothing_new_in_the_new_book_either() -> None:
     """An operator waits for them to become free; a scheduler that was started anew must not fill them again."""
     ledger = Ledger()
-    gathered(ledger, Roll(hosts=(a_host("going"), a_host("stays")), draining={"going": "new kernel"}))
+    recovered(ledger, RecoveryPage(hosts=(a_host("going"), a_host("stays")), draining={"going": "new kernel"}))
 
     assert ledger.fleet.closed(ledger.hosts["going"]) == "drained: new kernel"
     assert ledger.fleet.closed(ledger.hosts["stays"]) is None

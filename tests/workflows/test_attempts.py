@@ -167,7 +167,7 @@ async def test_a_silent_host_is_the_reason_of_the_job_that_it_ends(cluster: Clus
     status = await cluster.end(job)
 
     assert status.state is JobState.WORKER_FAILED
-    assert status.reason == "host h1 was lost: nothing heard of the task for 1s"
+    assert status.reason == "host h1 was lost: no heartbeat of the task for 1s"
     assert await cluster.nothing_held()
 
 
@@ -182,7 +182,7 @@ async def test_an_attempt_that_nobody_takes_from_its_queue_goes_to_another_host(
     job = await cluster.submit(resources=some(cpu=4))
     await cluster.until(lambda: _is_pending_again(cluster, job))
 
-    assert "host dead did not take the task within 1s" in (await cluster.status(job)).reason
+    assert "host dead did not start the task within 1s" in (await cluster.status(job)).reason
     await cluster.lose(dead)
     host = await cluster.join("h1", offers=some(cpu=4))
     status = await cluster.end(job, within=MINUTE)

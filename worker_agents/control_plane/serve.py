@@ -26,7 +26,7 @@ from temporalio.worker import Worker
 from iris.activities.control.notifier import Notifier
 from iris.activities.control.observe import FleetObserver
 from iris.activities.control.outbox import Outbox
-from iris.activities.control.recovery import RollCall
+from iris.activities.control.recovery import RecoveryQueries
 from iris.activities.control.slices import Slices
 from iris.client.configuring import configure_planners, scaling_settings
 from iris.client.connect.connection import connect
@@ -115,7 +115,8 @@ async def _platform(options: ControlPlaneOptions, file: ConfigFile) -> CurrentPl
 
 def make_workers(client: Client, cluster: str, platform: Platform | None = None) -> tuple[Worker, Worker]:
     """Returns the control worker and the planner worker of a cluster."""
-    outbox, notifier, fleet, roll = Outbox(client, cluster), Notifier(client), FleetObserver(client, platform), RollCall(client)
+    outbox, notifier = Outbox(client, cluster), Notifier(client)
+    fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
     on_machines: list[Callable[..., Any]] = []
     if platform is not None:
         slices = Slices(platform)
@@ -132,8 +133,8 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
             notifier.check_jobs,
             fleet.observe_fleet,
             fleet.query_wanted,
-            roll.call_roll,
-            roll.list_slices,
+            recovery.query_page,
+            recovery.list_slices,
             *on_machines,
         ],
         max_cached_workflows=CACHED_WORKFLOWS,

@@ -1,0 +1,141 @@
+"""The lifecycle of a gang as a table, and the value that its workflow passes from run to run.
+
+Rule 1: a gang's state changes only through `move_gang`. An event that its state does not have raises `IllegalMove` and changes
+nothing.
+Rule 2: signals may arrive late, so every state has every signal: it takes the signal, or ignores it as the table says.
+
+Each state stands for one thing that the gang's workflow does until an event ends it (`workflows/gang_run.py`). Not in this
+module: what else an event changes (`iris.scheduling.gang_lifecycle`), and who pays for an attempt (`iris.scheduling.retries`).
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.model.attempts import AttemptRecord
+from iris.model.errors import IllegalMove
+from iris.model.jobs import Band, JobSpec, TaskStatus
+from iris.model.overrides import Overrides
+
+
+class GangState(StrEnum):
+    BACKOFF = "BACKOFF"  # has neither request nor hosts; the next attempt begins after the delay, the first one at once
+    HELD = "HELD"  # its user holds it, and it has not sent its request
+    WAITING = "WAITING"  # sends its request, and waits for hosts
+    RUNNING = "RUNNING"  # has hosts, on which its programs start, run and end
+    RELEASING = "RELEASING"  # withdraws its request or releases its hosts
+    ENDED = "ENDED"
+
+
+class GangEvent(StrEnum):
+    # steps of its workflow
+    HOLD = "HOLD"  # an attempt begins while the user holds the gang
+    BEGIN = "BEGIN"  # an attempt begins, or goes on after the hold
+    ASK = "ASK"  # the request is sent, or sent again
+    REFUSE = "REFUSE"  # the scheduler has no hosts yet
+    PLACE = "PLACE"  # the gang takes its hosts
+    FORGET = "FORGET"  # the scheduler does not accept the request's key
+    TIME_OUT = "TIME_OUT"  # the scheduling timeout is over
+    FINISH = "FINISH"  # all programs have ended
+    RETRY = "RETRY"  # request or hosts are released, and there is another attempt
+    END = "END"  # request or hosts are released, and there is none
+    CANCEL = "CANCEL"  # the workflow is cancelled
+    # signals
+    OFFER = "OFFER"  # the scheduler found hosts for a gang that waits
+    EXPLAIN = "EXPLAIN"  # the reason why the gang waits has changed
+    EVICT = "EVICT"  # the scheduler takes the hosts away
+    PROGRESS = "PROGRESS"  # a host prepares or runs a program
+    OVERRIDE = "OVERRIDE"  # the user changes the band, holds or releases the gang
+
+
+_S, _E = GangState, GangEvent
+#: The next state when an event is deliberately ignored.
+IGNORED = None
+
+GANG_MOVES: dict[GangEvent, dict[GangState, GangState | None]] = {
+    _E.HOLD: {_S.BACKOFF: _S.HELD},
+    _E.BEGIN: {_S.BACKOFF: _S.WAITING, _S.HELD: _S.WAITING},
+    _E.ASK: {_S.WAITING: _S.WAITING},
+    _E.REFUSE: {_S.WAITING: _S.WAITING},
+    _E.PLACE: {_S.WAITING: _S.RUNNING},
+    _E.FORGET: {_S.WAITING: _S.RELEASING},
+    _E.TIME_OUT: {_S.WAITING: _S.RELEASING},
+    _E.FINISH: {_S.RUNNING: _S.RELEASING},
+    _E.RETRY: {_S.RELEASING: _S.BACKOFF},
+    _E.END: {_S.RELEASING: _S.ENDED},
+    _E.CANCEL: {
+        _S.BACKOFF: _S.ENDED,
+        _S.HELD: _S.RELEASING,
+        _S.WAITING: _S.RELEASING,
+        _S.RUNNING: _S.RELEASING,
+        _S.RELEASING: IGNORED,  # the release completes, and then the cancellation counts
+        _S.ENDED: IGNORED,
+    },
+    # The release that follows a timeout releases an offer that comes too late, too.
+    _E.OFFER: dict.fromkeys(_S, IGNORED) | {_S.WAITING: _S.WAITING},
+    _E.EXPLAIN: {state: state for state in _S} | {_S.RUNNING: IGNORED, _S.ENDED: IGNORED},
+    # An eviction may arrive before the gang has taken its hosts.
+    _E.EVICT: dict.fromkeys(_S, IGNORED) | {_S.WAITING: _S.WAITING, _S.RUNNING: _S.RUNNING},
+    # A report may arrive after its program's end.
+    _E.PROGRESS: dict.fromkeys(_S, IGNORED) | {_S.RUNNING: _S.RUNNING, _S.RELEASING: _S.RELEASING},
+    _E.OVERRIDE: {state: state for state in _S},
+}
+
+
+def move_gang(now: GangState, event: GangEvent) -> GangState | None:
+    """Returns the state of a gang after an event; `IGNORED` if the event has no effect.
+
+    Raises:
+        IllegalMove: the table has no such event in this state.
+    """
+    states = GANG_MOVES[event]
+    if now not in states:
+        raise IllegalMove(f"a gang that is {now} cannot take the event {event}; it comes in {', '.join(states)}")
+    return states[now]
+
+
+class Gang(BaseModel):
+    """Tasks that are placed, started and retried together, and their state so far.
+
+    It is the input of a job's or task's workflow, and all that a run of the workflow passes to the next.
+    """
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    cluster: str
+    spec: JobSpec
+    #: The id of the job's first run; the paths of its logs contain it. Its workflow sets it.
+    run_id: str = ""
+    #: None: when the first run began, which sets it.
+    submitted_at: datetime | None = None
+    #: Empty: not begun.
+    tasks: tuple[TaskStatus, ...] = ()
+    overrides: Overrides = Field(Overrides(), validation_alias="wishes", serialization_alias="wishes")
+    #: How long the gang has been held. The scheduling timeout does not count this time.
+    held_for: timedelta = timedelta(0)
+    attempts: tuple[AttemptRecord, ...] = ()
+
+    @property
+    def first(self) -> TaskStatus:
+        """The first task. The tasks of a gang differ only in their hosts and their outcomes."""
+        return self.tasks[0]
+
+    @property
+    def band(self) -> Band:
+        return self.overrides.band or self.spec.band
+
+    @property
+    def submission(self) -> datetime:
+        """When it was submitted, once its workflow has begun."""
+        assert self.submitted_at is not None
+        return self.submitted_at
+
+    def with_task(self, place: int, task: TaskStatus) -> Self:
+        """Returns the gang with another status of the task at this index."""
+        return self.model_copy(update={"tasks": (*self.tasks[:place], task, *self.tasks[place + 1 :])})
+
+    def with_tasks(self, **changes: object) -> Self:
+        """Returns the gang with changed fields that all tasks have in common."""
+        return self.model_copy(update={"tasks": tuple(task.model_copy(update=changes) for task in self.tasks)})

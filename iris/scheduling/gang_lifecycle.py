@@ -1,0 +1,269 @@
+"""Decides how a gang gets from its submission to its end. Pure: `iris.workflows.gang_run` does what each state stands for.
+
+    BACKOFF ──▶ HELD ──▶ WAITING ──▶ RUNNING ──▶ RELEASING ──▶ ENDED
+       ▲  └────────────────▲ └──────────────────────▲ │
+       └──────────────────────────────────────────────┘
+
+Every path from WAITING and RUNNING leads through RELEASING, so a gang that has ended holds nothing. The table is in
+`iris.model.gangs`. If a placement and the timeout meet, the first that the workflow takes counts: the release that follows the
+timeout releases the placement, too.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from iris.model import names
+from iris.model.attempts import Account, AttemptRecord, kept, member_ends
+from iris.model.gangs import Gang, GangEvent, GangState, move_gang
+from iris.model.jobs import TaskOutcome, TaskStatus
+from iris.model.overrides import Overrides
+from iris.model.requests import Placement, Request
+from iris.model.states import TaskState, move_task
+from iris.model.units import format_duration
+from iris.scheduling import retries
+from iris.scheduling.recovery import GangReport
+from iris.scheduling.refusals import Refusal
+
+#: The delay before a gang sends a request with a new key, when the scheduler does not accept the old one.
+NEW_KEY_DELAY = timedelta(seconds=1)
+_PROGRESS = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
+#: The state of an attempt when it begins.
+_NOTHING_YET: dict[str, Any] = {"offer": None, "eviction": "", "outcomes": (), "forgotten": False}
+
+
+@dataclass(frozen=True)
+class GangLifecycle:
+    """A gang and the state of its current attempt. Each method is an event and returns the lifecycle after it.
+
+    Raises:
+        IllegalMove: the event is not legal in the gang's state; nothing has changed.
+    """
+
+    gang: Gang
+    state: GangState = GangState.BACKOFF
+    #: How long BACKOFF lasts.
+    delay: timedelta = timedelta(0)
+    #: Since when the current hold has not been counted in `Gang.held_for`.
+    held_since: datetime | None = None
+    #: The user's overrides are newer than those that the scheduler has.
+    amended: bool = False
+    #: An earlier run of the workflow has sent the request.
+    repeated: bool = False
+    #: What the gang has at the scheduler: an open request or hosts, and neither after the release.
+    request: Request | None = None
+    placement: Placement | None = None
+    placed_at: datetime | None = None
+    #: The hosts of a gang that waits, before it takes them.
+    offer: Placement | None = None
+    #: Why the scheduler takes the hosts away; once the programs have ended, only if that ended them.
+    eviction: str = ""
+    #: The outcomes of all tasks once they have ended.
+    outcomes: tuple[TaskOutcome, ...] = ()
+    #: The scheduler does not accept the request's key.
+    forgotten: bool = False
+
+    # -- steps of the workflow -------------------------------------------------------------------------------------------------
+
+    def begin(self, key: str) -> Self:
+        """Begins an attempt. The request of a held gang is sent later, unless the scheduler has it already."""
+        hold, repeated = self.gang.overrides.hold, self.gang.first.key == key
+        if hold is not None and not repeated:
+            return self._move(
+                GangEvent.HOLD, gang=self.gang.with_tasks(key=key, reason=str(hold)), repeated=False, **_NOTHING_YET
+            )
+        gang, amended = self.gang.with_tasks(key=key), repeated and self.amended
+        return self._move(GangEvent.BEGIN, gang=gang, repeated=repeated, amended=amended, **_NOTHING_YET)
+
+    def unheld(self) -> Self:
+        """Goes on with an attempt that began while the user held the gang."""
+        return self._move(GangEvent.BEGIN, amended=False)
+
+    def asked(self, request: Request) -> Self:
+        """Records the request. It does not carry a hold, and has no effect if the scheduler has it already: overrides follow."""
+        return self._move(GangEvent.ASK, request=request, amended=self.amended or self.gang.overrides.hold is not None)
+
+    def refused(self, refusal: Refusal | None, before: str = "") -> Self:
+        """Shows why there are no hosts yet, and why the gang is retried (`before`). A held gang shows its hold."""
+        if refusal is None or self.gang.overrides.hold is not None:
+            return self
+        reason = f"{refusal.message}; {before}" if before else refusal.message
+        return self._move(GangEvent.REFUSE, gang=self.gang.with_tasks(reason=reason))
+
+    def placed(self, placement: Placement, now: datetime) -> Self:
+        """Takes the hosts for the next attempt."""
+        blank = {"reason": "", "exit_code": None, "started_at": None, "finished_at": None}
+        tasks = tuple(
+            task.model_copy(
+                update={
+                    "state": move_task(task.state, TaskState.ASSIGNED),
+                    "host": seat.host_id,
+                    "attempt": self.gang.first.attempt + 1,
+                    **blank,
+                }
+            )
+            for task, seat in zip(self.gang.tasks, placement.seats, strict=True)
+        )
+        gang = self.gang.model_copy(update={"tasks": tasks})
+        return self._move(GangEvent.PLACE, gang=gang, request=None, placement=placement, placed_at=now)
+
+    def forget(self) -> Self:
+        """Gives up the request's key: the scheduler does not accept it, as after a reset of the gang's workflow."""
+        return self._move(GangEvent.FORGET, forgotten=True)
+
+    def timed_out(self) -> Self:
+        return self._move(GangEvent.TIME_OUT)
+
+    def finished(self, outcomes: list[TaskOutcome], eviction: str) -> Self:
+        """Records the tasks' outcomes, and the eviction if it ended them."""
+        return self._move(GangEvent.FINISH, outcomes=tuple(outcomes), eviction=eviction)
+
+    def cancelled(self, reason: str, now: datetime) -> Self:
+        """Ends a gang that has nothing at the scheduler, and makes another one release it."""
+        ended = self._killed(reason, now) if self.state is GangState.BACKOFF else self
+        return ended._move(GangEvent.CANCEL)
+
+    def released(self, refusal: Refusal | None, cancelled: str | None, now: datetime) -> Self:
+        """Decides whether there is another attempt, once the request or the hosts are released.
+
+        Args:
+            refusal: why a gang that still waited had no hosts.
+            cancelled: the reason of the workflow's cancellation; None: it is not cancelled. Only success counts nevertheless.
+        """
+        empty = replace(self, request=None, placement=None)
+        verdict = retries.judge(self.outcomes, self.eviction) if self.outcomes else None
+        if cancelled is not None and (verdict is None or verdict.outcome.state is not TaskState.SUCCEEDED):
+            killed = empty._killed(cancelled, now)
+            return (killed._recorded(verdict, Account.NOBODY, now) if verdict else killed)._move(GangEvent.END)
+        if self.forgotten:
+            # The key is used up: the next attempt has the next number.
+            gang = self.gang.with_tasks(attempt=self.gang.first.attempt + 1)
+            return empty._move(GangEvent.RETRY, gang=gang, delay=NEW_KEY_DELAY)
+        verdict = verdict or retries.judge(self._unschedulable(refusal))
+        decision = retries.decide(self.gang.spec, self.gang.first, verdict)
+        after = empty._with(tasks=tuple(retries.after(self.gang.tasks, verdict, decision, now)))
+        after = after._recorded(verdict, decision.account, now) if self.outcomes else after
+        if not decision.retry:
+            return after._move(GangEvent.END)
+        # The siblings of the culprit were ended because of it, and retry with it.
+        again = move_task(after.gang.tasks[verdict.culprit].state, TaskState.PENDING)
+        gang = after.gang.with_tasks(state=again, reason=f"retry after: {verdict.outcome.reason}")
+        return after._move(GangEvent.RETRY, gang=gang, delay=decision.delay)
+
+    # -- signals ---------------------------------------------------------------------------------------------------------------
+
+    def offered(self, placement: Placement) -> Self:
+        """Records hosts. Those for another attempt are stale: that attempt has released its key."""
+        return self._move(GangEvent.OFFER, offer=placement) if placement.key == self.gang.first.key else self
+
+    def evicted(self, key: str, reason: str) -> Self:
+        """Records that the scheduler takes the hosts away, for a gang of a higher band or for an operator."""
+        return self._move(GangEvent.EVICT, eviction=reason) if key == self.gang.first.key else self
+
+    def explained(self, key: str, refusal: Refusal) -> Self:
+        """Shows the new reason why the gang waits."""
+        first = self.gang.first
+        if key != first.key or first.state is not TaskState.PENDING or self.gang.overrides.hold is not None:
+            return self
+        return self._move(GangEvent.EXPLAIN, gang=self.gang.with_tasks(reason=refusal.message))
+
+    def progressed(self, member_key: str, state: TaskState, at: datetime) -> Self:
+        """Records that a host prepares or runs a program. A late report, or one of an earlier attempt, has no effect."""
+        for place, task in enumerate(self.gang.tasks):
+            known = self.member_key(task) == member_key and task.state in _PROGRESS
+            if known and _PROGRESS.index(state) > _PROGRESS.index(task.state):
+                started_at = at if state is TaskState.RUNNING else task.started_at
+                status = task.model_copy(update={"state": move_task(task.state, state), "started_at": started_at})
+                return self._move(GangEvent.PROGRESS, gang=self.gang.with_task(place, status))
+        return self
+
+    def overridden(self, overrides: Overrides, now: datetime) -> Self:
+        """Applies the user's overrides: another band, a hold, or the end of a hold."""
+        before, hold, first = self.gang.overrides.hold, overrides.hold, self.gang.first
+        gang = self.carried(now).model_copy(update={"overrides": overrides})
+        if first.state is TaskState.PENDING and hold is not None:
+            gang = gang.with_tasks(reason=str(hold))
+        elif first.state is TaskState.PENDING and before is not None and first.reason == str(before):
+            gang = gang.with_tasks(reason="")
+        return self._move(GangEvent.OVERRIDE, gang=gang, held_since=now if hold else None, amended=True)
+
+    # -- views -----------------------------------------------------------------------------------------------------------------
+
+    def carried(self, now: datetime) -> Gang:
+        """Returns the gang for the workflow's next run: with the time of the current hold until now."""
+        held = now - self.held_since if self.held_since is not None else timedelta(0)
+        return self.gang.model_copy(update={"held_for": self.gang.held_for + held})
+
+    def time_left(self, now: datetime) -> timedelta | None:
+        """Returns the rest of the scheduling timeout; None if the gang may wait without limit.
+
+        The clock runs from submission to the first placement, but not while the gang is held.
+        """
+        gang = self.gang
+        if gang.spec.scheduling_timeout is None or gang.first.host or gang.overrides.hold:
+            return None
+        return max(timedelta(0), gang.submission + gang.spec.scheduling_timeout + gang.held_for - now)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether there is something to do for a gang that waits."""
+        return self.offer is not None or self.amended
+
+    def member_key(self, task: TaskStatus) -> str:
+        """Returns the key by which a task's host identifies the current attempt. It names the same run as the gang's key."""
+        run = (self.gang.first.key or "").rpartition("/")[2]
+        return names.attempt_key(names.attempt_id(self.gang.spec.id, task.index, task.attempt), run)
+
+    @property
+    def report(self) -> GangReport:
+        """The gang's request or hosts, for a scheduler that recovers its ledger."""
+        band = {"band": self.gang.band}
+        return GangReport(
+            request=self.request.model_copy(update=band) if self.request else None,
+            held=self.gang.overrides.hold is not None,
+            placement=self.placement.model_copy(update=band) if self.placement else None,
+        )
+
+    def _move(self, event: GangEvent, **changes: Any) -> Self:
+        """Returns the lifecycle in its next state, with these changes; unchanged if the event is ignored."""
+        after = move_gang(self.state, event)
+        return self if after is None else replace(self, state=after, **changes)
+
+    def _with(self, **changes: object) -> Self:
+        return replace(self, gang=self.gang.model_copy(update=changes))
+
+    def _killed(self, reason: str, now: datetime) -> Self:
+        codes = [outcome.exit_code for outcome in self.outcomes] or [None] * len(self.gang.tasks)
+        tasks = tuple(
+            task.model_copy(
+                update={
+                    "state": move_task(task.state, TaskState.KILLED),
+                    "reason": reason or "cancelled",
+                    "exit_code": code,
+                    "finished_at": now,
+                }
+            )
+            for task, code in zip(self.gang.tasks, codes, strict=True)
+        )
+        return self._with(tasks=tasks)
+
+    def _unschedulable(self, refusal: Refusal | None) -> list[TaskOutcome]:
+        why = refusal.message if refusal else self.gang.first.reason or "the scheduler gave no reason"
+        waited = format_duration(self.gang.spec.scheduling_timeout or timedelta())
+        outcome = TaskOutcome(state=TaskState.UNSCHEDULABLE, reason=f"no host within the scheduling timeout of {waited}: {why}")
+        return [outcome] * len(self.gang.tasks)
+
+    def _recorded(self, verdict: retries.Verdict, account: Account, now: datetime) -> Self:
+        """Adds the record of an attempt that had hosts."""
+        tasks = self.gang.tasks
+        record = AttemptRecord(
+            number=self.gang.first.attempt,
+            hosts=tuple(task.host or "" for task in tasks),
+            placed_at=self.placed_at or now,
+            started_at=min((each.started_at for each in verdict.outcomes if each.started_at), default=None),
+            ended_at=now,
+            account=account,
+            reason=tasks[verdict.culprit].reason,
+            ends=member_ends([task.index for task in tasks], verdict.outcomes),
+        )
+        return self._with(attempts=kept([*self.gang.attempts, record]))
