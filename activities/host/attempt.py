@@ -93,7 +93,7 @@ class Attempt:
         self._running: Running | None = None
         #: How the program ended; None: it has not ended, as far as this agent knows.
         self._exit = self._program.exit
-        self._life: Lifecycle = restore(
+        self._lifecycle: Lifecycle = restore(
             launched=self._program.launched, ended=self._exit is not None, outcome=record.verdict, settled=record.told
         )
 
@@ -104,7 +104,7 @@ class Attempt:
     @property
     def settled(self) -> bool:
         """True if the server has the outcome or does not want it. Then only logs and outputs remain to be stored."""
-        return self._life.state is State.SETTLED
+        return self._lifecycle.state is State.SETTLED
 
     @property
     def root(self) -> Root | None:
@@ -118,7 +118,7 @@ class Attempt:
     @property
     def running(self) -> Running | None:
         """The running program; None: it has not started yet, or has ended."""
-        if self._life.state not in STARTED:
+        if self._lifecycle.state not in STARTED:
             return None
         if self._running is None and (started := self._program.started) is not None:
             with contextlib.suppress(OSError, ValidationError):  # the program has deleted Iris's files beside it
@@ -132,7 +132,7 @@ class Attempt:
         Returns:
             The effects of the event.
         """
-        if self._life.state in STARTED and (found := self._program.exit) is not None:
+        if self._lifecycle.state in STARTED and (found := self._program.exit) is not None:
             self._exit = found
             self._step(Event.ENDED)
         return self._step(event, reason)
@@ -148,7 +148,7 @@ class Attempt:
             outcome = await self._outcome()
             effects = self.handle(Event.UPLOADED)
             if Effect.REPORT in effects:
-                effects = self.handle(await report(self._handle, outcome, self._log, hurried=lambda: self._life.hurried))
+                effects = self.handle(await report(self._handle, outcome, self._log, hurried=lambda: self._lifecycle.hurried))
             if Effect.FREE_PLACEMENT in effects:
                 await self._free_placement()
         if self.settled:
@@ -156,24 +156,24 @@ class Attempt:
 
     async def reconcile(self) -> None:
         """Asks the server whether an attempt that was found is still wanted. If it is not, kills everything of it."""
-        if self._life.state in (State.PREPARING, State.RUNNING, State.STOPPING, State.ENDED):
+        if self._lifecycle.state in (State.PREPARING, State.RUNNING, State.STOPPING, State.ENDED):
             await self._heartbeat.beat()
-        if self._life.state in (State.CANCELLED, State.KILLING, State.DROPPING, State.DROPPED):
+        if self._lifecycle.state in (State.CANCELLED, State.KILLING, State.DROPPING, State.DROPPED):
             with contextlib.suppress(TimeoutError):  # a process that hangs in the kernel cannot be killed
                 await asyncio.wait_for(self._wait_until_dead(), KILL_TIMEOUT.total_seconds())
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     def _step(self, event: Event, reason: str = "") -> tuple[Effect, ...]:
-        before, (self._life, effects) = self._life.state, step(self._life, event, reason)
+        self._lifecycle, effects = step(self._lifecycle, event, reason)
         level = logging.WARNING if event in (Event.GIVEN_UP, Event.CONTACT_LOST) else logging.DEBUG
-        self._log.log(level, "attempt %s -> %s by %s%s", before, self._life.state, event, f": {reason}" if reason else "")
+        self._log.log(level, "the attempt is %s after %s%s", self._lifecycle.state, event, f": {reason}" if reason else "")
         for effect in effects:
             match effect:
                 case Effect.HURRY:
                     self._delivery.hurry()
                 case Effect.RECORD_OUTCOME:
-                    self._write(verdict=self._life.outcome)
+                    self._write(verdict=self._lifecycle.outcome)
                 case Effect.CANCEL_PREPARATION:
                     if self._preparing is not None:
                         self._preparing.cancel()
@@ -195,7 +195,7 @@ class Attempt:
 
     async def _wait_until_dead(self) -> None:
         """Returns when no process of the attempt is alive. All of them are being killed already."""
-        if self._life.launched:
+        if self._lifecycle.launched:
             with contextlib.suppress(OSError):  # its directory is gone, and with it every record of its shim
                 await self._program.wait()
         await self._runtime.clear()
@@ -235,7 +235,7 @@ class Attempt:
         if self._found:
             await self._runtime.clear()  # removes what the dead agent was preparing
         self._preparing = asyncio.create_task(prepare.build(self._context, self.task, self._dir, self._runtime))
-        if self._life.state is not State.PREPARING:
+        if self._lifecycle.state is not State.PREPARING:
             self._preparing.cancel()
         shipping = asyncio.create_task(self._ship_on())
         try:
@@ -256,7 +256,7 @@ class Attempt:
             shipping.cancel()
             await asyncio.gather(shipping, return_exceptions=True)
         try:
-            if self._life.state is not State.PREPARING:  # the attempt was ended just before the start
+            if self._lifecycle.state is not State.PREPARING:  # the attempt was ended just before the start
                 await self._runtime.clear()
                 return self._not_started()
             if built.ports:
@@ -312,10 +312,10 @@ class Attempt:
         return outcomes.Evidence(
             taken_at=self._record.taken_at,
             now=datetime.now(UTC),
-            launched=self._life.launched,
+            launched=self._lifecycle.launched,
             started=self._program.started,
             exit=self._exit,
-            decided=self._life.outcome,
+            decided=self._lifecycle.outcome,
             memory_limit=self.task.resources.memory_bytes,
             last_lines=self._logs.last_lines,
             faults=self._context.faults,
@@ -347,7 +347,7 @@ class Attempt:
         """Removes everything that the attempt has left, but not before its logs and outputs are in the store."""
         await self._runtime.clear(swept=self._exit is not None and self._exit.status is not None)
         with contextlib.suppress(FileNotFoundError, links.Replaced):  # files that were deleted or replaced cannot be stored
-            if not await self._delivery.done(KEEP_UNSTORED_FOR) and self._life.hurried:
+            if not await self._delivery.done(KEEP_UNSTORED_FOR) and self._lifecycle.hurried:
                 return
         await asyncio.to_thread(shutil.rmtree, self._dir, ignore_errors=True)
 

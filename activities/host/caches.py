@@ -33,7 +33,7 @@ LOOK_AFTER, LOOK_EVERY = 0.01, 0.25
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
-def no_room(error: OSError) -> bool:
+def is_disk_full(error: OSError) -> bool:
     """Returns True if the error says that the disk, or the user's quota on it, is full."""
     return error.errno in _NO_ROOM
 
@@ -110,7 +110,7 @@ class Cache:
             return await self._use(key, make, waiting)
         except OSError as error:
             reason = f"the cache of this host cannot be used: {error}"
-            if no_room(error):
+            if is_disk_full(error):
                 reason = f"the disk of this host is full: {self.directory}"
             unable = HostUnable(reason, DISK_FAULT)
         except HostUnable as error:

@@ -187,7 +187,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
 }
 
 
-def step(life: Lifecycle, event: Event, reason: str = "") -> tuple[Lifecycle, tuple[Effect, ...]]:
+def step(lifecycle: Lifecycle, event: Event, reason: str = "") -> tuple[Lifecycle, tuple[Effect, ...]]:
     """Returns the lifecycle after the event, and the effects to perform, in order.
 
     Args:
@@ -197,15 +197,15 @@ def step(life: Lifecycle, event: Event, reason: str = "") -> tuple[Lifecycle, tu
         IllegalMove: the event cannot happen in this state. Nothing has changed.
     """
     try:
-        state = TRANSITIONS[life.state][event]
+        state = TRANSITIONS[lifecycle.state][event]
     except KeyError:
-        raise IllegalMove(f"an attempt that is {life.state} cannot get the event {event}") from None
-    launched, hurried = life.launched or event is Event.STARTED, life.hurried or event is Event.HOST_OVER
-    after = replace(life, state=state, launched=launched, hurried=hurried)
-    if life.outcome is None and event in _OUTCOMES and state in (State.CANCELLED, State.STOPPING, State.KILLING):
+        raise IllegalMove(f"an attempt that is {lifecycle.state} cannot get the event {event}") from None
+    launched, hurried = lifecycle.launched or event is Event.STARTED, lifecycle.hurried or event is Event.HOST_OVER
+    after = replace(lifecycle, state=state, launched=launched, hurried=hurried)
+    if lifecycle.outcome is None and event in _OUTCOMES and state in (State.CANCELLED, State.STOPPING, State.KILLING):
         outcome = TaskOutcome(state=_OUTCOMES[event], reason=reason, host_leaves=event is Event.PREEMPT)
         after = replace(after, outcome=outcome)
-    return after, _effects(life, event, after)
+    return after, _effects(lifecycle, event, after)
 
 
 def restore(*, launched: bool, ended: bool, outcome: TaskOutcome | None, settled: bool) -> Lifecycle:

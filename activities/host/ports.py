@@ -108,7 +108,7 @@ class _Locks:
             except OSError as error:
                 raise HostUnable(f"the locks in {self._dir} cannot be used: {error}", self._kind) from None
             if len(taken) < count:
-                raise HostUnable(f"{count} {self._kind} are wanted, and {len(taken)} are free on this host", self._kind)
+                raise HostUnable(f"{count} {self._kind} are requested, but only {len(taken)} are free on this host", self._kind)
             undo.pop_all()
         return taken
 

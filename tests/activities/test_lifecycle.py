@@ -49,15 +49,15 @@ TABLE = {
 @pytest.mark.parametrize("event", Event)
 def test_every_event_in_every_state_is_in_the_table_or_illegal(state: State, event: Event) -> None:
     """An illegal event raises and changes nothing."""
-    life = Lifecycle(state)
+    lifecycle = Lifecycle(state)
     letter = TABLE[state].replace(" ", "")[EVENTS.index(event)]
 
     if letter == ".":
         with pytest.raises(IllegalMove, match=f"an attempt that is {state} cannot get the event {event}"):
-            step(life, event)
-        assert life == Lifecycle(state)
+            step(lifecycle, event)
+        assert lifecycle == Lifecycle(state)
     else:
-        assert step(life, event)[0].state is LETTERS[letter]
+        assert step(lifecycle, event)[0].state is LETTERS[letter]
 
 
 @pytest.mark.parametrize(
@@ -74,16 +74,16 @@ def test_the_first_event_that_stops_an_attempt_decides_its_outcome(event: Event,
     """Any later one leaves it as it is."""
     expected = TaskOutcome(state=state, reason="first", host_leaves=host_leaves)
     for begun in (State.PREPARING, State.RUNNING):
-        life, _ = step(Lifecycle(begun), event, "first")
+        lifecycle, _ = step(Lifecycle(begun), event, "first")
         for later in (*STOP_EVENTS, *HOST_EVENTS):
-            assert step(life, later, "second")[0].outcome == expected
+            assert step(lifecycle, later, "second")[0].outcome == expected
 
 
 class Scenario:
     """Executes the commands of a transcript: events, and the death of the agent."""
 
     def __init__(self) -> None:
-        self.life = Lifecycle()
+        self.lifecycle = Lifecycle()
         #: What the files in the attempt's directory show.
         self.recorded: TaskOutcome | None = None
         self.settled = self.ended = False
@@ -91,30 +91,30 @@ class Scenario:
     def execute(self, line: str) -> str:
         match line.split(" ", 1):
             case ["prepare"]:
-                return str(self.life.state)
+                return str(self.lifecycle.state)
             case ["agent-dies"]:
                 return ""
             case ["program-ends-unseen"]:
                 self.ended = True
                 return ""
             case ["agent-finds-it"]:
-                launched = self.life.launched
-                self.life = restore(launched=launched, ended=self.ended, outcome=self.recorded, settled=self.settled)
-                return str(self.life.state)
+                launched = self.lifecycle.launched
+                self.lifecycle = restore(launched=launched, ended=self.ended, outcome=self.recorded, settled=self.settled)
+                return str(self.lifecycle.state)
             case [event, *reason]:
                 return self._step(Event(event.upper().replace("-", "_")), *reason)
         raise AssertionError(line)
 
     def _step(self, event: Event, reason: str = "") -> str:
-        before = self.life.state
+        before = self.lifecycle.state
         try:
-            self.life, effects = step(self.life, event, reason)
+            self.lifecycle, effects = step(self.lifecycle, event, reason)
         except IllegalMove as error:
             return f"illegal: {error}"
         self.settled = self.settled or Effect.RECORD_SETTLED in effects
         if Effect.RECORD_OUTCOME in effects:
-            self.recorded = self.life.outcome
-        shown = [f"{before} -> {self.life.state}" if before is not self.life.state else f"{before} stays"]
+            self.recorded = self.lifecycle.outcome
+        shown = [f"{before} -> {self.lifecycle.state}" if before is not self.lifecycle.state else f"{before} stays"]
         shown += [f"  {effect}{self._decided() if effect is Effect.RECORD_OUTCOME else ''}" for effect in effects]
         return "\n".join(shown)
 
@@ -125,20 +125,20 @@ class Scenario:
 
 @pytest.mark.parametrize("path", transcripts("attempt"), ids=lambda path: path.stem)
 def test_a_scenario_gives_the_states_and_effects_of_its_transcript(path: Path) -> None:
-    """Each file is one life of an attempt that a person can review."""
+    """Each file is one attempt that a person can review."""
     check(path, Scenario().execute)
 
 
 @given(st.lists(st.sampled_from(Event), max_size=30))
 def test_no_order_of_events_reports_twice_or_starts_a_program_late(events: list[Event]) -> None:
     """A second program, or an outcome after the attempt was given up, would run or count a task twice."""
-    life, starts, reports = Lifecycle(), 0, 0
+    lifecycle, starts, reports = Lifecycle(), 0, 0
     ended = dropped = False
     for event in events:
-        if event not in TRANSITIONS[life.state]:
+        if event not in TRANSITIONS[lifecycle.state]:
             continue
-        outcome = life.outcome
-        life, effects = step(life, event, event)
+        outcome = lifecycle.outcome
+        lifecycle, effects = step(lifecycle, event, event)
         if event is Event.STARTED:
             starts += 1
             assert not ended
@@ -147,9 +147,9 @@ def test_no_order_of_events_reports_twice_or_starts_a_program_late(events: list[
             reports += 1
             assert not dropped
         if ended or outcome is not None:
-            assert life.outcome is outcome
+            assert lifecycle.outcome is outcome
         ended = ended or event is Event.ENDED
-        dropped = dropped or life.state in (State.DROPPING, State.DROPPED)
+        dropped = dropped or lifecycle.state in (State.DROPPING, State.DROPPED)
     assert starts <= 1
     assert reports <= 1
 
@@ -157,15 +157,15 @@ def test_no_order_of_events_reports_twice_or_starts_a_program_late(events: list[
 @given(st.lists(st.sampled_from([each for each in Event if each is not Event.UNREPORTED]), max_size=40))
 def test_every_settled_attempt_was_reported_or_has_freed_its_placement(events: list[Event]) -> None:
     """Otherwise the scheduler would reserve the host for an attempt that does not run; a host that is over needs no message."""
-    life, seen = Lifecycle(), set[Effect]()
+    lifecycle, seen = Lifecycle(), set[Effect]()
     accepted = False
     for event in events:
-        if event not in TRANSITIONS[life.state]:
+        if event not in TRANSITIONS[lifecycle.state]:
             continue
-        was_settled = life.state is State.SETTLED
-        life, effects = step(life, event)
+        was_settled = lifecycle.state is State.SETTLED
+        lifecycle, effects = step(lifecycle, event)
         seen |= set(effects)
         accepted = accepted or event is Event.ACCEPTED
-        if life.state is State.SETTLED and not was_settled:
-            assert accepted or life.hurried or Effect.FREE_PLACEMENT in seen
+        if lifecycle.state is State.SETTLED and not was_settled:
+            assert accepted or lifecycle.hurried or Effect.FREE_PLACEMENT in seen
             assert Effect.RECORD_SETTLED in effects

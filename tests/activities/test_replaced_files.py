@@ -57,7 +57,7 @@ async def test_a_job_that_replaces_a_file_that_iris_keeps_is_ended_and_told_why(
 
     assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "attempt-lost")
     assert outcome.reason == (
-        f"the attempt cannot continue on this host: {name} was replaced: it is no longer the file that Iris keeps there"
+        f"the attempt cannot continue on this host: {name} was replaced: it is not the file that Iris created there"
     )
     assert not alive(int(pid.read_text()))
     assert SECRET not in await logs_of(bench)

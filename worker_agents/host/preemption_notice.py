@@ -47,7 +47,7 @@ async def _watch(metadata: Metadata, path: str, meant: Mapping[str, str], retry:
         try:
             text, etag = await metadata.ask(path, changed_from=etag)
         except OSError as error:
-            logger.debug("no word of %s: %s", path, error)
+            logger.debug("the value %s could not be read: %s", path, error)
             text, etag = None, None
         if text is not None:
             if text.strip() in meant:

@@ -48,7 +48,7 @@ def docker_socket() -> str:
     """
     address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if not address.startswith("unix://"):
-        raise HostUnable(f"DOCKER_HOST is {address!r}, but only an engine of the host itself will do: unix:///its/socket", FAULT)
+        raise HostUnable(f"DOCKER_HOST is {address!r}, which is not a socket on this host; use unix:///path/to/socket", FAULT)
     return address.removeprefix("unix://")
 
 
@@ -91,9 +91,9 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
         finally:
             client.close()
     except docker.errors.APIError as error:
-        raise HostUnable(f"the container engine refuses: {error.explanation or error}", FAULT) from None
+        raise HostUnable(f"the container engine refused a request: {error.explanation or error}", FAULT) from None
     except (docker.errors.DockerException, RequestException) as error:
-        raise HostUnable(f"the container engine does not answer as it should: {error}", FAULT) from None
+        raise HostUnable(f"the container engine gave an invalid answer: {error}", FAULT) from None
 
 
 def _knock(path: str) -> None:
@@ -130,7 +130,7 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
                 raise
         else:
             if away and not state["Running"] and state["ExitCode"]:
-                raise HostUnable(f"the container engine went away while it ran a command: {away}", FAULT)
+                raise HostUnable(f"the container engine stopped while it ran a command: {away}", FAULT)
             if not state["Running"] or stop.is_set():
                 return state
         stop.wait(POLL_INTERVAL_S)
