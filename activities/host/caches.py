@@ -144,14 +144,14 @@ class Cache:
 
     async def _use(self, key: str, make: Callable[[Path], Awaitable[None]], waiting: Callable[[], None]) -> CacheEntry:
         self._entries.mkdir(parents=True, exist_ok=True)
-        made, told, pause = False, False, LOOK_AFTER
+        made, reported, pause = False, False, LOOK_AFTER
         while True:
             # Only the maker of a missing entry takes an exclusive lock. Users of a complete entry share the lock.
             how = fcntl.LOCK_EX if self._complete(key) is None else fcntl.LOCK_SH
             lock = self._take(key, how)
             if lock is None:
-                if not told:
-                    told = True
+                if not reported:
+                    reported = True
                     waiting()
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, LOOK_EVERY)

@@ -16,7 +16,7 @@ from iris.messages.exec import CANNOT, Profile, ProfileFormat, ProfileRequest, p
 from iris.storage.object_store import Store
 
 #: The maximum length of py-spy's own message in an error, in characters.
-MOST_WORDS = 1000
+MAX_ERROR_CHARS = 1000
 
 
 class Profiles:
@@ -86,7 +86,7 @@ async def _py_spy(*arguments: str) -> bytes:
             process.kill()
             await process.wait()
     if process.returncode:
-        raise _cannot(_words(err.decode(errors="replace")))
+        raise _cannot(_explained(err.decode(errors="replace")))
     return out
 
 
@@ -102,14 +102,14 @@ async def _beating(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
         talking.cancel()
 
 
-def _words(said: str) -> str:
+def _explained(said: str) -> str:
     """Explains an error of py-spy to a user who cannot log in to this host."""
     if "permission" in said.lower() or "not permitted" in said.lower():
         return "this host does not allow profiling: its agent is not root, and ptrace is restricted (kernel.yama.ptrace_scope)"
     if "No such process" in said or "Failed to find" in said:
-        return f"the process has just ended, or is still starting: {said.strip()[:MOST_WORDS]}"
-    return f"py-spy failed: {said.strip()[:MOST_WORDS]}"
+        return f"the process has just ended, or is still starting: {said.strip()[:MAX_ERROR_CHARS]}"
+    return f"py-spy failed: {said.strip()[:MAX_ERROR_CHARS]}"
 
 
-def _cannot(why: str) -> ApplicationError:
-    return ApplicationError(why, type=CANNOT, non_retryable=True)
+def _cannot(reason: str) -> ApplicationError:
+    return ApplicationError(reason, type=CANNOT, non_retryable=True)

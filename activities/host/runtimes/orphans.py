@@ -126,11 +126,11 @@ def end(keys: set[str]) -> None:
             return
 
 
-def _kill(meant: Callable[[Mapping[str, str]], bool]) -> list[psutil.Process]:
+def _kill(matches: Callable[[Mapping[str, str]], bool]) -> list[psutil.Process]:
     killed = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if meant(process.environ()):
+            if matches(process.environ()):
                 process.kill()
                 killed.append(process)
     return killed

@@ -364,10 +364,10 @@ def main(lock: int) -> None:
     _take_room(ROOM_EXIT)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the program's orphans
-    wake, told = os.pipe()
+    wake, signalled = os.pipe()
     os.set_blocking(wake, False)
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    os.set_blocking(signalled, False)
+    signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     # The shim ends with its program, not with the agent. Signals are handled, not ignored: the program would inherit the ignored
     # ones.
     for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
