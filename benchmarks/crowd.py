@@ -34,8 +34,8 @@ async def serve(address: str, cluster: str, store: str, directory: Path, first: 
         host = describe_host(options.host_id, resources, {}, incarnation=new_incarnation(), accept_cpu_jobs=False)
         async with joining:
             client = await connect(address, identity=names.worker_identity(host.id, host.incarnation))
-        asked = agent.Asked(stop)
-        await agent._Incarnation(client, Store(store), options, Accelerators(), lambda: None, host, asked).live()
+        stop_request = agent.StopRequest(stop)
+        await agent._Incarnation(client, Store(store), options, Accelerators(), lambda: None, host, stop_request).run()
 
     hosts = [asyncio.create_task(live(number)) for number in range(first, first + count)]
     await asyncio.to_thread(sys.stdin.buffer.read)

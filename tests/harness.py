@@ -92,7 +92,7 @@ BEAT = timedelta(milliseconds=500)
 #: The scheduler's look for owners that are gone costs a server some milliseconds; a minute apart, ten days would have 14,400.
 SELDOM = timedelta(days=365)
 #: How soon a scripted program hears that it is cancelled.
-HEARTBEAT_EVERY = timedelta(milliseconds=50)
+HEARTBEAT_INTERVAL = timedelta(milliseconds=50)
 
 #: What a host makes of an attempt.
 Program = Callable[[RunTask], Awaitable[TaskOutcome]]
@@ -198,7 +198,7 @@ class Held:
             while not self._go.is_set():
                 activity.heartbeat()
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._go.wait(), HEARTBEAT_EVERY.total_seconds())
+                    await asyncio.wait_for(self._go.wait(), HEARTBEAT_INTERVAL.total_seconds())
         except asyncio.CancelledError:
             self.cancelled = True
             return await self._on_cancel(task)
@@ -389,7 +389,7 @@ class Cluster:
         await asyncio.to_thread(gc.collect)
 
     async def _work(self, queue: str, **settings: Any) -> None:
-        worker = Worker(self.client, task_queue=queue, max_heartbeat_throttle_interval=HEARTBEAT_EVERY, **settings)
+        worker = Worker(self.client, task_queue=queue, max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL, **settings)
         await self._workers.enter_async_context(worker)
 
     async def start_autoscaler(self, *suspects: Silent) -> WorkflowHandle[Any, Any]:

@@ -14,7 +14,7 @@ from typing import IO
 
 from obstore.exceptions import BaseError
 
-from iris.activities.host.caches import DISK_FAULT, Cache, no_room
+from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.threads import Stopped, in_thread
 from iris.activities.host.unpacking import NoArchive, Unsafe, unpack
@@ -104,11 +104,11 @@ class Bundles:
                 if await self._store.get_file(names.bundle(bundle.sha256), file):
                     return
             except (OSError, BaseError) as error:
-                if isinstance(error, OSError) and no_room(error):
+                if isinstance(error, OSError) and is_disk_full(error):
                     raise
                 if pause is None:
-                    told = first_line(error)
-                    raise HostUnable(f"the store {self._store.url} does not answer: {told}", STORE_FAULT) from None
+                    reason = first_line(error)
+                    raise HostUnable(f"the store {self._store.url} does not answer: {reason}", STORE_FAULT) from None
                 await asyncio.sleep(pause)
             else:
                 raise CannotStart(
@@ -183,13 +183,13 @@ def _unpack(archive: Path, bundle: Bundle, into: Path, stop: threading.Event) ->
         try:
             unpack(file, into, stop)
         except NoArchive as error:
-            raise CannotStart(f"the bundle cannot be unpacked: it is no tar archive: {error}", _WILL_NOT_DO) from None
+            raise CannotStart(f"the bundle cannot be unpacked: it is not a tar archive: {error}", _WILL_NOT_DO) from None
         except Unsafe as error:
             raise CannotStart(f"the bundle cannot be unpacked: {error}", _WILL_NOT_DO) from None
         except OSError as error:
-            if no_room(error):
+            if is_disk_full(error):
                 raise HostUnable(f"the disk of this host is full: {into}", DISK_FAULT) from None
             if error.errno in _NAMES_FAULT:
-                reason = f"the bundle cannot be unpacked: {error.filename!r} cannot be made: {error.strerror}"
+                reason = f"the bundle cannot be unpacked: {error.filename!r} cannot be created: {error.strerror}"
                 raise CannotStart(reason, _WILL_NOT_DO) from None
             raise HostUnable(f"{into} cannot be written to: {error}", DISK_FAULT) from None

@@ -33,7 +33,7 @@ LOOK_AFTER, LOOK_EVERY = 0.01, 0.25
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
-def no_room(error: OSError) -> bool:
+def is_disk_full(error: OSError) -> bool:
     """Returns True if the error says that the disk, or the user's quota on it, is full."""
     return error.errno in _NO_ROOM
 
@@ -110,7 +110,7 @@ class Cache:
             return await self._use(key, make, waiting)
         except OSError as error:
             reason = f"the cache of this host cannot be used: {error}"
-            if no_room(error):
+            if is_disk_full(error):
                 reason = f"the disk of this host is full: {self.directory}"
             unable = HostUnable(reason, DISK_FAULT)
         except HostUnable as error:
@@ -144,14 +144,14 @@ class Cache:
 
     async def _use(self, key: str, make: Callable[[Path], Awaitable[None]], waiting: Callable[[], None]) -> CacheEntry:
         self._entries.mkdir(parents=True, exist_ok=True)
-        made, told, pause = False, False, LOOK_AFTER
+        made, reported, pause = False, False, LOOK_AFTER
         while True:
             # Only the maker of a missing entry takes an exclusive lock. Users of a complete entry share the lock.
             how = fcntl.LOCK_EX if self._complete(key) is None else fcntl.LOCK_SH
             lock = self._take(key, how)
             if lock is None:
-                if not told:
-                    told = True
+                if not reported:
+                    reported = True
                     waiting()
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, LOOK_EVERY)

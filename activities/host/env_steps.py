@@ -218,7 +218,7 @@ class Steps:
             if not uv_errors.is_network(said):
                 raise _failed(shown, status, said)
             if pause is None:
-                reason = f"set-up failed: `{shown}` could not reach what it needs: {uv_errors.in_a_line(said)}"
+                reason = f"set-up failed: `{shown}` could not reach a server: {uv_errors.in_a_line(said)}"
                 raise HostUnable(reason, NETWORK_FAULT)
             self.say(f"the network is to blame: once more in {pause:g} s ({tried} of {len(self._pauses)})")
             await asyncio.sleep(pause)
@@ -276,7 +276,7 @@ def _provide_uv(path: Path) -> None:
     try:
         source = uv.find_uv_bin()
     except FileNotFoundError:
-        raise HostUnable("uv is not installed beside the agent of this host; install iris-temporal there anew", "host") from None
+        raise HostUnable("uv is not installed beside the agent of this host; reinstall iris-temporal there", "host") from None
     if path.is_file() and filecmp.cmp(source, path, shallow=False) and os.access(path, os.X_OK):
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -109,21 +109,21 @@ class Execs:
             return ExecEnd(exit_code=error.exit_code, reason=str(error))
         except HostUnable as error:
             raise ApplicationError(str(error), type=CANNOT, non_retryable=True) from None
-        logger.info("beside %s runs %r", running.key, request.argv[0])
+        logger.info("%r runs beside attempt %s", request.argv[0], running.key)
 
-        def goes_on() -> bool:
+        def is_running() -> bool:
             now = self._tasks.running(request.job, request.index)
             return now is not None and now.key == running.key
 
         talk = StoreStream(self._store, request.session, says="out")
-        return await _Session(request, command, talk, goes_on, self._silence, self._grace).live()
+        return await _Session(request, command, talk, is_running, self._silence, self._grace).run()
 
 
 class _Session:
     """A command that has been started, and its client.
 
     Args:
-        goes_on: returns True while the attempt beside which the command runs has not ended.
+        is_running: returns True while the attempt beside which the command runs has not ended.
     """
 
     def __init__(
@@ -131,21 +131,21 @@ class _Session:
         request: ExecRequest,
         command: Command,
         talk: StoreStream,
-        goes_on: Callable[[], bool],
+        is_running: Callable[[], bool],
         silence: timedelta,
         grace: timedelta,
     ) -> None:
         self._request = request
         self._command = command
         self._talk = talk
-        self._goes_on = goes_on
+        self._is_running = is_running
         self._silence = silence.total_seconds()
         self._grace = grace.total_seconds()
         self._abandoned = False
         #: The number of each chunk that was received, and its input frames.
         self._inputs: asyncio.Queue[tuple[int, list[Frame]]] = asyncio.Queue()
 
-    async def live(self) -> ExecEnd:
+    async def run(self) -> ExecEnd:
         """Follows the command until it ends or is ended, and brings all its output to the store."""
         speaking = asyncio.create_task(self._talk.speak())
         others = [asyncio.create_task(each) for each in (self._feed(), _beat())]
@@ -201,11 +201,11 @@ class _Session:
                         case FrameKind.SIGNAL:
                             await self._command.signal(int(data))
                         case FrameKind.HANG_UP:
-                            return "its client has hung up", None
+                            return "the client disconnected", None
         except (ValueError, HostUnable, *STORE_ERRORS) as error:
             logger.warning("session %s: %s", self._request.session, error)
-            return f"what its client says could not be heard: {error}", None
-        return "its client has hung up", None
+            return f"the client's input could not be read: {error}", None
+        return "the client disconnected", None
 
     async def _feed(self) -> None:
         """Feeds the command as fast as it takes its input. The number of chunks that a client may be ahead limits the queue."""
@@ -222,11 +222,11 @@ class _Session:
         """Returns when the attempt has ended, the client is silent for too long, or the command's timeout is over."""
         deadline = monotonic() + self._request.timeout.total_seconds() if self._request.timeout is not None else math.inf
         while True:
-            if not self._goes_on():
+            if not self._is_running():
                 return "the task's attempt has ended", None
             if monotonic() - self._talk.heard_at > self._silence:
                 self._abandoned = True
-                return "nothing was heard of its client", None
+                return "the client sent nothing for too long", None
             if (left := deadline - monotonic()) <= 0:
                 return f"it ran longer than {format_duration(self._request.timeout or timedelta())}", TIMED_OUT
             await asyncio.sleep(min(left, CANCEL_CHECK_INTERVAL.total_seconds()))
@@ -234,7 +234,7 @@ class _Session:
     async def _store_fails(self, speaking: "asyncio.Task[None]") -> _Ended:
         """Returns when the command's output cannot be stored."""
         await asyncio.wait([speaking])
-        return f"what it prints could not be stored: {speaking.exception()}", None
+        return f"its output could not be stored: {speaking.exception()}", None
 
 
 async def _beat() -> None:

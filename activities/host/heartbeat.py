@@ -14,22 +14,21 @@ from typing import Any
 from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle, Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.host.lifecycle import Event
 from iris.activities.host.runtimes import shim
-from iris.activities.host.upload import LAST_WORDS, RETRY_EVERY
+from iris.activities.host.upload import FIRST_RETRY_DELAY, HURRIED_TIMEOUT
 from iris.messages.task import RunTask, TaskProgress
 from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
 from iris.model.units import format_duration
 
-logger = logging.getLogger(__name__)
-
 #: The interval of the heartbeats. Also the longest time until a cancellation is noticed.
-HEARTBEAT_EVERY = timedelta(seconds=2)
-#: An attempt that lives longer than this is announced to its job; shorter ones cost nothing.
+HEARTBEAT_INTERVAL = timedelta(seconds=2)
+#: An attempt that runs longer than this is announced to its job; shorter ones cost nothing.
 ANNOUNCE_AFTER = timedelta(seconds=1)
-#: An attempt without contact for this long is killed. The server's timeout (`policies.HEARTBEAT`, 60 s) ends later; only then can
-#: the attempt be started elsewhere.
-FENCE = timedelta(seconds=50)
+#: The lease that a program gets by each contact with the server. When it runs out, the program is killed. The server's timeout
+#: (`policies.HEARTBEAT`, 60 s) ends later; only then can the attempt be started elsewhere.
+LEASE = timedelta(seconds=50)
 RPC_TIMEOUT = timedelta(seconds=10)
 
 
@@ -37,13 +36,12 @@ class Heartbeat:
     """The heartbeats of one attempt.
 
     Args:
+        log: the attempt's log.
         details: returns the details that each heartbeat carries.
-        alive_until: called with the end of the lease, on the clock of `shim.now`: until then, the server regards the attempt
+        renew_lease: called with the new end of the lease, on the clock of `shim.now`: until then, the server regards the attempt
             as alive.
-        cancelled: called when the server requests a cancellation.
-        given_up: called, with the reason, when the server has given the attempt up.
-        cut_off: called, with the reason, when there was no contact for so long that the server may have given the attempt up.
-        heard: when an earlier agent last had contact; None: the attempt has just been taken.
+        on_event: called with CANCEL, GIVEN_UP or CONTACT_LOST, and the reason.
+        last_contact: when an earlier agent last had contact, on the clock of `shim.now`; None: the attempt has just been taken.
     """
 
     def __init__(
@@ -51,40 +49,38 @@ class Heartbeat:
         client: Client,
         handle: AsyncActivityHandle,
         task: RunTask,
+        log: "logging.LoggerAdapter[logging.Logger]",
         *,
         details: Callable[[], Mapping[str, Any]],
-        alive_until: Callable[[float], None],
-        cancelled: Callable[[], None],
-        given_up: Callable[[str], None],
-        cut_off: Callable[[str], None],
-        heard: float | None = None,
+        renew_lease: Callable[[float], None],
+        on_event: Callable[[Event, str], object],
+        last_contact: float | None = None,
     ) -> None:
         self._client = client
         self._handle = handle
         self._task = task
+        self._log = log
         self._details = details
-        self._alive_until = alive_until
-        self._cancelled = cancelled
-        self._given_up = given_up
-        self._cut_off = cut_off
-        self._over = False
+        self._renew_lease = renew_lease
+        self._on_event = on_event
+        self._given_up = False
         #: The attempt's state and since when it has it; and the state that was announced last.
         self._state: tuple[TaskState, datetime] = (TaskState.BUILDING, datetime.now(UTC))
         self._announced: TaskState | None = None
         self._changed = asyncio.Event()
         #: When the last heartbeat that arrived was sent. At first: when the attempt was taken, as the server's 60 s start then.
-        self._heard = shim.now() if heard is None else heard
+        self._last_contact = shim.now() if last_contact is None else last_contact
 
     @property
     def lease(self) -> float:
         """The end of the lease, on the clock of `shim.now`: until then, the server regards the attempt as alive."""
-        return self._heard + FENCE.total_seconds()
+        return self._last_contact + LEASE.total_seconds()
 
     @property
     def state(self) -> TaskState:
         return self._state[0]
 
-    def goes_on(self, state: TaskState, since: datetime) -> None:
+    def moved_to(self, state: TaskState, since: datetime) -> None:
         """Records that the attempt has reached a new state."""
         self._state = (state, since)
         self._changed.set()
@@ -96,34 +92,34 @@ class Heartbeat:
             await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())
             while (left := self.lease - shim.now()) > 0:
                 await self.beat(min(RPC_TIMEOUT, timedelta(seconds=left)))
-                if self._over:
+                if self._given_up:
                     return
-                await asyncio.sleep(HEARTBEAT_EVERY.total_seconds())
-            self._cut_off(f"no contact with the server for {format_duration(FENCE)}")
+                await asyncio.sleep(HEARTBEAT_INTERVAL.total_seconds())
+            self._on_event(Event.CONTACT_LOST, f"no contact with the server for {format_duration(LEASE)}")
         finally:
             announcing.cancel()
 
-    async def beat(self, patience: timedelta = RPC_TIMEOUT) -> None:
+    async def beat(self, timeout: timedelta = RPC_TIMEOUT) -> None:
         """Sends one heartbeat and acts on the answer."""
         sent = shim.now()
         try:
-            await self._handle.heartbeat(dict(self._details()), rpc_timeout=patience)
-            self._hear(sent)
+            await self._handle.heartbeat(dict(self._details()), rpc_timeout=timeout)
+            self._contact(sent)
         except AsyncActivityCancelledError as error:
-            self._hear(sent)
+            self._contact(sent)
             # Otherwise the activity was paused or reset, which is not possible for a program.
             if error.details is None or error.details.cancel_requested:
-                self._cancelled()
+                self._on_event(Event.CANCEL, "cancelled")
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
-                self._over = True
-                self._given_up("the server has given it up")
-        except Exception:  # any other error means that there was no contact: the fence must continue to count
-            logger.exception("the report of attempt %s failed", self._task.key)
+                self._given_up = True
+                self._on_event(Event.GIVEN_UP, "the server does not wait for the attempt any more")
+        except Exception:  # any other error means that there was no contact, so the lease is not renewed
+            self._log.exception("a heartbeat of the attempt failed")
 
-    def _hear(self, sent: float) -> None:
-        self._heard = sent
-        self._alive_until(self.lease)
+    def _contact(self, sent: float) -> None:
+        self._last_contact = sent
+        self._renew_lease(self.lease)
 
     async def _announce_changes(self) -> None:
         await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())
@@ -141,26 +137,30 @@ class Heartbeat:
 
 
 async def report(
-    handle: AsyncActivityHandle, outcome: TaskOutcome, key: str, *, hurried: Callable[[], bool] = lambda: False
-) -> bool | None:
+    handle: AsyncActivityHandle,
+    outcome: TaskOutcome,
+    log: "logging.LoggerAdapter[logging.Logger]",
+    *,
+    hurried: Callable[[], bool] = lambda: False,
+) -> Event:
     """Reports the outcome to the server, and tries again until the server answers.
 
     Args:
         hurried: returns True if only one short try is to be made.
 
     Returns:
-        True if the server has the outcome, False if it does not want it any more, None if a hurried try failed.
+        ACCEPTED, REFUSED (the server does not wait for the outcome any more), or UNREPORTED (a hurried try failed).
     """
     while True:
         try:
-            await handle.complete(outcome, rpc_timeout=LAST_WORDS if hurried() else RPC_TIMEOUT)
-            return True
+            await handle.complete(outcome, rpc_timeout=HURRIED_TIMEOUT if hurried() else RPC_TIMEOUT)
+            return Event.ACCEPTED
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
-                logger.info("nobody waits for the outcome of %s any more", key)
-                return False
+                log.info("the server does not wait for the outcome of the attempt any more")
+                return Event.REFUSED
             if hurried():
-                logger.warning("the outcome of %s could not be reported: %s", key, error)
-                return None
-            logger.warning("the outcome of %s could not be reported, trying again: %s", key, error)
-        await asyncio.sleep(RETRY_EVERY.total_seconds())
+                log.warning("the outcome of the attempt could not be reported: %s", error)
+                return Event.UNREPORTED
+            log.warning("the outcome of the attempt could not be reported, trying again: %s", error)
+        await asyncio.sleep(FIRST_RETRY_DELAY.total_seconds())

@@ -1,6 +1,7 @@
 """Holds what all attempts on one host share: the clients, the directories and caches, and the host's resources."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +25,12 @@ from iris.model.units import GIB
 from iris.storage.object_store import Store
 
 #: Size limits of the caches of bundles and of environments on one machine, in bytes. The least recently used are removed first.
-MOST_BUNDLES = 10 * GIB
-MOST_ENVIRONMENTS = 50 * GIB
+BUNDLE_CACHE_BYTES = 10 * GIB
+ENVIRONMENT_CACHE_BYTES = 50 * GIB
 
 
 @dataclass(frozen=True)
-class Workbench:
+class HostContext:
     """The shared context of all attempts in one incarnation of a host."""
 
     client: Client
@@ -69,11 +70,19 @@ class Workbench:
 
     @property
     def bundles(self) -> Bundles:
-        return Bundles(self.store, self.cache_dir / "bundles", MOST_BUNDLES)
+        return Bundles(self.store, self.cache_dir / "bundles", BUNDLE_CACHE_BYTES)
 
     @property
     def environments(self) -> Cache:
-        return Cache(self.cache_dir / "environments", MOST_ENVIRONMENTS)
+        return Cache(self.cache_dir / "environments", ENVIRONMENT_CACHE_BYTES)
+
+    def logger(self, logger: logging.Logger, task: RunTask | None = None) -> "logging.LoggerAdapter[logging.Logger]":
+        """Returns the logger with the fields that identify the attempt and this host.
+
+        `iris.worker_agents.logging_setup` shows the fields.
+        """
+        attempt = {} if task is None else {"job": task.job, "attempt": task.key}
+        return logging.LoggerAdapter(logger, {**attempt, "host": self.host.id, "slice": self.host.slice_id})
 
     def runtime(self, task: RunTask, directory: Path) -> Runtime:
         """Returns the runtime in which an attempt's commands run."""

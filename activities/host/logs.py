@@ -192,7 +192,7 @@ class LogShipper:
             return
         self._add(tail.stream, tail.lines.flush(ended=False))  # the line continues behind the gap: its end was not read
         name = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}[tail.stream]
-        text = f"[iris] gap: {dropped} bytes of {name} are missing here, for which the log store was away for too long"
+        text = f"[iris] gap: {dropped} bytes of {name} are missing here, because the log store was unreachable for too long"
         self._add(Stream.BUILD, [(text.encode(), False)])
 
     async def _put(self) -> bool:

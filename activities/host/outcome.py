@@ -21,62 +21,64 @@ class Evidence(NamedTuple):
 
     taken_at: datetime
     now: datetime
-    #: True if a program was started, …
-    begun: bool
+    #: True if the start of a program was ordered, …
+    launched: bool
     #: … and the record of its start.
     started: Started | None
     exit: Exit | None = None
     #: The outcome that was decided when the attempt was ended before its program ended.
-    verdict: TaskOutcome | None = None
+    decided: TaskOutcome | None = None
     #: In bytes; 0: no limit.
     memory_limit: int = 0
     last_lines: str = ""
     faults: Sequence[Fault] = ()
 
 
-def outcome_of(case: Evidence) -> TaskOutcome:
+def outcome_of(evidence: Evidence) -> TaskOutcome:
     """Returns the outcome of a program that ended, was ended, or could not be started."""
-    exited = case.exit or Exit()
+    exited = evidence.exit or Exit()
     status, ran = exited.status, {"peak_memory_bytes": exited.peak_memory_bytes}
     if exited.error and status is not None:
-        return of_the_program(case, exited.error, status)
-    if case.verdict is not None:
+        return of_the_program(evidence, exited.error, status)
+    if evidence.decided is not None:
         code = None if status is None else exits.explain(status).exit_code
-        return _ended(case, case.verdict.model_copy(update={**ran, "exit_code": code}))
+        return _ended(evidence, evidence.decided.model_copy(update={**ran, "exit_code": code}))
     if status is None:
-        return of_the_host(case, exited.error or "nobody knows how the program ended: its shim was killed", LOST_FAULT)
+        return of_the_host(evidence, exited.error or "the program's exit is unknown: its shim was killed", LOST_FAULT)
     if exited.fenced:
-        return of_the_host(case, "the program was killed: its host had no contact with the cluster for too long")
+        return of_the_host(evidence, "the program was killed: its host had no contact with the cluster for too long")
     if status == 0:
-        return _ended(case, TaskOutcome(state=TaskState.SUCCEEDED, exit_code=0, **ran))
-    end = exits.explain(status, out_of_memory=exited.out_of_memory, memory_limit=case.memory_limit)
+        return _ended(evidence, TaskOutcome(state=TaskState.SUCCEEDED, exit_code=0, **ran))
+    end = exits.explain(status, out_of_memory=exited.out_of_memory, memory_limit=evidence.memory_limit)
     outcome = TaskOutcome(state=TaskState.FAILED, reason=end.reason, exit_code=end.exit_code, signal=end.signal, **ran)
-    if not exited.out_of_memory and (fault := recognise(case.last_lines, case.faults)):
+    if not exited.out_of_memory and (fault := recognise(evidence.last_lines, evidence.faults)):
         reason = f"infrastructure fault: {fault.why} ({end.reason})"
         outcome = outcome.model_copy(update={"state": TaskState.WORKER_FAILED, "fault": fault.name, "reason": reason})
-    return _ended(case, outcome)
+    return _ended(evidence, outcome)
 
 
-def of_the_program(case: Evidence, reason: str, exit_code: int) -> TaskOutcome:
+def of_the_program(evidence: Evidence, reason: str, exit_code: int) -> TaskOutcome:
     """Returns a failure of the job's own, though no program was started: the attempt would not start on any host."""
-    failed = TaskOutcome(state=TaskState.FAILED, reason=reason, exit_code=exit_code, started_at=case.taken_at)
-    return _ended(case, failed)
+    failed = TaskOutcome(state=TaskState.FAILED, reason=reason, exit_code=exit_code, started_at=evidence.taken_at)
+    return _ended(evidence, failed)
 
 
-def of_the_host(case: Evidence, reason: str, fault: str = "") -> TaskOutcome:
+def of_the_host(evidence: Evidence, reason: str, fault: str = "") -> TaskOutcome:
     """Returns a failure of the host, or of something that the attempt needs, such as a registry.
 
     If the host kept the program from starting, the outcome names no fault, so the attempt costs no retry. A fault that occurs on
     other hosts too (`BEYOND_THE_HOST`) is always named, so it counts.
     """
-    counts = case.begun or fault in BEYOND_THE_HOST
-    return _ended(case, TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=fault if counts else ""))
+    counts = evidence.launched or fault in BEYOND_THE_HOST
+    return _ended(evidence, TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=fault if counts else ""))
 
 
-def _ended(case: Evidence, outcome: TaskOutcome) -> TaskOutcome:
-    if case.exit is not None and case.exit.lost_output:
-        lost = f"{case.exit.lost_output:,} bytes of its output are lost: the disk of its host was full"
+def _ended(evidence: Evidence, outcome: TaskOutcome) -> TaskOutcome:
+    if evidence.exit is not None and evidence.exit.lost_output:
+        lost = f"{evidence.exit.lost_output:,} bytes of its output are lost: the disk of its host was full"
         outcome = outcome.model_copy(update={"reason": f"{outcome.reason}; {lost}".removeprefix("; ")})
-    at = datetime.fromtimestamp(case.exit.at, UTC) if case.exit is not None and case.exit.at else case.now
-    started = case.started.started_at if case.started else outcome.started_at or (case.taken_at if case.begun else None)
-    return outcome.model_copy(update={"started_at": started, "finished_at": at, "last_lines": case.last_lines})
+    at = datetime.fromtimestamp(evidence.exit.at, UTC) if evidence.exit is not None and evidence.exit.at else evidence.now
+    started = outcome.started_at or (evidence.taken_at if evidence.launched else None)
+    if evidence.started:
+        started = evidence.started.started_at
+    return outcome.model_copy(update={"started_at": started, "finished_at": at, "last_lines": evidence.last_lines})

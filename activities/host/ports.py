@@ -56,7 +56,7 @@ class Ports:
         """
         # In random order: a client that still calls the previous program of a port should not reach this one.
         numbers = [number for group in self._numbers for number in random.sample(group, len(group))] if names else []
-        taken = self._locks.take(numbers, len(names), _nobody_listens)
+        taken = self._locks.take(numbers, len(names), _is_free)
         return TakenPorts(dict(zip(names, taken, strict=True)), tuple(taken.values()))
 
 
@@ -108,7 +108,7 @@ class _Locks:
             except OSError as error:
                 raise HostUnable(f"the locks in {self._dir} cannot be used: {error}", self._kind) from None
             if len(taken) < count:
-                raise HostUnable(f"{count} {self._kind} are wanted, and {len(taken)} are free on this host", self._kind)
+                raise HostUnable(f"{count} {self._kind} are requested and {len(taken)} are free on this host", self._kind)
             undo.pop_all()
         return taken
 
@@ -122,7 +122,7 @@ class _Locks:
         return None
 
 
-def _nobody_listens(port: int) -> bool:
+def _is_free(port: int) -> bool:
     """Returns True if no process listens on the port, on any address of the machine."""
     dual = socket.has_dualstack_ipv6()
     with socket.socket(socket.AF_INET6 if dual else socket.AF_INET) as trial, contextlib.suppress(OSError):

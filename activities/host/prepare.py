@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from iris.activities.host.caches import DISK_FAULT
-from iris.activities.host.host_context import Workbench
+from iris.activities.host.host_context import HostContext
 from iris.activities.host.ports import TakenGpus
 from iris.activities.host.python_env import set_up
 from iris.activities.host.runtimes.base import HostUnable, Launch, Runtime
@@ -18,7 +18,7 @@ from iris.model.resources import DeviceKind
 from iris.model.units import MIB, format_bytes
 
 #: The least free disk space, in bytes. With less, a program could not even write its first lines.
-ROOM = 4 * MIB
+MIN_FREE_BYTES = 4 * MIB
 
 
 class Built(NamedTuple):
@@ -30,38 +30,38 @@ class Built(NamedTuple):
     ports: dict[str, int]
 
 
-async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runtime) -> Built:
+async def build(context: HostContext, task: RunTask, directory: Path, runtime: Runtime) -> Built:
     """Prepares the attempt. The output of the set-up goes into the file `build` of its directory.
 
     Raises:
         CannotStart: the attempt cannot start on any host, because of its bundle, image, environment or directory.
         HostUnable: this host cannot prepare the attempt, or not now.
     """
-    if (free := shutil.disk_usage(directory).free) < ROOM:
+    if (free := shutil.disk_usage(directory).free) < MIN_FREE_BYTES:
         raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT)
     with contextlib.ExitStack() as undo:
-        ports, gpus = bench.ports.take(task.ports), None
+        ports, gpus = context.ports.take(task.ports), None
         undo.callback(_close, ports.keep)
-        if (taken := _gpus(bench, task)) is not None:
+        if (taken := _gpus(context, task)) is not None:
             gpus = taken.numbers
             undo.callback(_close, taken.keep)
         await runtime.prepare()
         workdir = Path(task.workdir) if task.workdir is not None else await _fresh(directory / "work")
         (directory / "outputs").mkdir(exist_ok=True)
         if task.bundle is not None:
-            await bench.bundles.unpack(task.bundle, workdir)
-        if task.workdir is None and bench.umask >= 0:
-            await asyncio.to_thread(_as_a_user_makes_them, workdir, bench.umask)
+            await context.bundles.unpack(task.bundle, workdir)
+        if task.workdir is None and context.umask >= 0:
+            await asyncio.to_thread(_set_modes, workdir, context.umask)
         env = attempt_env(
             task,
-            bench.base_env,
-            bench.cluster,
-            bench.host,
-            defaults=bench.env_vars,
+            context.base_env,
+            context.cluster,
+            context.host,
+            defaults=context.env_vars,
             workdir=workdir,
             outputs=directory / "outputs",
             ports=ports.numbers,
-            tpu=bench.accelerators.tpu,
+            tpu=context.accelerators.tpu,
             gpus=gpus,
         )
         # Only the attempt's own copy of a project is synced: in a directory of the user, a sync would write a lock file.
@@ -71,7 +71,7 @@ async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runti
             runtime,
             workdir,
             env,
-            bench.environments,
+            context.environments,
             await _fresh(directory / "environment"),
             directory / "build",
             content=task.bundle.sha256 if task.bundle is not None else "",
@@ -82,13 +82,13 @@ async def build(bench: Workbench, task: RunTask, directory: Path, runtime: Runti
         return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers)
 
 
-def _gpus(bench: Workbench, task: RunTask) -> TakenGpus | None:
+def _gpus(context: HostContext, task: RunTask) -> TakenGpus | None:
     """Allocates the task's GPUs among the host's real ones. None: the host has no GPU, or the task has requested all of them."""
-    wanted, there = task.resources.device, bench.accelerators.device
+    wanted, there = task.resources.device, context.accelerators.device
     if there is None or there.kind is not DeviceKind.GPU:
         return None
     count = wanted.count if wanted is not None and wanted.kind is DeviceKind.GPU else 0
-    return bench.gpus.take(count, there.count) if count < there.count else None
+    return context.gpus.take(count, there.count) if count < there.count else None
 
 
 def _close(descriptors: tuple[int, ...]) -> None:
@@ -96,7 +96,7 @@ def _close(descriptors: tuple[int, ...]) -> None:
         os.close(descriptor)
 
 
-def _as_a_user_makes_them(workdir: Path, umask: int) -> None:
+def _set_modes(workdir: Path, umask: int) -> None:
     """Gives the directories of the program's files the modes that the user's umask gives.
 
     So a program that changes its user can still read them. Other users cannot reach them, because the attempt's directory above

@@ -16,7 +16,7 @@ from iris.messages.exec import CANNOT, Profile, ProfileFormat, ProfileRequest, p
 from iris.storage.object_store import Store
 
 #: The maximum length of py-spy's own message in an error, in characters.
-MOST_WORDS = 1000
+MAX_ERROR_CHARS = 1000
 
 
 class Profiles:
@@ -31,10 +31,10 @@ class Profiles:
         """Profiles the task and puts the result into the store."""
         running = find(self._tasks, request.job, request.index)
         if running.pid is None:
-            raise _cannot("the container engine does not say which processes the task has")
+            raise _cannot("the container engine does not report the task's processes")
         pythons = python_processes(running.pid)
         if not pythons:
-            raise _cannot("no Python process runs in this task; py-spy sees nothing else")
+            raise _cannot("no Python process runs in this task; py-spy can profile nothing else")
         with tempfile.TemporaryDirectory(prefix="iris-profile-") as directory:
             if request.format is ProfileFormat.DUMP:
                 seen = b"\n".join([await _py_spy("dump", "--pid", str(pid)) for pid in pythons])
@@ -86,7 +86,7 @@ async def _py_spy(*arguments: str) -> bytes:
             process.kill()
             await process.wait()
     if process.returncode:
-        raise _cannot(_words(err.decode(errors="replace")))
+        raise _cannot(_explained(err.decode(errors="replace")))
     return out
 
 
@@ -102,14 +102,14 @@ async def _beating(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
         talking.cancel()
 
 
-def _words(said: str) -> str:
+def _explained(said: str) -> str:
     """Explains an error of py-spy to a user who cannot log in to this host."""
     if "permission" in said.lower() or "not permitted" in said.lower():
-        return "this host does not allow it: its agent is not root, and ptrace is restricted (kernel.yama.ptrace_scope)"
+        return "this host does not allow profiling: its agent is not root, and ptrace is restricted (kernel.yama.ptrace_scope)"
     if "No such process" in said or "Failed to find" in said:
-        return f"the process has just ended, or has not quite started: {said.strip()[:MOST_WORDS]}"
-    return f"py-spy could not look: {said.strip()[:MOST_WORDS]}"
+        return f"the process has just ended, or is still starting: {said.strip()[:MAX_ERROR_CHARS]}"
+    return f"py-spy failed: {said.strip()[:MAX_ERROR_CHARS]}"
 
 
-def _cannot(why: str) -> ApplicationError:
-    return ApplicationError(why, type=CANNOT, non_retryable=True)
+def _cannot(reason: str) -> ApplicationError:
+    return ApplicationError(reason, type=CANNOT, non_retryable=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from iris.activities.host.caches import DISK_FAULT, Cache, no_room
+from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.env_steps import Steps, since, uv_version
 from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
@@ -78,7 +78,7 @@ async def set_up(
     try:
         return await _set_up(spec, runtime, workdir, env, cache, own, output, content, agent_env, pauses)
     except OSError as error:
-        if no_room(error):
+        if is_disk_full(error):
             raise HostUnable("the disk of this host is full", DISK_FAULT) from None
         raise
 

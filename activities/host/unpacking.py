@@ -35,7 +35,7 @@ def unpack(archive: IO[bytes], into: Path, stop: threading.Event) -> None:
     """Writes the archive's files into the directory, which is created if it does not exist, and nothing anywhere else.
 
     Raises:
-        NoArchive, Unsafe: nothing is written, unless the archive is cut off in the middle of a file.
+        NoArchive, Unsafe: nothing is written, unless the archive is truncated in the middle of a file.
         OSError: a file cannot be written, or one of that name exists already.
         Stopped: `stop` was set.
     """
@@ -152,7 +152,7 @@ def _write(archive: IO[bytes], member: tarfile.TarInfo, directory: _Directory) -
         left = member.size
         while left > 0:
             if not (block := archive.read(min(left, _BLOCK))):
-                raise NoArchive(f"{member.name!r} is cut off")
+                raise NoArchive(f"{member.name!r} is truncated")
             out.write(block)
             left -= len(block)
         os.fchmod(out.fileno(), stat.S_IMODE(member.mode) & 0o755 | 0o600)

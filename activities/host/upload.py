@@ -16,11 +16,11 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for an attempt that is lost with its host's incarnation: to store what it can, and then to report its outcome.
-LAST_WORDS = timedelta(seconds=4)
-#: Delay between two tries: the first and the longest.
-RETRY_EVERY = timedelta(seconds=1)
-MOST_RETRY_EVERY = timedelta(seconds=30)
+#: The time limit for a hurried attempt, whose host's incarnation is over: to store what it can, and then to report its outcome.
+HURRIED_TIMEOUT = timedelta(seconds=4)
+#: The delays between two tries: the first, doubled up to the last.
+FIRST_RETRY_DELAY = timedelta(seconds=1)
+LAST_RETRY_DELAY = timedelta(seconds=30)
 
 
 class Delivery:
@@ -37,13 +37,13 @@ class Delivery:
         self._dir = directory
         self._prefix = prefix
         self._gate = gate
-        self._outputs_kept = not prefix
+        self._outputs_stored = not prefix
         #: True if everything is in the store.
         self.complete = False
         self._hurried = asyncio.Event()
 
     def hurry(self) -> None:
-        """Limits the time to `LAST_WORDS`, also for a call of `done` that is already running."""
+        """Limits the time to `HURRIED_TIMEOUT`, also for a call of `done` that is already running."""
         self._hurried.set()
 
     async def done(self, patience: timedelta) -> bool:
@@ -51,12 +51,12 @@ class Delivery:
         if self.complete:
             return True
         hurried = asyncio.create_task(self._wait_to_be_hurried())
-        since, delay, stored = time.monotonic(), RETRY_EVERY, self._logs.stored
+        since, delay, stored = time.monotonic(), FIRST_RETRY_DELAY, self._logs.stored
         step: asyncio.Task[bool] | None = None
         try:
             while True:
-                if self._hurried.is_set() and patience > LAST_WORDS:
-                    since, patience = time.monotonic(), LAST_WORDS
+                if self._hurried.is_set() and patience > HURRIED_TIMEOUT:
+                    since, patience = time.monotonic(), HURRIED_TIMEOUT
                 left = since + patience.total_seconds() - time.monotonic()
                 if left <= 0:
                     return False
@@ -70,11 +70,11 @@ class Delivery:
                     return True
                 step = None
                 if self._logs.stored > stored:
-                    since, delay, stored = time.monotonic(), RETRY_EVERY, self._logs.stored
+                    since, delay, stored = time.monotonic(), FIRST_RETRY_DELAY, self._logs.stored
                 if not self._logs.behind:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.shield(hurried), min(delay.total_seconds(), left))
-                    delay = min(2 * delay, MOST_RETRY_EVERY)
+                    delay = min(2 * delay, LAST_RETRY_DELAY)
         finally:
             for task in (hurried, step):
                 if task is not None:
@@ -87,15 +87,15 @@ class Delivery:
     async def _step(self) -> bool:
         if not await self._logs.ship(ended=True):
             return False
-        if not self._outputs_kept:
+        if not self._outputs_stored:
             try:
                 await outputs.keep(self._store, self._dir, self._prefix, self._gate)
             except links.Replaced:
-                self._outputs_kept = True
-                self._logs.say(f"outputs are not kept: {self._dir.name} is no directory, or a link to one")
+                self._outputs_stored = True
+                self._logs.say(f"outputs are not stored: {self._dir.name} is not a directory, or is a link to one")
                 return await self._logs.ship(ended=True)
             except (OSError, BaseError) as error:
                 logger.warning("outputs below %s could not be stored, trying again: %s", self._prefix, error)
                 return False
-            self._outputs_kept = True
+            self._outputs_stored = True
         return True

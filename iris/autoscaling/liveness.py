@@ -1,7 +1,7 @@
 """Decides when a host that stopped reporting is lost, and holds every number that this depends on.
 
 An agent that dies leaves its programs running. The host's next agent adopts them if it is back within the lease of the programs
-(`heartbeat.FENCE`, 50 s). If the slice is given up before that, a gang loses its attempt. If it is given up after the jobs retry
+(`heartbeat.LEASE`, 50 s). If the slice is given up before that, a gang loses its attempt. If it is given up after the jobs retry
 (`policies.HEARTBEAT`, 60 s), their next attempts go to its hosts, where no agent takes them. So the verdict falls in between:
 
 - When an agent goes away at time 0, its last report is up to `REPORT_INTERVAL` (10 s) old.

@@ -1,7 +1,6 @@
 """Implements `iris controller run | serve` and `iris agent`: the processes of a cluster."""
 
 import asyncio
-import logging
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from iris.model.constraints import parse_attribute
 from iris.model.faults import Fault, parse_fault
 from iris.model.names import check_name
 from iris.model.resources import Device
+from iris.worker_agents.logging_setup import log_to_stderr
 
 FAULT = Parsed("name=regex", parse_fault)
 
@@ -40,7 +40,7 @@ def serve(
     from iris.client.connect.process import be_private
     from iris.worker_agents.control_plane.serve import ControlPlaneOptions, serve
 
-    _log_to_stderr()
+    log_to_stderr()
     be_private()
     options = ControlPlaneOptions(
         cluster=check_name("name", name),
@@ -74,7 +74,7 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
     from iris.client.connect.process import be_private
     from iris.worker_agents.control_plane.gce_controller import HostedOptions, run
 
-    _log_to_stderr()
+    log_to_stderr()
     be_private()
     asyncio.run(run(HostedOptions(config=config.absolute(), state_dir=state_dir.absolute(), port=port, advertise=advertise)))
 
@@ -149,7 +149,7 @@ def agent(
     from iris.worker_agents.host.agent import AgentOptions, serve
     from iris.worker_agents.host.probe import default_host_id
 
-    _log_to_stderr()
+    log_to_stderr()
     umask = be_private()
 
     async def run() -> None:
@@ -184,7 +184,3 @@ def agent(
         await serve(options)
 
     asyncio.run(run())
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

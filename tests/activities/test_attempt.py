@@ -16,11 +16,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from iris.activities.host.attempt import Attempt
-from iris.activities.host.host_context import Workbench
+from iris.activities.host.host_context import HostContext
+from iris.activities.host.lifecycle import Event
 from iris.activities.host.run_task import Tasks
 from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
-from iris.activities.host.runtimes.orphans import AttemptState
+from iris.activities.host.runtimes.orphans import AttemptFile
 from iris.activities.host.runtimes.program import Program
 from iris.messages.task import RunTask
 from iris.model.faults import FAULTS, Fault, parse_fault
@@ -105,20 +106,20 @@ class Bench:
         self.store = Store((directory / "store").as_uri())
 
     def attempt(self, *command: str, faults: Sequence[Fault] = FAULTS, **changes: Any) -> Attempt:
-        state = AttemptState.of(a_run(*command, **changes), b"token", datetime.now(UTC))
-        return Attempt(self._workbench(faults), state, self.dir / "attempts" / "only")
+        state = AttemptFile.of(a_run(*command, **changes), b"token", datetime.now(UTC))
+        return Attempt(self._context(faults), state, self.dir / "attempts" / "only")
 
     async def outcome(self, *command: str, **settings: Any) -> TaskOutcome:
         """What a program that ends by itself comes to."""
-        await asyncio.wait_for(self.attempt(*command, **settings).live(), PATIENCE)
+        await asyncio.wait_for(self.attempt(*command, **settings).run(), PATIENCE)
         (outcome,) = self.server.told
         return outcome
 
     def tasks(self) -> Tasks:
-        return Tasks(self._workbench())
+        return Tasks(self._context())
 
-    def _workbench(self, faults: Sequence[Fault] = FAULTS) -> Workbench:
-        return Workbench(
+    def _context(self, faults: Sequence[Fault] = FAULTS) -> HostContext:
+        return HostContext(
             client=self.server.client,
             store=self.store,
             cluster="local",
@@ -196,7 +197,7 @@ async def test_the_words_of_a_fault_excuse_no_other_end(
 async def test_an_attempt_that_its_host_cannot_keep_is_the_hosts_fault(bench: Bench) -> None:
     """A disk that is full, or files that somebody deleted."""
     attempt = bench.attempt("sh", "-c", "mv ../../only ../../gone; rm -rf ../../gone; exec sleep 1000")
-    await asyncio.wait_for(attempt.live(), PATIENCE)
+    await asyncio.wait_for(attempt.run(), PATIENCE)
     (outcome,) = bench.server.told
 
     assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "attempt-lost")
@@ -222,7 +223,7 @@ async def test_what_runs_on_an_abandoned_host_is_dead_before_its_job_hears_of_it
     pids = [int(pid) for name in families for pid in (await bench.there_is(name)).split()]
     living: list[int] = []
     bench.server.when_told = lambda: living.append(sum(alive(pid) for pid in pids[::2]))
-    await asyncio.wait_for(tasks.abandon("its slice has ended"), PATIENCE)
+    await asyncio.wait_for(tasks.kill_all("its slice has ended"), PATIENCE)
 
     assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [
         (TaskState.WORKER_FAILED, "host h1: its slice has ended")
@@ -240,7 +241,7 @@ async def test_an_abandoned_host_says_it_once_and_goes_on(bench: Bench, status: 
     tasks = bench.tasks()
     await dispatch(tasks, a_run("sh", "-c", f"echo up > {bench.dir / 'up'}; exec sleep 1000"))
     await bench.there_is("up")
-    await asyncio.wait_for(tasks.abandon("its slice has ended"), PATIENCE)
+    await asyncio.wait_for(tasks.kill_all("its slice has ended"), PATIENCE)
 
     assert (bench.server.tries, bench.server.told) == (1, [])
 
@@ -248,9 +249,9 @@ async def test_an_abandoned_host_says_it_once_and_goes_on(bench: Bench, status: 
 async def test_an_attempt_that_was_given_up_tells_nobody_although_its_host_is_abandoned(bench: Bench) -> None:
     """It has a successor, or will have as soon as its heartbeat has run out; the host has no say in that."""
     attempt = bench.attempt("sleep", "1000")
-    living = asyncio.create_task(attempt.live())
-    attempt.give_up("no contact with the server")
-    attempt.lose("its slice has ended")
+    living = asyncio.create_task(attempt.run())
+    attempt.handle(Event.GIVEN_UP, "the server does not wait for the attempt any more")
+    attempt.handle(Event.HOST_OVER, "its slice has ended")
     await asyncio.wait_for(living, PATIENCE)
 
     assert bench.server.tries == 0
@@ -260,9 +261,9 @@ async def test_an_outcome_that_was_on_its_way_is_not_replaced(bench: Bench) -> N
     """A program that has ended well has ended well; but a server that is away is waited for no longer."""
     bench.server.refusals = [RPCStatusCode.UNAVAILABLE]
     attempt = bench.attempt("true")
-    living = asyncio.create_task(attempt.live())
+    living = asyncio.create_task(attempt.run())
     await asyncio.wait_for(bench.server.tried.wait(), PATIENCE)
-    attempt.lose("its slice has ended")
+    attempt.handle(Event.HOST_OVER, "its slice has ended")
     await asyncio.wait_for(living, PATIENCE)
 
     assert [outcome.state for outcome in bench.server.told] == [TaskState.SUCCEEDED]
@@ -271,10 +272,10 @@ async def test_an_outcome_that_was_on_its_way_is_not_replaced(bench: Bench) -> N
 async def test_the_first_reason_for_an_end_stays_when_its_grace_is_cut_short(bench: Bench) -> None:
     """A job that was cancelled is KILLED, although its program had no time to stop."""
     attempt = bench.attempt("sh", "-c", f"trap '' TERM; echo up > {bench.dir / 'up'}; while :; do sleep 0.1; done")
-    living = asyncio.create_task(attempt.live())
+    living = asyncio.create_task(attempt.run())
     await bench.there_is("up")
-    attempt.end(TaskState.KILLED, "cancelled")
-    attempt.lose("its slice has ended")
+    attempt.handle(Event.CANCEL, "cancelled")
+    attempt.handle(Event.HOST_OVER, "its slice has ended")
     await asyncio.wait_for(living, PATIENCE)
 
     assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [(TaskState.KILLED, "cancelled")]
@@ -288,7 +289,7 @@ def left_behind(bench: Bench, **changes: Any) -> Path:
     directory = bench.dir / "attempts" / "left"
     directory.mkdir(parents=True)
     task = a_run("true", incarnation=a_host("h1").incarnation, outputs="outputs/left")
-    AttemptState.of(task, b"token", datetime.now(UTC)).model_copy(update=changes).write(directory)
+    AttemptFile.of(task, b"token", datetime.now(UTC)).model_copy(update=changes).write(directory)
     return directory
 
 
@@ -337,13 +338,13 @@ async def test_what_ended_while_nobody_looked_has_its_true_end_also_in_another_l
     """A finished task's result is not thrown away because its host was given up."""
     directory = left_behind(bench)
     task = a_run("sh", "-c", "exit 3", incarnation="former", outputs="outputs/left")
-    AttemptState.of(task, b"token", datetime.now(UTC)).write(directory)
+    AttemptFile.of(task, b"token", datetime.now(UTC)).write(directory)
     program = Program(directory)
     program.start(Launch(argv=task.command, env={"PATH": "/usr/bin:/bin"}, cwd=str(directory)), shim.now() + 3600)
     await program.wait()
     tasks = bench.tasks()
     await tasks.take_over()
-    tasks.bury()
+    tasks.report_lost()
 
     await asyncio.to_thread(eventually, lambda: not directory.exists(), PATIENCE, 0.02)
     assert [(outcome.state, outcome.exit_code) for outcome in bench.server.told] == [(TaskState.FAILED, 3)]
@@ -358,6 +359,6 @@ async def test_an_abandoned_host_does_not_wait_for_a_store_that_is_away(bench: B
     (bench.dir / "store").write_text("in the way")
     tasks = bench.tasks()
     await tasks.take_over()
-    await asyncio.wait_for(tasks.abandon("its slice has ended"), PATIENCE)
+    await asyncio.wait_for(tasks.kill_all("its slice has ended"), PATIENCE)
 
     assert (directory / "stdout").exists()

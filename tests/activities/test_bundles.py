@@ -397,7 +397,7 @@ async def test_headers_that_can_keep_a_reader_busy_are_refused(
         header.size = size
         archive = header.tobuf(tarfile.GNU_FORMAT) + b"1" * size + bytes(-size % 512) + packed(a_file("fine"))
     await store.put(names.bundle(named(archive).sha256), gzip.compress(archive))
-    with pytest.raises(CannotStart, match="no tar archive"):
+    with pytest.raises(CannotStart, match="not a tar archive"):
         await bundles.unpack(named(archive), tmp_path / "work")
 
     assert not (tmp_path / "work").exists()
@@ -423,7 +423,7 @@ async def test_bytes_that_are_no_archive_although_they_are_the_right_ones_are_th
     """Whoever submits by hand finds out at once what is wrong."""
     archive = b"plain text" * 100
     await store.put(names.bundle(named(archive).sha256), gzip.compress(archive))
-    with pytest.raises(CannotStart, match="no tar archive"):
+    with pytest.raises(CannotStart, match="not a tar archive"):
         await Bundles(store, tmp_path / "cache", ROOM).unpack(named(archive), tmp_path / "work")
 
 

@@ -165,7 +165,7 @@ async def test_a_configured_directory_that_a_host_lacks_is_no_fault_of_the_users
     bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, mounts=[lacking], host_env=HOST_ENV)
     await bench.runtime.prepare()
 
-    with pytest.raises(HostUnable, match=f"this host has no directory '{lacking}'; make it, or take it out of bootstrap.mounts"):
+    with pytest.raises(HostUnable, match=f"this host has no directory '{lacking}'; create it, or remove it"):
         await bench.runtime.launch(["true"], bench.env(), bench.work)
 
 
@@ -191,8 +191,8 @@ async def test_a_path_is_the_hosts_only_as_a_whole(bench: Bench, path: str | Non
     [
         (("no-such", "x"), None, 127, "there is no program 'no-such' in the image 'iris-test:"),
         (("./no-such",), None, 127, "there is no program './no-such' in the image"),
-        (("/image/bin",), None, 126, "'/image/bin' is not a program that may be executed"),
-        (("/image/no-program",), None, 126, "'/image/no-program' is not a program that may be executed"),
+        (("/image/bin",), None, 126, "'/image/bin' is not executable"),
+        (("/image/no-program",), None, 126, "'/image/no-program' is not executable"),
         (("true",), "/opt/nowhere", 126, "the working directory '/opt/nowhere' is not in the image 'iris-test:"),
     ],
 )
@@ -395,7 +395,7 @@ async def test_a_host_that_only_pretends_to_have_accelerators_runs_the_task(tmp_
     ("address", "words"),
     [
         ("unix:///nowhere/docker.sock", "no container engine: nothing listens at /nowhere/docker.sock; start docker there, or"),
-        ("tcp://10.0.0.1:2375", "only an engine of the host itself will do"),
+        ("tcp://10.0.0.1:2375", "which is not a socket on this host"),
     ],
 )
 async def test_a_host_without_an_engine_says_so(

@@ -133,7 +133,7 @@ async def test_an_image_that_is_nowhere_is_the_users_fault(tmp_path: Path, regis
     image = registry.name(name)
     bench = Bench(tmp_path / "attempt", image)
 
-    with pytest.raises(CannotStart, match=f"there is no image '{image}'") as refused:
+    with pytest.raises(CannotStart, match=f"the image '{image}' does not exist") as refused:
         await bench.runtime.prepare()
     assert refused.value.exit_code == 125
 
@@ -264,7 +264,7 @@ async def test_a_program_that_its_engine_has_ended_is_not_blamed(tmp_path: Path,
     ended = await asyncio.wait_for(program.wait(), 60)
     await bench.runtime.clear()
 
-    assert (ended.status, ended.error) == (None, "the container engine was stopped, and has ended the program")
+    assert (ended.status, ended.error) == (None, "the container engine was stopped and ended the program")
     assert containers(f"iris.key={bench.key}") == []
 
 

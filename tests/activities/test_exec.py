@@ -267,7 +267,7 @@ async def test_whatever_ends_a_session_ends_all_that_it_has_started(bench: Bench
         if how != "cancelled":
             end = await asyncio.wait_for(running, PATIENCE)
             assert end.exit_code == (124 if how == "too long" else 128 + signal.SIGKILL)
-            reasons = {"hung up": "hung up", "silent": "nothing was heard", "too long": "ran longer", "attempt over": "has ended"}
+            reasons = {"hung up": "disconnected", "silent": "sent nothing", "too long": "ran longer", "attempt over": "has ended"}
             assert reasons[how] in end.reason
         await nothing_is_left()
     if how == "silent":

@@ -56,7 +56,7 @@ def test_two_attempts_never_have_the_same_port_and_one_that_is_given_back_is_fre
     """Also when the program of the first does not listen yet."""
     first = few(tmp_path).take(["a"])
     second = few(tmp_path).take(["a"])
-    with pytest.raises(HostUnable, match="1 ports are wanted, and 0 are free") as caught:
+    with pytest.raises(HostUnable, match="1 ports are requested and 0 are free") as caught:
         few(tmp_path).take(["a"])
     give_back(first)
     third = few(tmp_path).take(["a"])
@@ -70,7 +70,7 @@ def test_two_attempts_never_have_the_same_port_and_one_that_is_given_back_is_fre
 
 def test_ports_that_are_too_few_are_all_given_back(tmp_path: Path) -> None:
     """Otherwise one attempt that cannot start would keep others from starting."""
-    with pytest.raises(HostUnable, match="3 ports are wanted, and 2 are free"):
+    with pytest.raises(HostUnable, match="3 ports are requested and 2 are free"):
         few(tmp_path).take(["a", "b", "c"])
 
     give_back(few(tmp_path).take(["a", "b"]))
@@ -120,7 +120,7 @@ def test_locks_that_cannot_be_used_are_a_fault_of_the_host(tmp_path: Path) -> No
 def test_gpus_are_had_by_one_attempt_at_a_time(tmp_path: Path) -> None:
     """Two programs on one would run out of its memory."""
     first, second = Gpus(tmp_path).take(2, of=4), Gpus(tmp_path).take(1, of=4)
-    with pytest.raises(HostUnable, match="2 gpus are wanted, and 1 are free") as caught:
+    with pytest.raises(HostUnable, match="2 gpus are requested and 1 are free") as caught:
         Gpus(tmp_path).take(2, of=4)
     give_back(first)
     third = Gpus(tmp_path).take(2, of=4)

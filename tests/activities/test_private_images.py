@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from iris.activities.host.host_context import Workbench
+from iris.activities.host.host_context import HostContext
 from iris.storage.object_store import Store
 from iris.worker_agents.host.metadata import Metadata
 from tests.activities.test_attempt import Server, a_run
@@ -94,7 +94,7 @@ async def fetch(directory: Path, image: str, metadata: FakeMetadata) -> None:
     """What an agent on a machine of Google's does for a task."""
     attempt = directory / "attempts" / "only"
     attempt.mkdir(parents=True, exist_ok=True)
-    bench = Workbench(
+    context = HostContext(
         client=Server().client,
         store=Store((directory / "store").as_uri()),
         cluster="local",
@@ -103,7 +103,7 @@ async def fetch(directory: Path, image: str, metadata: FakeMetadata) -> None:
         cache_dir=directory / "cache",
         registry_token=Metadata(metadata.url).access_token,
     )
-    await bench.runtime(a_run(image=image), attempt).prepare()
+    await context.runtime(a_run(image=image), attempt).prepare()
 
 
 @pytest.mark.parametrize("image", [PRIVATE, "gcr.io/my-project/train:1", "eu.gcr.io/my-project/train:1"])

@@ -95,7 +95,7 @@ async def test_a_step_gets_the_environment_it_is_given_and_the_attempts_key(benc
     ("command", "exit_code", "says"),
     [
         (["no-such-program"], 127, "there is no program 'no-such-program' on this host"),
-        (["./notes.txt"], 126, "may be executed"),
+        (["./notes.txt"], 126, "is not executable"),
         (["/bin/echo", "x" * 3_000_000], 126, "could not be started"),
         (["/bin/echo", "\0"], 126, "could not be started"),
     ],

@@ -69,7 +69,7 @@ async def test_output_is_kept_byte_for_byte(tmp_path: Path) -> None:
     ("changes", "said", "status"),
     [
         ({"argv": ("no-such-program",)}, "there is no program 'no-such-program' on this host", 127),
-        ({"argv": ("/etc/passwd",)}, "'/etc/passwd' is not a program that may be executed", 126),
+        ({"argv": ("/etc/passwd",)}, "'/etc/passwd' is not executable", 126),
         ({"cwd": "/no/such/place"}, "the working directory '/no/such/place' does not exist on this host", 126),
         ({"argv": ("true", "x" * 3_000_000)}, "'true' could not be started", 126),
     ],

@@ -57,7 +57,7 @@ async def test_a_job_that_replaces_a_file_that_iris_keeps_is_ended_and_told_why(
 
     assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "attempt-lost")
     assert outcome.reason == (
-        f"the attempt could not go on on this host: {name} was replaced: it is no longer the file that Iris keeps there"
+        f"the attempt cannot continue on this host: {name} was replaced: it is not the file that Iris created there"
     )
     assert not alive(int(pid.read_text()))
     assert SECRET not in await logs_of(bench)
@@ -70,7 +70,7 @@ async def test_a_job_that_replaces_a_file_that_iris_keeps_is_ended_and_told_why(
 async def test_a_link_among_the_files_that_iris_writes_is_not_followed(bench: Bench, secret: Path, name: str) -> None:
     """Whatever becomes of the attempt: what the link leads to stays as it is."""
     attempt = bench.attempt("sh", "-c", f"ln -sf {secret} ../{name}; seq 100000; exit 3")
-    await asyncio.wait_for(attempt.live(), PATIENCE)
+    await asyncio.wait_for(attempt.run(), PATIENCE)
 
     assert secret.read_text() == f"{SECRET}\n" * 3
     assert SECRET not in await logs_of(bench)
@@ -94,10 +94,10 @@ async def test_the_next_agent_follows_no_link_either(bench: Bench, secret: Path)
     host = bench.tasks()
     await dispatch(host, a_run("sh", "-c", program, incarnation=a_host("h1").incarnation))
     pid = int(await bench.there_is("up"))
-    await host.leave("an upgrade")
+    await host.hand_over("an upgrade")
     successor = bench.tasks()
     await successor.take_over()
-    successor.bury()
+    successor.report_lost()
 
     await asyncio.to_thread(eventually, lambda: list(directory.iterdir()) == [], PATIENCE, 0.02)
     assert not alive(pid)
@@ -117,7 +117,7 @@ async def test_outputs_that_became_a_link_are_not_kept(bench: Bench, tmp_path: P
 
     assert outcome.state is TaskState.SUCCEEDED
     assert await outputs_of(bench) == {}
-    assert "outputs are not kept: outputs is no directory, or a link to one" in await logs_of(bench)
+    assert "outputs are not stored: outputs is not a directory, or is a link to one" in await logs_of(bench)
 
 
 async def test_a_link_among_outputs_counts_only_when_all_of_its_way_is_among_them(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ async def boxed(bench: Bench) -> AsyncIterator[Tasks]:
         await asyncio.to_thread(eventually, lambda: [*bench.dir.glob("attempts/*/outputs/up")], 60, 0.05)
         yield tasks
     finally:
-        await asyncio.wait_for(tasks.abandon("the test is over"), 60)
+        await asyncio.wait_for(tasks.kill_all("the test is over"), 60)
         assert containers(f"iris.key={key}") == []
 
 

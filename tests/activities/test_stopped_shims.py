@@ -10,6 +10,7 @@ import pytest
 
 from iris.activities.host import heartbeat
 from iris.activities.host.attempt import Attempt
+from iris.activities.host.lifecycle import Event
 from iris.activities.host.runtimes import program as program_of
 from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
@@ -46,9 +47,9 @@ while True:
 HOW = ["once", "again", "as by a debugger"]
 #: How an attempt is told to end.
 ENDS: dict[str, Callable[[Attempt], None]] = {
-    "cancelled": lambda attempt: attempt.end(TaskState.KILLED, "cancelled"),
-    "terminated": lambda attempt: attempt.give_up("the server has given it up"),
-    "its host is lost": lambda attempt: attempt.lose("its slice has ended"),
+    "cancelled": lambda attempt: attempt.handle(Event.CANCEL, "cancelled"),
+    "terminated": lambda attempt: attempt.handle(Event.GIVEN_UP, "the server does not wait for the attempt any more"),
+    "its host is lost": lambda attempt: attempt.handle(Event.HOST_OVER, "its slice has ended"),
 }
 
 
@@ -76,7 +77,7 @@ def left(pids: list[int]) -> list[int]:
 async def test_a_job_that_stops_its_shim_is_dead_before_anybody_hears_of_its_end(bench: Bench, how: str, end: str) -> None:
     """What it holds is given to others from that moment on."""
     attempt = bench.attempt(*family(bench, how), grace=timedelta(0))
-    living = asyncio.create_task(attempt.live())
+    living = asyncio.create_task(attempt.run())
     pids = await members(bench)
     assert len(pids) == 4
     living_when_told: list[list[int]] = []
@@ -93,9 +94,9 @@ async def test_a_job_that_stops_its_shim_has_its_grace(bench: Bench) -> None:
     """Whoever stops the shim by mistake loses nothing: the program hears SIGTERM, and what it comes to is its own."""
     program = f"trap 'exit 7' TERM; kill -STOP $PPID; echo up > {bench.dir / 'up'}; while :; do sleep 0.05; done"
     attempt = bench.attempt("sh", "-c", program, grace=timedelta(hours=1))
-    living = asyncio.create_task(attempt.live())
+    living = asyncio.create_task(attempt.run())
     await bench.there_is("up")
-    attempt.end(TaskState.KILLED, "cancelled")
+    attempt.handle(Event.CANCEL, "cancelled")
     await asyncio.wait_for(living, PATIENCE)
 
     assert [(outcome.state, outcome.exit_code) for outcome in bench.server.told] == [(TaskState.KILLED, 7)]
@@ -118,11 +119,11 @@ async def test_a_job_that_stops_its_shim_and_ends_is_reported(bench: Bench) -> N
 
 async def test_a_job_that_stops_its_shim_does_not_outlive_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster may start it elsewhere from then on."""
-    monkeypatch.setattr(heartbeat, "FENCE", timedelta(seconds=4))
+    monkeypatch.setattr(heartbeat, "LEASE", timedelta(seconds=4))
     monkeypatch.setattr(program_of, "OVERDUE", 5.0)  # the agent gives the attempt up before
     bench.server.away = True
     attempt = bench.attempt(*family(bench, "as by a debugger"))
-    living = asyncio.create_task(attempt.live())
+    living = asyncio.create_task(attempt.run())
     pids = await members(bench)
     await asyncio.wait_for(living, PATIENCE)
 
@@ -156,7 +157,7 @@ async def test_a_job_with_a_stopped_shim_that_the_next_agent_goes_on_with_can_be
     await tasks.take_over()
     living_when_told: list[list[int]] = []
     bench.server.when_told = lambda: living_when_told.append(left(pids))
-    await asyncio.wait_for(tasks.abandon("its slice has ended"), PATIENCE)
+    await asyncio.wait_for(tasks.kill_all("its slice has ended"), PATIENCE)
 
     assert (living_when_told, left(pids)) == ([[]], [])
 
@@ -195,9 +196,9 @@ async def test_a_job_that_writes_its_own_end_has_not_ended(bench: Bench) -> None
     end = '{"status": 0, "at": 1.0}'
     program = f"echo '{end}' > ../exit.json; echo $$ > {bench.dir / 'up'}; exec sleep 1000"
     attempt = bench.attempt("sh", "-c", program, grace=timedelta(0))
-    living = asyncio.create_task(attempt.live())
+    living = asyncio.create_task(attempt.run())
     pid = int(await bench.there_is("up"))
-    attempt.end(TaskState.KILLED, "cancelled")
+    attempt.handle(Event.CANCEL, "cancelled")
     await asyncio.wait_for(living, PATIENCE)
 
     assert [outcome.state for outcome in bench.server.told] == [TaskState.KILLED]

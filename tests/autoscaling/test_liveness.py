@@ -163,8 +163,8 @@ def test_a_dead_host_is_out_of_the_book_before_its_jobs_try_again() -> None:
     """Else they would be sent to the dead host once more; and no agent is given up while its programs may run on."""
     latest = PING_AFTER + PING_TIMEOUT + SHORTEST_OBSERVATION_DELAY
 
-    assert latest < policies.HEARTBEAT - heartbeat.HEARTBEAT_EVERY
-    assert heartbeat.FENCE - timedelta(seconds=5) <= AWAY <= heartbeat.FENCE
+    assert latest < policies.HEARTBEAT - heartbeat.HEARTBEAT_INTERVAL
+    assert heartbeat.LEASE - timedelta(seconds=5) <= AWAY <= heartbeat.LEASE
 
 
 def test_between_two_looks_after_an_outage_every_host_that_lives_reports() -> None:

@@ -73,7 +73,7 @@ def test_a_job_that_cannot_be_is_refused_before_it_exists(cluster: Cluster) -> N
 #: Programs that cannot be started: options and command, the task's exit code, and its reason.
 UNSTARTABLE = {
     "no-such-program": (["--", "no-such-program"], 127, "there is no program 'no-such-program' on this host"),
-    "not-executable": (["--", "/etc/passwd"], 126, "'/etc/passwd' is not a program that may be executed"),
+    "not-executable": (["--", "/etc/passwd"], 126, "'/etc/passwd' is not executable"),
     "no-such-workdir": (["--workdir", "/nowhere", "--", "true"], 126, "the working directory '/nowhere' does not exist"),
     "impossible-workdir": (["--workdir", "/" + "x" * 300, "--", "true"], 126, "the working directory cannot be used"),
 }

@@ -146,12 +146,12 @@ async def test_a_directory_that_cannot_be_written_does_not_disturb_the_agent(sto
         (directory / "agent-log").unlink()
         speaking.info("found")
 
-    assert await said(store) == ["2 records are missing here, which could not be written", "found"]
+    assert await said(store) == ["2 records are missing here, because they could not be written", "found"]
 
 
 async def test_the_files_on_the_machine_are_bounded(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent lives for months; its log must not fill the disk that tasks need. The store has all of it."""
-    monkeypatch.setattr(agent_log, "MAX_FILE", 1000)
+    monkeypatch.setattr(agent_log, "MAX_FILE_BYTES", 1000)
     for life in range(4):
         async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
             for number in range(50):

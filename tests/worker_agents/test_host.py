@@ -47,7 +47,7 @@ def test_an_agent_lives_on_as_long_as_its_slice_counts_it_in(life: Membership) -
 def test_an_agent_whose_slice_has_begun_anew_without_it_begins_anew_too(life: Membership) -> None:
     """The slice would wait for it for ever: the scheduler takes an incarnation that was taken out for dead."""
     assert life.replaced(knows(ME, OTHER)) == ""
-    assert life.replaced(knows(OTHER)) == "its slice has ended, and begun anew without it"
+    assert life.replaced(knows(OTHER)) == "its slice was started again without this host"
 
 
 def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(life: Membership) -> None:
@@ -76,7 +76,7 @@ def test_a_machine_that_was_brought_begins_anew_however_its_slice_has_ended(
 @pytest.mark.parametrize("how", [None, WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.CANCELED])
 def test_a_machine_that_was_made_is_of_no_use_when_its_slice_has_ended(how: WorkflowExecutionStatus | None) -> None:
     """It is being deleted, and another one may be here already."""
-    with pytest.raises(Rejected, match="slice pair, for which this machine was made, has ended"):
+    with pytest.raises(Rejected, match="slice pair, for which this machine was created, has ended"):
         a_life(token="secret").ended(how)
 
 

@@ -486,8 +486,8 @@ async def test_scenario_18_an_agent_that_is_not_of_the_slice_s_present_life_is_t
         await told_to_stop()
         == {
             "an earlier life": f"another agent has taken over host {host.id} (incarnation second); this one stops",
-            "another cluster": f"slice {slice_id} does not take this machine for one of its own",
-            "an earlier slice": f"slice {slice_id}, for which this machine was made, has ended",
+            "another cluster": f"slice {slice_id} refused this machine, because it was not created for the slice",
+            "an earlier slice": f"slice {slice_id}, for which this machine was created, has ended",
         }[whose]
     )
     known = [view.host for view in (await fleet.snapshot()).hosts]

@@ -6,7 +6,7 @@ last case, the agent kills everything that runs here and reports again as a new 
 hosts becomes whole again: the other hosts notice that it ended, and report again.
 
 If an agent dies, nothing ends: the next agent has the same incarnation and continues with the running programs. SIGHUP asks an
-agent to make way for another in the same manner, for instance for an upgrade. SIGTERM and SIGINT end the incarnation.
+agent to hand over to another in the same manner, for instance for an upgrade. SIGTERM and SIGINT end the incarnation.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
 from iris.activities.host.exec import Execs
-from iris.activities.host.host_context import Workbench
+from iris.activities.host.host_context import HostContext
 from iris.activities.host.ping import Ping
 from iris.activities.host.profile import Profiles
 from iris.activities.host.run_task import Tasks
@@ -54,16 +54,16 @@ from iris.worker_agents.host.probe import describe_host, find_accelerators, prob
 logger = logging.getLogger(__name__)
 
 #: The interval between checks that the cluster still has this incarnation.
-CHECK_EVERY = timedelta(seconds=20)
+CHECK_INTERVAL = timedelta(seconds=20)
 #: The delay before the first check. The slice should have read the host's report by then.
-CHECK_FIRST = timedelta(seconds=5)
+FIRST_CHECK_DELAY = timedelta(seconds=5)
 #: The interval between tries while the service is away.
-RETRY_EVERY = timedelta(seconds=2)
+RETRY_INTERVAL = timedelta(seconds=2)
 #: The time that the cluster has to learn of the host's end before its programs are ended, so that it sends none of them here
 #: again.
-SIGN_OFF_FIRST = timedelta(seconds=1)
+SIGN_OFF_TIMEOUT = timedelta(seconds=1)
 #: The most attempts that start at once. The scheduler limits the number that run.
-STARTS_AT_ONCE = 100
+MAX_CONCURRENT_STARTS = 100
 
 
 class AgentOptions(BaseModel):
@@ -119,9 +119,9 @@ async def serve(options: AgentOptions) -> None:
     for directory in (options.directory, options.directory / "attempts", _cache_dir(options)):
         make_private(directory)
     # The start and end of programs must not wait for slow work in a thread, such as the pull of an image.
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(STARTS_AT_ONCE + 32))
-    asked = Asked(stop_event())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.make_way)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_CONCURRENT_STARTS + 32))
+    stop_request = StopRequest(stop_event())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stop_request.hand_over)
     rest_memory()
     store = Store(options.store)
     with _only_agent(options):
@@ -135,33 +135,33 @@ async def serve(options: AgentOptions) -> None:
                 await clear_strays(options.cluster, options.host_id, ())
             async with contextlib.AsyncExitStack() as beside:
                 if metadata is not None:
-                    await beside.enter_async_context(_beside(watch_for_preemption(metadata, asked.end)))
+                    await beside.enter_async_context(_beside(watch_for_preemption(metadata, stop_request.end)))
                 registry_token: Token = metadata.access_token if metadata is not None else lambda: None
-                await _live_and_live_again(store, options, accelerators, registry_token, asked)
+                await _serve_incarnations(store, options, accelerators, registry_token, stop_request)
 
 
-async def _live_and_live_again(
-    store: Store, options: AgentOptions, accelerators: Accelerators, registry_token: Token, asked: "Asked"
+async def _serve_incarnations(
+    store: Store, options: AgentOptions, accelerators: Accelerators, registry_token: Token, stop_request: "StopRequest"
 ) -> None:
-    lived = False
-    while not asked.to_end.is_set():
+    connected = False
+    while not stop_request.event.is_set():
         begun = incarnations.of(options.directory)
         host = _this_host(options, accelerators, begun or incarnations.begin(options.directory))
         identity = names.worker_identity(host.id, host.incarnation)
         try:
             client = await connect(options.address, options.namespace, identity=identity)
         except Unreachable as error:
-            if not lived:
+            if not connected:
                 raise
             logger.warning("%s; trying again", error)
-            await _pause(asked.to_end, RETRY_EVERY)
+            await _pause(stop_request.event, RETRY_INTERVAL)
             continue
-        lived = True
-        incarnation = _Incarnation(client, store, options, accelerators, registry_token, host, asked)
+        connected = True
+        incarnation = _Incarnation(client, store, options, accelerators, registry_token, host, stop_request)
         if begun is not None and await incarnation.is_over():
             incarnations.end(options.directory)
             continue
-        await incarnation.live()
+        await incarnation.run()
 
 
 def _cache_dir(options: AgentOptions) -> Path:
@@ -188,25 +188,25 @@ def _this_host(options: AgentOptions, accelerators: Accelerators, incarnation: s
     )
 
 
-class Asked:
+class StopRequest:
     """The requests to end that this agent received."""
 
-    def __init__(self, to_end: asyncio.Event) -> None:
-        self.to_end = to_end
+    def __init__(self, event: asyncio.Event) -> None:
+        self.event = event
         #: A successor continues with the running programs.
-        self.to_make_way = False
-        #: The reason for the end of this incarnation; empty: the agent was asked to stop.
+        self.hands_over = False
+        #: The reason for the end of this incarnation; empty: the agent was requested to stop.
         self.reason = ""
 
     def end(self, reason: str) -> None:
         """Ends this incarnation of the host, for this reason."""
         self.reason = self.reason or reason
-        self.to_end.set()
+        self.event.set()
 
-    def make_way(self) -> None:
+    def hand_over(self) -> None:
         """Ends the agent but none of the running programs, with which another agent continues."""
-        self.to_make_way = self.to_make_way or not self.to_end.is_set()
-        self.to_end.set()
+        self.hands_over = self.hands_over or not self.event.is_set()
+        self.event.set()
 
 
 class _Incarnation:
@@ -220,16 +220,16 @@ class _Incarnation:
         accelerators: Accelerators,
         registry_token: Token,
         host: Host,
-        asked: "Asked",
+        stop_request: "StopRequest",
     ) -> None:
         self._client = client
         self._cluster = options.cluster
         self._token = options.token
         self._host = host
-        self._asked = asked
-        self._stop = asked.to_end
+        self._stop_request = stop_request
+        self._stop = stop_request.event
         self._dir = options.directory
-        bench = Workbench(
+        context = HostContext(
             client=client,
             store=store,
             cluster=options.cluster,
@@ -244,17 +244,18 @@ class _Incarnation:
             accelerators=accelerators,
             registry_token=registry_token,
         )
-        self._tasks = Tasks(bench)
+        self._log = context.logger(logger)
+        self._tasks = Tasks(context)
         self._execs = Execs(store, self._tasks)
         self._profiles = Profiles(store, self._tasks)
         self._ping = Ping(host)
-        self._standing = Membership(client, options.cluster, host, options.token, options.slice_size)
+        self._membership = Membership(client, options.cluster, host, options.token, options.slice_size)
 
     async def is_over(self) -> bool:
         """Returns True if the cluster has given up this incarnation, which an earlier agent began."""
-        return await self._standing.is_over()
+        return await self._membership.is_over()
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Serves the host's queue until this incarnation or this agent ends.
 
         Raises:
@@ -264,7 +265,7 @@ class _Incarnation:
             await self._serve()
         except Rejected as error:
             incarnations.end(self._dir)
-            await self._tasks.abandon(str(error))
+            await self._tasks.kill_all(str(error))
             raise
 
     async def _serve(self) -> None:
@@ -274,49 +275,49 @@ class _Incarnation:
             task_queue=names.host_queue(self._cluster, self._host.id),
             activities=[self._tasks.run_task, self._execs.exec_task, self._profiles.profile_task, self._ping.ping],
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
-            max_concurrent_activities=STARTS_AT_ONCE,
+            max_concurrent_activities=MAX_CONCURRENT_STARTS,
         )
         async with worker, _beside(self._tasks.measure()):
-            await self._report_until_heard()
-            self._tasks.bury()
-            logger.info("host %s (%s) takes work: %s", self._host.id, self._host.incarnation, self._host.resources)
+            await self._report_until_accepted()
+            self._tasks.report_lost()
+            self._log.info("host %s (%s) takes work: %s", self._host.id, self._host.incarnation, self._host.resources)
             given_up = await self._watch()
             if given_up:
-                logger.warning("host %s begins a new life: %s", self._host.id, given_up)
+                self._log.warning("the host begins a new incarnation: %s", given_up)
                 incarnations.end(self._dir)
-                await self._tasks.abandon(given_up)
-            elif self._asked.to_make_way:
-                logger.info("host %s makes way for another agent", self._host.id)
-                await self._tasks.leave("its agent makes way for another")
+                await self._tasks.kill_all(given_up)
+            elif self._stop_request.hands_over:
+                self._log.info("the agent hands the running attempts over to another agent")
+                await self._tasks.hand_over("the agent hands its attempts over to another agent")
             else:
-                reason = self._asked.reason or f"host {self._host.id} was stopped"
+                reason = self._stop_request.reason or f"host {self._host.id} was stopped"
                 incarnations.end(
                     self._dir
                 )  # first, so that after a kill of this agent the next one does not continue this incarnation
-                signing_off = asyncio.create_task(self._standing.sign_off(reason))
+                signing_off = asyncio.create_task(self._membership.sign_off(reason))
                 # An unreachable service must not use up the programs' grace.
-                await asyncio.wait({signing_off}, timeout=SIGN_OFF_FIRST.total_seconds())
-                await self._tasks.close(reason)
+                await asyncio.wait({signing_off}, timeout=SIGN_OFF_TIMEOUT.total_seconds())
+                await self._tasks.preempt_all(reason)
                 await signing_off
 
-    async def _report_until_heard(self) -> None:
+    async def _report_until_accepted(self) -> None:
         while not self._stop.is_set():
             try:
-                await self._standing.report()
+                await self._membership.report()
                 return
             except RPCError as error:
                 if self._token is not None and error.status is RPCStatusCode.NOT_FOUND:
-                    raise Rejected(f"nobody wants slice {self._host.slice_id}, for which this machine was made") from None
-                logger.warning("host %s could not report, trying again: %s", self._host.id, error)
-                await _pause(self._stop, RETRY_EVERY)
+                    raise Rejected(f"slice {self._host.slice_id}, for which this machine was created, does not exist") from None
+                self._log.warning("the host could not report to its slice, trying again: %s", error)
+                await _pause(self._stop, RETRY_INTERVAL)
 
     async def _watch(self) -> str:
         """Waits for the stop, or until the cluster gives this incarnation up. Returns the reason for the latter."""
         while not self._stop.is_set():
-            await _pause(self._stop, CHECK_EVERY if self._standing.expected else CHECK_FIRST)
+            await _pause(self._stop, CHECK_INTERVAL if self._membership.expected else FIRST_CHECK_DELAY)
             if self._stop.is_set():
                 return ""
-            if reason := await self._standing.given_up():
+            if reason := await self._membership.given_up():
                 return reason
         return ""
 
@@ -337,7 +338,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         task.cancel()
         for fault in await asyncio.gather(task, return_exceptions=True):
             if isinstance(fault, Exception):
-                logger.error("what went on beside has ended early", exc_info=fault)
+                logger.error("a background task of the agent failed", exc_info=fault)
 
 
 @contextlib.contextmanager

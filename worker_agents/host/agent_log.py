@@ -4,7 +4,7 @@ The log is written to files in the agent's directory, and shipped from there lik
 file, and continues in another one when that is large. Every file is a folder of its own in the store. The next agent ships what a
 killed agent did not.
 
-The machine keeps at most `MAX_FILES` files of `MAX_FILE` bytes. In the store nothing is deleted: an idle agent logs little, and a
+The machine keeps at most `MAX_FILES` files of `MAX_FILE_BYTES`. In the store nothing is deleted: an idle agent logs little, and a
 rule of the bucket sets how long it keeps the objects below `agents/`.
 """
 
@@ -22,18 +22,18 @@ from iris.model import names
 from iris.model.units import MIB
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
+from iris.worker_agents.logging_setup import FieldsFormatter
 
 logger = logging.getLogger(__name__)
 
 #: A larger file is followed by another one.
-MAX_FILE = 4 * MIB
+MAX_FILE_BYTES = 4 * MIB
 #: The number of latest files that stay on the machine, shipped or not.
 MAX_FILES = 8
 #: The interval between checks for new log lines.
-SHIP_EVERY = timedelta(seconds=0.5)
+SHIP_INTERVAL = timedelta(seconds=0.5)
 #: The time for which the end of the agent waits until the last lines are stored.
-LAST_WORDS = timedelta(seconds=3)
-FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+FLUSH_TIMEOUT = timedelta(seconds=3)
 
 
 @contextlib.asynccontextmanager
@@ -53,7 +53,7 @@ async def shipping_own_log(store: Store, cluster: str, host_id: str, directory: 
     finally:
         logging.getLogger().removeHandler(log)
         stop.set()
-        await asyncio.wait({shipping}, timeout=LAST_WORDS.total_seconds())
+        await asyncio.wait({shipping}, timeout=FLUSH_TIMEOUT.total_seconds())
         shipping.cancel()
         log.close()
 
@@ -63,7 +63,7 @@ class _OwnLog(logging.Handler):
 
     def __init__(self, directory: Path, prefix: str) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter(FORMAT))
+        self.setFormatter(FieldsFormatter())
         self.addFilter(lambda record: not _about_itself(record, prefix))
         self._directory = directory
         #: The files of this process.
@@ -77,11 +77,11 @@ class _OwnLog(logging.Handler):
         try:
             text = self.format(record)
         except Exception as error:  # arguments that do not fit the message
-            text = f"{record.msg!r} could not be put together: {error}"
+            text = f"{record.msg!r} could not be formatted: {error}"
         try:
             with self._file().open("a", errors="backslashreplace") as file:
                 if self._missed:
-                    file.write(f"{self._missed} records are missing here, which could not be written\n")
+                    file.write(f"{self._missed} records are missing here, because they could not be written\n")
                 file.write(f"{text}\n")
             self._missed = 0
         except OSError:  # a full disk
@@ -99,13 +99,13 @@ class _OwnLog(logging.Handler):
 
     def prune(self) -> None:
         """Deletes the oldest files beyond `MAX_FILES`."""
-        lives = sorted({file.stem for file in self._directory.glob("*")})
-        for file in (file for life in lives[:-MAX_FILES] for file in self._directory.glob(f"{life}.*")):
+        stems = sorted({file.stem for file in self._directory.glob("*")})
+        for file in (file for stem in stems[:-MAX_FILES] for file in self._directory.glob(f"{stem}.*")):
             with contextlib.suppress(OSError):
                 file.unlink()
 
     def _file(self) -> Path:
-        if self.latest is None or not self.latest.exists() or self.latest.stat().st_size > MAX_FILE:
+        if self.latest is None or not self.latest.exists() or self.latest.stat().st_size > MAX_FILE_BYTES:
             self._directory.mkdir(parents=True, exist_ok=True)
             name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}.log"
             self.latest = self._directory / name
@@ -152,7 +152,7 @@ async def _ship_until(stop: asyncio.Event, files: _Files) -> None:
     last = False
     while not last:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), SHIP_EVERY.total_seconds())
+            await asyncio.wait_for(stop.wait(), SHIP_INTERVAL.total_seconds())
         last = stop.is_set()
         try:
             await files.ship(all_ended=last)

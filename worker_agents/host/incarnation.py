@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from iris.storage.files import write_whole
 from iris.worker_agents.host.probe import new_incarnation
 
+#: An older name: an agent that is upgraded must find the incarnation that its predecessor began.
 FILE = "life.json"
 
 
-class _Life(BaseModel):
+class _Record(BaseModel):
     """One incarnation of a host."""
 
     model_config = ConfigDict(frozen=True)
@@ -25,7 +26,7 @@ class _Life(BaseModel):
 def of(directory: Path) -> str | None:
     """Returns the incarnation that was begun here and not ended; None: there is none, or the machine was restarted."""
     with contextlib.suppress(OSError, ValidationError):
-        found = _Life.model_validate_json((directory / FILE).read_bytes())
+        found = _Record.model_validate_json((directory / FILE).read_bytes())
         if found.boot == _boot():
             return found.incarnation
     return None
@@ -33,7 +34,7 @@ def of(directory: Path) -> str | None:
 
 def begin(directory: Path) -> str:
     """Begins a new incarnation and returns its name."""
-    begun = _Life(incarnation=new_incarnation(), boot=_boot())
+    begun = _Record(incarnation=new_incarnation(), boot=_boot())
     write_whole(directory / FILE, begun.model_dump_json())
     return begun.incarnation
 

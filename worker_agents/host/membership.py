@@ -1,4 +1,4 @@
-"""Tracks the host's membership of its slice: the slice counts the host, its incarnation is over, or it is not wanted."""
+"""Tracks whether the host is a member of its slice: the slice has it, its incarnation is over, or the slice refuses it."""
 
 import contextlib
 import time
@@ -19,7 +19,7 @@ from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
 
 RPC_TIMEOUT = timedelta(seconds=10)
-#: The time for which a machine waits until the cluster manages its slice again, if the slice's workflow was terminated.
+#: How long a machine waits until the cluster manages its slice again, if the slice's workflow was terminated.
 ADOPTION_PATIENCE = timedelta(minutes=10)
 
 
@@ -58,9 +58,9 @@ class Membership:
             return error.status is RPCStatusCode.NOT_FOUND
         except WorkflowQueryFailedError:
             return False
-        lives = {(host.id, host.incarnation) for host in status.hosts}
+        members = {(host.id, host.incarnation) for host in status.hosts}
         taking = status.state in (SliceState.BOOTSTRAPPING, SliceState.READY)
-        return not taking or (self._host.id, self._host.incarnation) not in lives
+        return not taking or (self._host.id, self._host.incarnation) not in members
 
     async def report(self) -> None:
         """Reports to the slice that this host is ready. A machine that a user brought starts its slice's workflow if there is
@@ -127,12 +127,12 @@ class Membership:
         self._orphaned_since = self._orphaned_since or now
         if how is WorkflowExecutionStatus.TERMINATED and now - self._orphaned_since < ADOPTION_PATIENCE.total_seconds():
             return ""  # terminated by hand: the autoscaler finds the machines, and their programs run on
-        raise Rejected(f"slice {self._host.slice_id}, for which this machine was made, has ended")
+        raise Rejected(f"slice {self._host.slice_id}, for which this machine was created, has ended")
 
     async def _report_again(self, status: SliceStatus) -> str:
         """Reports again to a slice that does not know this host: it lost the report, or its workflow is a new one."""
         if self._host.id in status.refused:
-            raise Rejected(f"slice {self._host.slice_id} does not take this machine for one of its own")
+            raise Rejected(f"slice {self._host.slice_id} refused this machine, because it was not created for the slice")
         await self.report()
         return ""
 
@@ -147,7 +147,7 @@ class Membership:
         if known == self._host.incarnation or not expected:
             return ""
         if known is None:
-            return "its slice has ended, and begun anew without it"
+            return "its slice was started again without this host"
         raise Rejected(f"another agent has taken over host {self._host.id} (incarnation {known}); this one stops")
 
     def _slice(self) -> WorkflowHandle[Any, Any]:

@@ -110,11 +110,11 @@ def _exchange(connection: HTTPConnection, path: str, patience: timedelta) -> Val
         answer = connection.getresponse()
         text = answer.read().decode(errors="replace")
     except (HTTPException, ValueError) as error:
-        raise OSError(f"the metadata server's answer makes no sense: {error!r}") from None
+        raise OSError(f"the metadata server gave an invalid answer: {error!r}") from None
     finally:
         connection.close()
     if answer.headers["Metadata-Flavor"] != "Google":
-        raise OSError("what answers is no metadata server")
+        raise OSError("the answer does not come from a metadata server")
     if answer.status == 404:
         return Value(None)
     if answer.status != 200:

@@ -29,7 +29,7 @@ async def watch_for_preemption(metadata: Metadata, on_notice: Callable[[str], No
     Args:
         retry: the first pause after a failure.
     """
-    watches = [asyncio.create_task(_watch(metadata, path, meant, retry)) for path, meant in NOTICES.items()]
+    watches = [asyncio.create_task(_watch(metadata, path, reasons, retry)) for path, reasons in NOTICES.items()]
     try:
         done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -39,7 +39,7 @@ async def watch_for_preemption(metadata: Metadata, on_notice: Callable[[str], No
     on_notice(done.pop().result())
 
 
-async def _watch(metadata: Metadata, path: str, meant: Mapping[str, str], retry: timedelta) -> str:
+async def _watch(metadata: Metadata, path: str, reasons: Mapping[str, str], retry: timedelta) -> str:
     """Returns the reason once the value announces the end of the machine."""
     etag: str | None = None  # None: gets the current value, because it may have changed before this watch
     pause = retry
@@ -47,11 +47,11 @@ async def _watch(metadata: Metadata, path: str, meant: Mapping[str, str], retry:
         try:
             text, etag = await metadata.ask(path, changed_from=etag)
         except OSError as error:
-            logger.debug("no word of %s: %s", path, error)
+            logger.debug("the value %s could not be read: %s", path, error)
             text, etag = None, None
         if text is not None:
-            if text.strip() in meant:
-                return meant[text.strip()]
+            if text.strip() in reasons:
+                return reasons[text.strip()]
             pause = retry
             continue
         await asyncio.sleep(pause.total_seconds())

@@ -62,19 +62,19 @@ async def _gpus() -> Device | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        logger.warning("nvidia-smi cannot be run, and this host offers no GPUs: %s", error)
+        logger.warning("nvidia-smi cannot be run, so this host offers no GPUs: %s", error)
         return None
     try:
         out, err = await asyncio.wait_for(asked.communicate(), NVIDIA_PATIENCE.total_seconds())
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             asked.kill()  # without waiting: it may hang in the kernel
-        logger.warning("nvidia-smi does not answer, and this host offers no GPUs")
+        logger.warning("nvidia-smi does not answer, so this host offers no GPUs")
         return None
     if asked.returncode == 0:
         return parse_gpus(out.decode(errors="replace"))
     said = (out + err).decode(errors="replace").strip()
-    logger.warning("nvidia-smi fails, and this host offers no GPUs: %s", said or f"exit code {asked.returncode}")
+    logger.warning("nvidia-smi fails, so this host offers no GPUs: %s", said or f"exit code {asked.returncode}")
     return None
 
 

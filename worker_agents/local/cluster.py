@@ -35,7 +35,7 @@ START_TIMEOUT = timedelta(seconds=60)
 #: In addition, for each host: an agent needs 1.5 s of CPU to start, and a laptop has few cores.
 START_PER_HOST = timedelta(seconds=3)
 RESTARTS = Restarts()
-STOP = timedelta(seconds=10)
+CHILD_STOP_TIMEOUT = timedelta(seconds=10)
 
 
 class LocalClusterOptions(BaseModel):
@@ -129,7 +129,7 @@ class _LocalCluster:
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({stopped, self._machines_run}, return_when=asyncio.FIRST_COMPLETED)
         if not self._stop.is_set():
-            logger.error("the supervision of the machines has ended, and the cluster with it")
+            logger.error("the supervision of the machines failed, so the cluster stops")
             self._stop.set()
         await asyncio.gather(*keepers)
 
@@ -140,8 +140,8 @@ class _LocalCluster:
             if self._machines_run is not None:
                 await self._machines_run
         finally:
-            await self._control.stop(STOP)
-            await self._server.stop(STOP)
+            await self._control.stop(CHILD_STOP_TIMEOUT)
+            await self._server.stop(CHILD_STOP_TIMEOUT)
 
     async def _keep_server(self) -> None:
         """Waits for the end of the running server, then keeps a new one running."""
@@ -152,7 +152,7 @@ class _LocalCluster:
         if self._stop.is_set():
             return
         if self._options.ephemeral:
-            logger.error("the Temporal server of an ephemeral cluster ended (%s), and everything with it", ended.result())
+            logger.error("the Temporal server of an ephemeral cluster ended with status %s, so the cluster stops", ended.result())
             self._stop.set()
             return
         logger.warning("temporal ended with status %s and is started again", ended.result())

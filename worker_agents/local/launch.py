@@ -23,22 +23,23 @@ from iris.model.errors import IrisError, Rejected
 from iris.platforms.local import MACHINES, homes
 from iris.storage.files import make_private, private_file
 from iris.worker_agents.local.cluster import (
+    CHILD_STOP_TIMEOUT,
     START_PER_HOST,
     START_TIMEOUT,
-    STOP,
     LocalClusterOptions,
     clear_leftovers,
     machines_dir,
 )
-from iris.worker_agents.local.local_machines import AGENT_STOP, LocalMachines
+from iris.worker_agents.local.local_machines import AGENT_STOP_TIMEOUT, LocalMachines
 
 #: A supervisor stops its parts in turn: agents, control plane, server.
-STOP_TIMEOUT = AGENT_STOP + 2 * STOP
+STOP_TIMEOUT = AGENT_STOP_TIMEOUT + 2 * CHILD_STOP_TIMEOUT
 #: In this time, the supervisor has replaced a stopped control plane, or the new ones have died repeatedly.
-RESTART_TIMEOUT = STOP + timedelta(seconds=50)
-POLL = 0.1
+RESTART_TIMEOUT = CHILD_STOP_TIMEOUT + timedelta(seconds=50)
+#: The interval of polling, in seconds.
+POLL_INTERVAL = 0.1
 #: The number of lines of the supervisor's log in the error.
-SAID = 15
+LOG_TAIL_LINES = 15
 
 
 def start_detached(options: LocalClusterOptions) -> ClusterRecord:
@@ -69,8 +70,8 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
             supervisor.wait(STOP_TIMEOUT.total_seconds())
             # Read from the open file: an ephemeral cluster's directory is gone.
             output.seek(0)
-            said = output.read().decode(errors="replace").splitlines()[-SAID:]
-            raise IrisError("\n".join([str(error), *said])) from None
+            tail = output.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+            raise IrisError("\n".join([str(error), *tail])) from None
 
 
 async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], bool] = lambda: True) -> ClusterRecord:
@@ -91,7 +92,7 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
                 hosts = [view.host for view in await client.hosts.list()]
                 if len(hosts) >= expected and all([await client.hosts.polls(host) for host in hosts]):
                     return record
-        await asyncio.sleep(POLL)
+        await asyncio.sleep(POLL_INTERVAL)
     what = f"did not start within {patience.total_seconds():.0f} s" if running() else "ended while it was starting"
     raise IrisError(f"local cluster {options.name!r} {what}; its logs are in {cluster_dir(options.name) / 'logs'}")
 
@@ -116,7 +117,7 @@ def stop_local(name: str) -> None:
                 raise IrisError(
                     f"the supervisor of local cluster {name!r} (process {record.supervisor.pid}) does not stop; kill it"
                 )
-            time.sleep(POLL)
+            time.sleep(POLL_INTERVAL)
     clear_stopped(name)
 
 
@@ -163,7 +164,7 @@ def restart_control_plane(name: str) -> ClusterRecord:
     if before is not None:
         for process in _process(before):
             process.terminate()
-            if psutil.wait_procs([process], STOP.total_seconds())[1]:
+            if psutil.wait_procs([process], CHILD_STOP_TIMEOUT.total_seconds())[1]:
                 process.kill()
     while True:
         record = read_record(name) or record
@@ -171,8 +172,8 @@ def restart_control_plane(name: str) -> ClusterRecord:
         if after is not None and after != before:
             return record
         if time.monotonic() > deadline or not record.alive():
-            raise IrisError(f"no control plane came in the place of the former; see {cluster_dir(name) / 'logs'}")
-        time.sleep(POLL)
+            raise IrisError(f"the control plane was not started again; see {cluster_dir(name) / 'logs'}")
+        time.sleep(POLL_INTERVAL)
 
 
 def control_plane(record: ClusterRecord) -> ProcessRef | None:

@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 POLL_INTERVAL = timedelta(seconds=0.1)
 #: An agent gives its programs their grace (30 s by default) before it ends.
-AGENT_STOP = timedelta(seconds=45)
-#: The pause before another try to remove a directory.
-REMOVE_AGAIN = timedelta(seconds=5)
+AGENT_STOP_TIMEOUT = timedelta(seconds=45)
+#: The delay before another try to remove a directory.
+REMOVE_RETRY_DELAY = timedelta(seconds=5)
 #: The name prefix of a directory that is being removed.
-GOING = ".gone-"
+REMOVED_PREFIX = ".gone-"
 
 Command = Callable[[SliceRequest, Host], list[str]]
 
@@ -54,7 +54,7 @@ class MachineSupervisor:
         logs: Path,
         *,
         restarts: Restarts | None = None,
-        patience: timedelta = AGENT_STOP,
+        patience: timedelta = AGENT_STOP_TIMEOUT,
         umask: int = -1,
     ) -> None:
         """Creates the manager of one directory.
@@ -77,27 +77,27 @@ class MachineSupervisor:
         """Runs the requested agents until the stop. Then stops all agents and keeps the requests."""
         self.clear()
         slices: dict[Path, _Slice] = {}
-        async with asyncio.TaskGroup() as lives:
+        async with asyncio.TaskGroup() as runs:
             try:
                 while not stop.is_set():
-                    self._look(slices, lives)
+                    self._reconcile(slices, runs)
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), POLL_INTERVAL.total_seconds())
             finally:
                 for each in slices.values():
                     each.end.set()
 
-    def _look(self, slices: "dict[Path, _Slice]", lives: asyncio.TaskGroup) -> None:
-        """Starts new slices, ends slices that are not wanted any more, and forgets slices that have ended."""
-        there = homes(self._dir)
-        for home in there:
+    def _reconcile(self, slices: "dict[Path, _Slice]", runs: asyncio.TaskGroup) -> None:
+        """Starts requested slices, ends slices that are to be deleted, and forgets slices that have ended."""
+        requested = homes(self._dir)
+        for home in requested:
             if home not in slices:
                 slices[home] = _Slice(home, self._command, self._logs, self._restarts, self._patience, self._umask)
-                slices[home].life = lives.create_task(slices[home].live())
+                slices[home].task = runs.create_task(slices[home].run())
         for home, each in list(slices.items()):
-            if each.life is not None and each.life.done():
+            if each.task is not None and each.task.done():
                 del slices[home]
-            elif home not in there or (home / DELETE).exists():
+            elif home not in requested or (home / DELETE).exists():
                 each.end.set()
 
     def clear(self) -> None:
@@ -105,7 +105,7 @@ class MachineSupervisor:
         self._dir.mkdir(parents=True, exist_ok=True)
         for path in self._dir.glob(".*"):
             shutil.rmtree(path, ignore_errors=True)
-        left = [process for home in homes(self._dir) for process in _left_of(home)]
+        left = [process for home in homes(self._dir) for process in _leftover_agents(home)]
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -118,7 +118,7 @@ class _Slice:
     def __init__(self, home: Path, command: Command, logs: Path, restarts: Restarts, patience: timedelta, umask: int) -> None:
         #: Set when the slice has to be deleted, or when the supervisor stops.
         self.end = asyncio.Event()
-        self.life: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._home = home
         self._command = command
         self._logs = logs
@@ -128,7 +128,7 @@ class _Slice:
         self._agents: dict[str, ProcessRef] = {}
         self._size = 0
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Keeps the agents running until the end. Then removes the directory, if the slice has to be deleted."""
         try:
             request = read_request(self._home)
@@ -168,20 +168,20 @@ class _Slice:
             state = MachineState.ACTIVE if complete else MachineState.CREATING
             write_whole(self._home / MACHINES, LocalMachines(state=state, agents=self._agents).model_dump_json())
         except (OSError, Unreadable) as error:
-            logger.warning("what runs of %s could not be written down: %s", self._home.name, error)
+            logger.warning("the agents of slice %s could not be recorded: %s", self._home.name, error)
 
     async def _remove(self) -> None:
         """Removes the slice's directory. The rename makes it disappear at once for readers."""
         try:
-            going = Path(tempfile.mkdtemp(prefix=GOING, dir=self._home.parent))
-            self._home.rename(going / self._home.name)
-            await asyncio.to_thread(shutil.rmtree, going, ignore_errors=True)
+            removed = Path(tempfile.mkdtemp(prefix=REMOVED_PREFIX, dir=self._home.parent))
+            self._home.rename(removed / self._home.name)
+            await asyncio.to_thread(shutil.rmtree, removed, ignore_errors=True)
         except OSError as error:
-            logger.warning("%s could not be removed, trying again: %s", self._home, error)
-            await asyncio.sleep(REMOVE_AGAIN.total_seconds())
+            logger.warning("%s could not be deleted, trying again: %s", self._home, error)
+            await asyncio.sleep(REMOVE_RETRY_DELAY.total_seconds())
 
 
-def _left_of(home: Path) -> Iterable[psutil.Process]:
+def _leftover_agents(home: Path) -> Iterable[psutil.Process]:
     try:
         machines = LocalMachines.model_validate_json((home / MACHINES).read_bytes())
     except (OSError, ValidationError):

@@ -127,7 +127,7 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
     group = parent / name
     group.mkdir(exist_ok=True)
     if (kind := _words(group / "cgroup.type")) not in ({"domain"}, set()):
-        raise _NoCgroups(f"below {parent} there is room for threads only ({' '.join(sorted(kind))})")
+        raise _NoCgroups(f"below {parent} only threads are possible ({' '.join(sorted(kind))})")
     if resources.memory_bytes:
         _write(group / "memory.max", resources.memory_bytes)
         # The kernel kills the whole group when memory runs out. If it killed one process, half of the program would live on.

@@ -114,8 +114,8 @@ class DockerRuntime:
     async def prepare(self) -> None:
         if why := await available():
             self._engine = False
-            words = f"this host has no container engine: {why}; start docker there, or submit without --image"
-            raise HostUnable(words, engine.FAULT)
+            reason = f"this host has no container engine: {why}; start docker there, or submit without --image"
+            raise HostUnable(reason, engine.FAULT)
         await in_thread(self._prepare)
 
     def _prepare(self, stop: threading.Event) -> None:
@@ -220,8 +220,8 @@ class DockerRuntime:
         except APIError as error:
             _, found, path = str(error.explanation).partition(_NO_SOURCE)
             if found and Path(path) in self._configured:
-                words = f"this host has no directory {path!r}; make it, or take it out of bootstrap.mounts"
-                raise HostUnable(words, engine.FAULT) from None
+                reason = f"this host has no directory {path!r}; create it, or remove it from bootstrap.mounts"
+                raise HostUnable(reason, engine.FAULT) from None
             raise
         return str(made["Id"])
 
@@ -316,7 +316,7 @@ class DockerRuntime:
                 return
             there = there or runs is not None
         if there:
-            raise CannotStart(f"{program!r} is not a program that may be executed", 126)
+            raise CannotStart(f"{program!r} is not executable", 126)
         raise CannotStart(f"there is no program {program!r} in the image {self._image!r}", 127)
 
 

@@ -48,7 +48,7 @@ def docker_socket() -> str:
     """
     address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if not address.startswith("unix://"):
-        raise HostUnable(f"DOCKER_HOST is {address!r}, but only an engine of the host itself will do: unix:///its/socket", FAULT)
+        raise HostUnable(f"DOCKER_HOST is {address!r}, which is not a socket on this host; use unix:///path/to/socket", FAULT)
     return address.removeprefix("unix://")
 
 
@@ -91,9 +91,9 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
         finally:
             client.close()
     except docker.errors.APIError as error:
-        raise HostUnable(f"the container engine refuses: {error.explanation or error}", FAULT) from None
+        raise HostUnable(f"the container engine refused a request: {error.explanation or error}", FAULT) from None
     except (docker.errors.DockerException, RequestException) as error:
-        raise HostUnable(f"the container engine does not answer as it should: {error}", FAULT) from None
+        raise HostUnable(f"the container engine gave an invalid answer: {error}", FAULT) from None
 
 
 def _knock(path: str) -> None:
@@ -130,7 +130,7 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
                 raise
         else:
             if away and not state["Running"] and state["ExitCode"]:
-                raise HostUnable(f"the container engine went away while it ran a command: {away}", FAULT)
+                raise HostUnable(f"the container engine stopped while it ran a command: {away}", FAULT)
             if not state["Running"] or stop.is_set():
                 return state
         stop.wait(POLL_INTERVAL_S)
@@ -147,23 +147,23 @@ def remove(found: "DockerClient", container: str) -> None:
             raise
 
 
-def sweep(labels: Sequence[str], meant: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
-    """Kills and removes all containers that have these labels, `name=value`, and for which `meant` returns True.
+def sweep(labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
+    """Kills and removes all containers that have these labels, `name=value`, and for which `matches` returns True.
 
     Raises:
         HostUnable: the engine does not answer.
     """
     with engine() as found:
         for each in found.api.containers(all=True, filters={"label": list(labels)}):
-            if meant(each["Labels"]):
+            if matches(each["Labels"]):
                 remove(found, each["Id"])
 
 
-async def clear(labels: Sequence[str], meant: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
+async def clear(labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
     """Does the same as `sweep`, with retries. Raises nothing."""
     for left in reversed(range(CLEAR_TRIES)):
         try:
-            await in_thread(lambda _: sweep(labels, meant))
+            await in_thread(lambda _: sweep(labels, matches))
             return
         except HostUnable as error:
             if not left:
@@ -179,13 +179,13 @@ async def clear_strays(cluster: str, host_id: str, keep: Collection[str], attemp
             machine.
     """
 
-    def meant(labels: dict[str, str]) -> bool:
+    def matches(labels: dict[str, str]) -> bool:
         directory = Path(labels.get(LABEL_DIRECTORY, ""))
         return labels.get(LABEL_KEY) not in keep and (attempts is None or directory.parent == attempts)
 
     with suppress(HostUnable):  # without an engine there are no containers
         await asyncio.to_thread(_greet)
-        await clear([f"{LABEL_MANAGED}=true", f"{LABEL_CLUSTER}={cluster}", f"{LABEL_HOST}={host_id}"], meant)
+        await clear([f"{LABEL_MANAGED}=true", f"{LABEL_CLUSTER}={cluster}", f"{LABEL_HOST}={host_id}"], matches)
 
 
 def executable(found: "DockerClient", container: str, path: Path) -> bool | None:

@@ -99,17 +99,17 @@ def attempt_env(
         identity[names.ENV_WORKDIR] = str(workdir)
     if outputs is not None:
         identity[names.ENV_OUTPUT_DIR] = str(outputs)
-    told: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if task.rank is not None:
-        told |= _told_to_jax(task, task.rank)
+        variables |= _jax_variables(task, task.rank)
     if _wants(task, DeviceKind.TPU):
-        told |= _told_to_libtpu(task, host, tpu)
+        variables |= _libtpu_variables(task, host, tpu)
     elif tpu is not None:
-        told["JAX_PLATFORMS"] = "cpu"  # another task has the chips
+        variables["JAX_PLATFORMS"] = "cpu"  # another task has the chips
     if gpus is not None:
         # In the order of the bus, as the driver numbers them. By default, CUDA puts the fastest first.
-        told |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
-    given = {**base, "PYTHONUNBUFFERED": "1", **defaults, **told, **task.env}
+        variables |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+    given = {**base, "PYTHONUNBUFFERED": "1", **defaults, **variables, **task.env}
     return {name: value for name, value in given.items() if not name.startswith(names.RESERVED_PREFIX)} | identity
 
 
@@ -142,7 +142,7 @@ def _identity(task: RunTask, cluster: str, host: Host) -> dict[str, str]:
     return identity
 
 
-def _told_to_jax(task: RunTask, rank: Rank) -> dict[str, str]:
+def _jax_variables(task: RunTask, rank: Rank) -> dict[str, str]:
     """Returns the variables that `jax.distributed.initialize()` reads. A single task has no coordinator and needs none."""
     if not rank.coordinator:
         return {}
@@ -153,10 +153,10 @@ def _told_to_jax(task: RunTask, rank: Rank) -> dict[str, str]:
     }
 
 
-def _told_to_libtpu(task: RunTask, host: Host, tpu: TpuHost | None) -> dict[str, str]:
+def _libtpu_variables(task: RunTask, host: Host, tpu: TpuHost | None) -> dict[str, str]:
     """Returns the variables that name the slice, the host and its chips, real or simulated, and the address where slices meet."""
     if tpu is not None:
-        told = _of_real_chips(task, tpu)
+        variables = _of_real_chips(task, tpu)
     else:
         device = host.resources.device
         known = {
@@ -166,22 +166,22 @@ def _told_to_libtpu(task: RunTask, host: Host, tpu: TpuHost | None) -> dict[str,
             names.ENV_TPU_TYPE: device.variant if device else None,
             "TPU_TYPE": device.variant if device else None,
         }
-        told = {name: str(value) for name, value in known.items() if value is not None}
+        variables = {name: str(value) for name, value in known.items() if value is not None}
     if task.rank is not None and task.rank.num_slices > 1:
-        told |= {
+        variables |= {
             "MEGASCALE_COORDINATOR_ADDRESS": task.rank.coordinator.rpartition(":")[0],
             "MEGASCALE_PORT": str(MEGASCALE_PORT),
             "MEGASCALE_NUM_SLICES": str(task.rank.num_slices),
             "MEGASCALE_SLICE_ID": str(task.rank.slice_index),
         }
-    return told
+    return variables
 
 
 def _of_real_chips(task: RunTask, tpu: TpuHost) -> dict[str, str]:
     """Returns the variables for real chips. A program that cannot get its chips must fail: on a CPU it would run unnoticed for
     ever.
     """
-    told = {
+    variables = {
         "JAX_PLATFORMS": "tpu,cpu",
         "JAX_FORCE_TPU_INIT": "1",
         "PJRT_DEVICE": "TPU",
@@ -193,15 +193,15 @@ def _of_real_chips(task: RunTask, tpu: TpuHost) -> dict[str, str]:
     if task.rank is None and tpu.hosts > 1:
         # A single host of a slice: if libtpu knew of the other hosts, it would wait for them.
         # github.com/ray-project/ray, _private/accelerators/tpu.py
-        return told | {
+        return variables | {
             "TPU_SKIP_MDS_QUERY": "1",
             "TPU_HOST_BOUNDS": "1,1,1",
             names.ENV_TPU_WORKER_ID: "0",
             "TPU_WORKER_HOSTNAMES": "localhost",
         }
-    told |= {names.ENV_TPU_WORKER_ID: str(tpu.worker_id)}
+    variables |= {names.ENV_TPU_WORKER_ID: str(tpu.worker_id)}
     if tpu.topology:
-        told[names.ENV_TPU_TOPOLOGY] = tpu.topology
+        variables[names.ENV_TPU_TOPOLOGY] = tpu.topology
     if tpu.addresses:  # otherwise libtpu must ask the metadata server
-        told |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": ",".join(tpu.addresses)}
-    return told
+        variables |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": ",".join(tpu.addresses)}
+    return variables

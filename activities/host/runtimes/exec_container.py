@@ -47,7 +47,7 @@ class ContainerCommand:
         if status == 404 or status == 409:
             raise CannotStart(f"the container does not run: {made.get('message', status)}", 126)
         if status != 201:
-            raise HostUnable(f"the container engine did not run it: {made.get('message', status)}", FAULT)
+            raise HostUnable(f"the container engine did not run the command: {made.get('message', status)}", FAULT)
         self._id = made["Id"]
         try:
             self._reader, self._writer = await asyncio.open_unix_connection(self._socket)
@@ -55,11 +55,11 @@ class ContainerCommand:
             self._writer.write(_request("POST", f"/exec/{self._id}/start", how, "Connection: Upgrade\r\nUpgrade: tcp\r\n"))
             status = _status(await self._reader.readuntil(b"\r\n\r\n"))
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise HostUnable(f"the container engine has hung up: {error}", FAULT) from None
+            raise HostUnable(f"the container engine closed the connection: {error}", FAULT) from None
         if status not in (101, 200):
             said = (await self._reader.read(BLOCK)).decode(errors="replace")
             self._writer.close()
-            raise CannotStart(f"it could not be started in the container: {said}", 126)
+            raise CannotStart(f"the command could not be started in the container: {said}", 126)
         await self.resize(request.rows, request.columns)
 
     async def run(self, tell: Tell) -> int:

@@ -56,7 +56,7 @@ class ProcessCommand:
             self._orders.write(self._order)
             started = await self._answer()
             if "pid" not in started:
-                raise CannotStart(started.get("error", "its shim has ended"), started.get("status", 126))
+                raise CannotStart(started.get("error", "the shim of the command ended"), started.get("status", 126))
         except BaseException:
             await self._end()
             raise

@@ -69,10 +69,10 @@ def main() -> None:
     order, _, orders = order.partition(b"\n")
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the command's orphans
-    wake, told = os.pipe()
+    wake, signalled = os.pipe()
     os.set_blocking(wake, False)
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    os.set_blocking(signalled, False)
+    signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     # The shim ends with its command. Signals are handled, not ignored: the command would inherit the ignored ones.
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)

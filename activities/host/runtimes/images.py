@@ -82,5 +82,5 @@ def get(
 
 def _refused(name: str, said: str) -> CannotStart | HostUnable:
     if _ABSENT.search(said):
-        return CannotStart(f"there is no image {name!r}, or none that this cluster may read: {said}", EXIT_CODE)
+        return CannotStart(f"the image {name!r} does not exist, or this cluster may not read it: {said}", EXIT_CODE)
     return HostUnable(f"the image {name!r} could not be fetched: {said}", FAULT)

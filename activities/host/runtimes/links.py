@@ -16,7 +16,7 @@ class Replaced(OSError):
     """Something else is in the place of a file that Iris keeps."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{path.name} was replaced: it is no longer the file that Iris keeps there")
+        super().__init__(f"{path.name} was replaced: it is not the file that Iris created there")
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY) -> int:

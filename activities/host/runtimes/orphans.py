@@ -25,7 +25,7 @@ STATE = "state.json"
 KILL_WAIT = timedelta(seconds=10)
 
 
-class AttemptState(BaseModel):
+class AttemptFile(BaseModel):
     """The state file in an attempt's directory: everything that another agent needs to continue an attempt that it finds."""
 
     task: RunTask
@@ -34,7 +34,8 @@ class AttemptState(BaseModel):
     taken_at: datetime
     #: The attempt's ports, by their names.
     ports: dict[str, int] = Field(default_factory=dict)
-    #: The outcome of an attempt that was ended before its program ended, recorded by the agent that ended it.
+    #: The outcome that was decided before the program ended. The names of the fields are those of earlier versions, whose
+    #: attempts must survive an upgrade of the agent.
     verdict: TaskOutcome | None = None
     #: The server has the outcome or does not want it. Only the upload of logs and outputs to the store is left.
     told: bool = False
@@ -57,14 +58,14 @@ class AttemptState(BaseModel):
         links.write(directory / STATE, self.model_dump_json())
 
 
-def find(attempts: Path) -> list[tuple[Path, AttemptState]]:
+def find(attempts: Path) -> list[tuple[Path, AttemptFile]]:
     """Returns the attempts whose directories still exist. Deletes the directories without a readable state, which never had a
     program.
     """
     found = []
     for directory in sorted(attempts.glob("*")):
         try:
-            state = AttemptState.model_validate_json(links.read(directory / STATE, MOST_LAUNCH))
+            state = AttemptFile.model_validate_json(links.read(directory / STATE, MOST_LAUNCH))
         except (OSError, ValidationError):
             with contextlib.suppress(OSError):  # it has a program only if the job changed the state file
                 Program(directory).kill()
@@ -125,11 +126,11 @@ def end(keys: set[str]) -> None:
             return
 
 
-def _kill(meant: Callable[[Mapping[str, str]], bool]) -> list[psutil.Process]:
+def _kill(matches: Callable[[Mapping[str, str]], bool]) -> list[psutil.Process]:
     killed = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if meant(process.environ()):
+            if matches(process.environ()):
                 process.kill()
                 killed.append(process)
     return killed

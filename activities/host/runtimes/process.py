@@ -127,7 +127,7 @@ def _refusal(command: str, error: OSError | ValueError) -> Exception:
     if isinstance(error, FileNotFoundError):
         return CannotStart(f"there is no program {command!r} on this host", 127)
     if isinstance(error, PermissionError):
-        return CannotStart(f"{command!r} is not a program that may be executed", 126)
+        return CannotStart(f"{command!r} is not executable", 126)
     return CannotStart(f"{command!r} could not be started: {error}", 126)
 
 

@@ -59,7 +59,7 @@ def open_file(name: str, flags: int = os.O_RDONLY) -> int:
     file = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(f"{name} is not the file that Iris keeps there")
+        raise OSError(f"{name} is not the file that Iris created there")
     return file
 
 
@@ -147,7 +147,7 @@ class Process:
         except (PermissionError, NotADirectoryError) as error:
             if error.filename == launch["cwd"]:
                 return f"the working directory {launch['cwd']!r} cannot be used: {error.strerror}", 126
-            return f"{launch['argv'][0]!r} is not a program that may be executed", 126
+            return f"{launch['argv'][0]!r} is not executable", 126
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return f"{launch['argv'][0]!r} could not be started: {error}", 126
         finally:
@@ -364,10 +364,10 @@ def main(lock: int) -> None:
     _take_room(ROOM_EXIT)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the program's orphans
-    wake, told = os.pipe()
+    wake, signalled = os.pipe()
     os.set_blocking(wake, False)
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    os.set_blocking(signalled, False)
+    signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     # The shim ends with its program, not with the agent. Signals are handled, not ignored: the program would inherit the ignored
     # ones.
     for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -124,7 +124,7 @@ class Container:
                 if not state:
                     return None
                 if not state["Running"] and not self._call("GET", "/info")[1].get("LiveRestoreEnabled"):
-                    raise Lost("the container engine was stopped, and has ended the program")
+                    raise Lost("the container engine was stopped and ended the program")
             self._waiting, self._away = self._ask("POST", f"{self._path}/wait"), False
         except OSError:
             self._away = True
@@ -144,7 +144,7 @@ class Container:
         if self._killed and gone >= LAST_WORD:
             return -int(signal.SIGKILL)
         if gone >= AWAY:
-            raise Lost("the container engine does not say how the program ended")
+            raise Lost("the container engine did not report how the program ended")
         return None
 
     def _there(self) -> bool:

@@ -1,0 +1,245 @@
+"""The lifecycle of an attempt on a host, as a table: state x event -> state.
+
+    PREPARING ── STARTED ──▶ RUNNING ─────────── ENDED ──▶ ENDED ── UPLOADED ──▶ REPORTING ── ACCEPTED ──▶ SETTLED
+        │                      │ │ │                         ▲                        └────── REFUSED ─────────▲
+        │ stop, host over      │ │ └ stop ──▶ STOPPING ──────┤ ENDED                                           │
+        ├───▶ CANCELLED ───────┼─┼───────────────────────────┤                                                 │
+        │                      │ └ host over ▶ KILLING ──────┘                                                 │
+        │ given up             └ given up ──▶ DROPPING ── ENDED ──▶ DROPPED ── UPLOADED ────────────────────────┤
+        └─────────────────────────────────────────────────────────────▲
+
+The rules:
+
+1.  All changes of an attempt's state are in this file. `step` decides; `Attempt` performs the effects, in their order.
+2.  Only PREPARING + STARTED starts a program. No other state leads back to PREPARING, so at most one program is started.
+3.  The first event that stops an attempt decides its outcome (`Lifecycle.outcome`). A later one may shorten the program's grace,
+    but does not change the outcome.
+4.  Nothing changes the outcome once the program has ended. The performer must therefore look for the end of the program before
+    every other event.
+5.  An attempt that was given up reports nothing: it has a successor, or will have one soon. Lost contact is treated in the same
+    way, because the server may have given the attempt up; but an attempt that has ended does no harm, and waits for contact.
+6.  Only ENDED + UPLOADED leads to REPORT, and never twice.
+7.  HOST_OVER also sets `hurried`, for the rest of the attempt: uploads and the report get one short try. If that fails
+    (UNREPORTED), the attempt's directory stays, and the next agent reports the outcome.
+8.  The placement is freed if the server has no outcome from which the job frees it. A placement ends with its host's incarnation,
+    so a hurried attempt frees nothing.
+
+An event that is ignored on purpose is in the table, with the same state. Every other combination is a fault of the agent: `step`
+raises and nothing changes. The table needs no clock: timeouts arrive as events, and the shim keeps the grace and the lease.
+
+Only the decided outcome and SETTLED are recorded in the attempt's directory (`orphans.AttemptFile`). `restore` derives the state
+of an attempt that an agent finds from these two and from the files of its program.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from iris.model.errors import IllegalMove
+from iris.model.jobs import TaskOutcome
+from iris.model.states import TaskState
+
+
+class State(StrEnum):
+    """The state of an attempt on its host."""
+
+    #: The host prepares the attempt.
+    PREPARING = "PREPARING"
+    #: No program was started, none will be, and the outcome is decided.
+    CANCELLED = "CANCELLED"
+    #: The program was started.
+    RUNNING = "RUNNING"
+    #: The program has its grace to end, and the outcome is decided.
+    STOPPING = "STOPPING"
+    #: The program is being killed, because the attempt cannot continue on this host.
+    KILLING = "KILLING"
+    #: The program is being killed, and nothing is reported.
+    DROPPING = "DROPPING"
+    #: No program runs, and nothing is reported.
+    DROPPED = "DROPPED"
+    #: The program ended or was never started. Its logs and outputs are being uploaded; then the outcome is reported.
+    ENDED = "ENDED"
+    #: The outcome is being reported.
+    REPORTING = "REPORTING"
+    #: The server has the outcome or does not want it. Only logs and outputs may be left to upload.
+    SETTLED = "SETTLED"
+
+
+class Event(StrEnum):
+    """Something that happened to an attempt."""
+
+    #: The program is prepared and is started now.
+    STARTED = "STARTED"
+    #: The program ended, or the preparation ended without a program.
+    ENDED = "ENDED"
+    #: The user cancelled the job.
+    CANCEL = "CANCEL"
+    #: The attempt ran longer than its timeout.
+    TIMEOUT = "TIMEOUT"
+    #: The host stops, so the program has to end.
+    PREEMPT = "PREEMPT"
+    #: An earlier incarnation of the host had the attempt.
+    INCARNATION_OVER = "INCARNATION_OVER"
+    #: The present incarnation of the host is over.
+    HOST_OVER = "HOST_OVER"
+    #: The host cannot continue the attempt: its disk is full, or its files were deleted.
+    HOST_FAILED = "HOST_FAILED"
+    #: The server gave the attempt up.
+    GIVEN_UP = "GIVEN_UP"
+    #: There was no contact for so long that the server may have given the attempt up.
+    CONTACT_LOST = "CONTACT_LOST"
+    #: Logs and outputs are in the store, or the store did not answer in time.
+    UPLOADED = "UPLOADED"
+    #: The server accepted the outcome.
+    ACCEPTED = "ACCEPTED"
+    #: The server does not want the outcome any more.
+    REFUSED = "REFUSED"
+    #: The one short try to report the outcome failed.
+    UNREPORTED = "UNREPORTED"
+
+
+class Effect(StrEnum):
+    """An order that the performer carries out, in the sequence that `step` returns."""
+
+    #: Limits uploads and the report to one short try, also those in progress.
+    HURRY = "HURRY"
+    #: Writes the decided outcome to the attempt's directory.
+    RECORD_OUTCOME = "RECORD_OUTCOME"
+    CANCEL_PREPARATION = "CANCEL_PREPARATION"
+    #: SIGTERM, the job's grace, SIGKILL.
+    STOP_PROGRAM = "STOP_PROGRAM"
+    KILL_PROGRAM = "KILL_PROGRAM"
+    #: Reports the outcome until the server answers.
+    REPORT = "REPORT"
+    #: Writes to the attempt's directory that only uploads are left.
+    RECORD_SETTLED = "RECORD_SETTLED"
+    #: Sends the scheduler a message that the placement is free.
+    FREE_PLACEMENT = "FREE_PLACEMENT"
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """An attempt's state, with what was decided on the way."""
+
+    state: State = State.PREPARING
+    #: True if the program was started, whatever the state is now.
+    launched: bool = False
+    #: The outcome that was decided before the program ended; None: the program's exit decides.
+    outcome: TaskOutcome | None = None
+    #: True if only one short try is left for each upload and for the report.
+    hurried: bool = False
+
+
+#: The states in which processes of the program may be alive.
+STARTED = frozenset({State.RUNNING, State.STOPPING, State.KILLING, State.DROPPING})
+
+_STOP = (Event.CANCEL, Event.TIMEOUT, Event.PREEMPT)
+_HOST = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED)
+_DROP = (Event.GIVEN_UP, Event.CONTACT_LOST)
+_END = (*_STOP, *_HOST, *_DROP)
+
+#: The state of the outcome that an event decides. A host that failed decides it later, from the failure.
+_OUTCOMES: Mapping[Event, TaskState] = {
+    Event.CANCEL: TaskState.KILLED,
+    Event.TIMEOUT: TaskState.FAILED,
+    Event.PREEMPT: TaskState.PREEMPTED,
+    Event.INCARNATION_OVER: TaskState.WORKER_FAILED,
+    Event.HOST_OVER: TaskState.WORKER_FAILED,
+}
+
+
+def _row(changes: Mapping[Event, State], *, stop: State, host: State, drop: State) -> Mapping[Event, State]:
+    return {**dict.fromkeys(_STOP, stop), **dict.fromkeys(_HOST, host), **dict.fromkeys(_DROP, drop), **changes}
+
+
+#: The next state by state and event. An event that is missing in a row is illegal.
+TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+    State.PREPARING: _row(
+        {Event.STARTED: State.RUNNING, Event.ENDED: State.ENDED},
+        stop=State.CANCELLED,
+        host=State.CANCELLED,
+        drop=State.DROPPED,
+    ),
+    State.CANCELLED: _row({Event.ENDED: State.ENDED}, stop=State.CANCELLED, host=State.CANCELLED, drop=State.DROPPED),
+    State.RUNNING: _row({Event.ENDED: State.ENDED}, stop=State.STOPPING, host=State.KILLING, drop=State.DROPPING),
+    State.STOPPING: _row({Event.ENDED: State.ENDED}, stop=State.STOPPING, host=State.KILLING, drop=State.DROPPING),
+    State.KILLING: _row({Event.ENDED: State.ENDED}, stop=State.KILLING, host=State.KILLING, drop=State.DROPPING),
+    State.DROPPING: _row({Event.ENDED: State.DROPPED}, stop=State.DROPPING, host=State.DROPPING, drop=State.DROPPING),
+    State.DROPPED: _row(
+        {Event.ENDED: State.DROPPED, Event.UPLOADED: State.SETTLED},
+        stop=State.DROPPED,
+        host=State.DROPPED,
+        drop=State.DROPPED,
+    ),
+    State.ENDED: _row(
+        {Event.ENDED: State.ENDED, Event.UPLOADED: State.REPORTING, Event.CONTACT_LOST: State.ENDED},
+        stop=State.ENDED,
+        host=State.ENDED,
+        drop=State.DROPPED,
+    ),
+    State.REPORTING: _row(
+        {Event.ACCEPTED: State.SETTLED, Event.REFUSED: State.SETTLED, Event.UNREPORTED: State.REPORTING},
+        stop=State.REPORTING,
+        host=State.REPORTING,
+        drop=State.REPORTING,  # the server refuses the report
+    ),
+    State.SETTLED: _row({}, stop=State.SETTLED, host=State.SETTLED, drop=State.SETTLED),
+}
+
+
+def step(lifecycle: Lifecycle, event: Event, reason: str = "") -> tuple[Lifecycle, tuple[Effect, ...]]:
+    """Returns the lifecycle after the event, and the effects to perform, in order.
+
+    Args:
+        reason: the reason for the outcome, if the event decides it.
+
+    Raises:
+        IllegalMove: the event cannot happen in this state. Nothing has changed.
+    """
+    try:
+        state = TRANSITIONS[lifecycle.state][event]
+    except KeyError:
+        raise IllegalMove(f"an attempt that is {lifecycle.state} cannot get the event {event}") from None
+    launched, hurried = lifecycle.launched or event is Event.STARTED, lifecycle.hurried or event is Event.HOST_OVER
+    after = replace(lifecycle, state=state, launched=launched, hurried=hurried)
+    if lifecycle.outcome is None and event in _OUTCOMES and state in (State.CANCELLED, State.STOPPING, State.KILLING):
+        outcome = TaskOutcome(state=_OUTCOMES[event], reason=reason, host_leaves=event is Event.PREEMPT)
+        after = replace(after, outcome=outcome)
+    return after, _effects(lifecycle, event, after)
+
+
+def restore(*, launched: bool, ended: bool, outcome: TaskOutcome | None, settled: bool) -> Lifecycle:
+    """Returns the lifecycle of an attempt that an earlier agent began.
+
+    Args:
+        launched: the start of the program was ordered.
+        ended: the program has ended.
+        outcome: the recorded outcome; None: none was decided.
+        settled: it is recorded that only uploads are left.
+    """
+    if settled:
+        state = State.SETTLED
+    elif launched and ended:
+        state = State.ENDED
+    elif launched:
+        state = State.RUNNING if outcome is None else State.STOPPING
+    else:
+        state = State.PREPARING if outcome is None else State.CANCELLED
+    return Lifecycle(state, launched, outcome)
+
+
+def _effects(before: Lifecycle, event: Event, after: Lifecycle) -> tuple[Effect, ...]:
+    unreported = event is Event.REFUSED or before.state is State.DROPPED
+    settles = after.state is State.SETTLED is not before.state
+    due = {
+        Effect.HURRY: event is Event.HOST_OVER,
+        Effect.RECORD_OUTCOME: after.outcome is not before.outcome,
+        Effect.CANCEL_PREPARATION: before.state is State.PREPARING and after.state in (State.CANCELLED, State.DROPPED),
+        # A repeated order costs nothing, and the shim may not have read the first one.
+        Effect.STOP_PROGRAM: event in _END and after.state is State.STOPPING,
+        Effect.KILL_PROGRAM: event in _END and after.state in (State.KILLING, State.DROPPING),
+        Effect.REPORT: event is Event.UPLOADED and after.state is State.REPORTING,
+        Effect.RECORD_SETTLED: settles,
+        Effect.FREE_PLACEMENT: settles and unreported and not after.hurried,
+    }
+    return tuple(effect for effect, is_due in due.items() if is_due)

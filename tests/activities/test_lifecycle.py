@@ -1,0 +1,171 @@
+"""The lifecycle of an attempt: its table, its scenarios (`tests/transcripts/attempt/`), and what must never happen."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.activities.host.lifecycle import TRANSITIONS, Effect, Event, Lifecycle, State, restore, step
+from iris.model.errors import IllegalMove
+from iris.model.jobs import TaskOutcome
+from iris.model.states import TaskState
+from tests.transcript import check, transcripts
+
+HOST_EVENTS = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED)
+STOP_EVENTS = (Event.CANCEL, Event.TIMEOUT, Event.PREEMPT)
+EVENTS = (Event.STARTED, Event.ENDED, *STOP_EVENTS, *HOST_EVENTS, Event.GIVEN_UP, Event.CONTACT_LOST)
+EVENTS += (Event.UPLOADED, Event.ACCEPTED, Event.REFUSED, Event.UNREPORTED)
+
+#: The next state, one letter for each event in the order of `EVENTS`; `.` means an illegal event.
+LETTERS = {
+    "p": State.PREPARING,
+    "c": State.CANCELLED,
+    "r": State.RUNNING,
+    "s": State.STOPPING,
+    "k": State.KILLING,
+    "g": State.DROPPING,
+    "d": State.DROPPED,
+    "e": State.ENDED,
+    "w": State.REPORTING,
+    "x": State.SETTLED,
+}
+#: started, ended | cancel, timeout, preempt | the host's three | given up, contact lost | uploaded, accepted, refused, unreported
+TABLE = {
+    State.PREPARING: "re ccc ccc dd ....",
+    State.CANCELLED: ".e ccc ccc dd ....",
+    State.RUNNING: ".e sss kkk gg ....",
+    State.STOPPING: ".e sss kkk gg ....",
+    State.KILLING: ".e kkk kkk gg ....",
+    State.DROPPING: ".d ggg ggg gg ....",
+    State.DROPPED: ".d ddd ddd dd x...",
+    State.ENDED: ".e eee eee de w...",
+    State.REPORTING: ".. www www ww .xxw",
+    State.SETTLED: ".. xxx xxx xx ....",
+}
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("event", Event)
+def test_every_event_in_every_state_is_in_the_table_or_illegal(state: State, event: Event) -> None:
+    """An illegal event raises and changes nothing."""
+    lifecycle = Lifecycle(state)
+    letter = TABLE[state].replace(" ", "")[EVENTS.index(event)]
+
+    if letter == ".":
+        with pytest.raises(IllegalMove, match=f"an attempt that is {state} cannot get the event {event}"):
+            step(lifecycle, event)
+        assert lifecycle == Lifecycle(state)
+    else:
+        assert step(lifecycle, event)[0].state is LETTERS[letter]
+
+
+@pytest.mark.parametrize(
+    ("event", "state", "host_leaves"),
+    [
+        (Event.CANCEL, TaskState.KILLED, False),
+        (Event.TIMEOUT, TaskState.FAILED, False),
+        (Event.PREEMPT, TaskState.PREEMPTED, True),
+        (Event.INCARNATION_OVER, TaskState.WORKER_FAILED, False),
+        (Event.HOST_OVER, TaskState.WORKER_FAILED, False),
+    ],
+)
+def test_the_first_event_that_stops_an_attempt_decides_its_outcome(event: Event, state: TaskState, host_leaves: bool) -> None:
+    """Any later one leaves it as it is."""
+    expected = TaskOutcome(state=state, reason="first", host_leaves=host_leaves)
+    for begun in (State.PREPARING, State.RUNNING):
+        lifecycle, _ = step(Lifecycle(begun), event, "first")
+        for later in (*STOP_EVENTS, *HOST_EVENTS):
+            assert step(lifecycle, later, "second")[0].outcome == expected
+
+
+class Scenario:
+    """Executes the commands of a transcript: events, and the death of the agent."""
+
+    def __init__(self) -> None:
+        self.lifecycle = Lifecycle()
+        #: What the files in the attempt's directory show.
+        self.recorded: TaskOutcome | None = None
+        self.settled = self.ended = False
+
+    def execute(self, line: str) -> str:
+        match line.split(" ", 1):
+            case ["prepare"]:
+                return str(self.lifecycle.state)
+            case ["agent-dies"]:
+                return ""
+            case ["program-ends-unseen"]:
+                self.ended = True
+                return ""
+            case ["agent-finds-it"]:
+                launched = self.lifecycle.launched
+                self.lifecycle = restore(launched=launched, ended=self.ended, outcome=self.recorded, settled=self.settled)
+                return str(self.lifecycle.state)
+            case [event, *reason]:
+                return self._step(Event(event.upper().replace("-", "_")), *reason)
+        raise AssertionError(line)
+
+    def _step(self, event: Event, reason: str = "") -> str:
+        before = self.lifecycle.state
+        try:
+            self.lifecycle, effects = step(self.lifecycle, event, reason)
+        except IllegalMove as error:
+            return f"illegal: {error}"
+        self.settled = self.settled or Effect.RECORD_SETTLED in effects
+        if Effect.RECORD_OUTCOME in effects:
+            self.recorded = self.lifecycle.outcome
+        shown = [f"{before} -> {self.lifecycle.state}" if before is not self.lifecycle.state else f"{before} stays"]
+        shown += [f"  {effect}{self._decided() if effect is Effect.RECORD_OUTCOME else ''}" for effect in effects]
+        return "\n".join(shown)
+
+    def _decided(self) -> str:
+        assert self.recorded is not None
+        return f" {self.recorded.state}: {self.recorded.reason}"
+
+
+@pytest.mark.parametrize("path", transcripts("attempt"), ids=lambda path: path.stem)
+def test_a_scenario_gives_the_states_and_effects_of_its_transcript(path: Path) -> None:
+    """Each file is one attempt that a person can review."""
+    check(path, Scenario().execute)
+
+
+@given(st.lists(st.sampled_from(Event), max_size=30))
+def test_no_order_of_events_reports_twice_or_starts_a_program_late(events: list[Event]) -> None:
+    """A second program, or an outcome after the attempt was given up, would run or count a task twice."""
+    lifecycle, starts, reports = Lifecycle(), 0, 0
+    ended = dropped = False
+    for event in events:
+        if event not in TRANSITIONS[lifecycle.state]:
+            continue
+        outcome = lifecycle.outcome
+        lifecycle, effects = step(lifecycle, event, event)
+        if event is Event.STARTED:
+            starts += 1
+            assert not ended
+            assert not dropped
+        if Effect.REPORT in effects:
+            reports += 1
+            assert not dropped
+        if ended or outcome is not None:
+            assert lifecycle.outcome is outcome
+        ended = ended or event is Event.ENDED
+        dropped = dropped or lifecycle.state in (State.DROPPING, State.DROPPED)
+    assert starts <= 1
+    assert reports <= 1
+
+
+@given(st.lists(st.sampled_from([each for each in Event if each is not Event.UNREPORTED]), max_size=40))
+def test_every_settled_attempt_was_reported_or_has_freed_its_placement(events: list[Event]) -> None:
+    """Otherwise the scheduler would reserve the host for an attempt that does not run; a host that is over needs no message."""
+    lifecycle, seen = Lifecycle(), set[Effect]()
+    accepted = False
+    for event in events:
+        if event not in TRANSITIONS[lifecycle.state]:
+            continue
+        was_settled = lifecycle.state is State.SETTLED
+        lifecycle, effects = step(lifecycle, event)
+        seen |= set(effects)
+        accepted = accepted or event is Event.ACCEPTED
+        if lifecycle.state is State.SETTLED and not was_settled:
+            assert accepted or lifecycle.hurried or Effect.FREE_PLACEMENT in seen
+            assert Effect.RECORD_SETTLED in effects

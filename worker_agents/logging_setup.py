@@ -1,0 +1,31 @@
+"""The log format of Iris's processes: agents, control planes and the supervisor of a local cluster.
+
+A record names the object that it is about in `extra`, with the keys of `FIELDS`, for instance
+`logger.warning("refused by the provider: %s", error, extra={"slice": slice_id})`. The formatter appends those fields to the
+message's line, so that a search for `job=ada/train` finds every line about that job.
+"""
+
+import logging
+
+#: The fields of a record, in the order in which they are shown. A record has any of them.
+FIELDS = ("job", "attempt", "host", "slice")
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class FieldsFormatter(logging.Formatter):
+    """Formats a record and appends ` job=… attempt=… host=… slice=…`, as far as the record has these fields."""
+
+    def __init__(self) -> None:
+        super().__init__(FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the name in logging
+        """Returns the line of the message. A traceback follows on lines of its own."""
+        found = ((name, getattr(record, name, "")) for name in FIELDS)
+        return "".join([super().formatMessage(record), *(f" {name}={value}" for name, value in found if value)])
+
+
+def log_to_stderr() -> None:
+    """Logs the records of this process to stderr, from level INFO."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(FieldsFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
