@@ -15,7 +15,7 @@ from iris.model.jobs import JobSpec, JobStatus
 from iris.model.resources import Resources, format_amounts
 from iris.model.units import format_bytes, format_cpu, format_duration
 from iris.scheduling.forecast import Forecast
-from iris.scheduling.refusals import Refusal
+from iris.scheduling.refusals import Refusal, RefusalCode
 
 _COLOURS = {
     "SUCCEEDED": "green",
@@ -65,26 +65,32 @@ def row_json(row: JobRow) -> dict[str, Any]:
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    fields = {"id", "state", "code", "message", "hosts", "ahead", "group_needs", "group_has", "excluded", "remedy"}
-    fields |= {"scaling", "since"}
+    """Returns the same keys for every job. The code of a job that does not wait is its state, and its numbers are empty."""
+    refusal = explanation.refusal or Refusal(code=RefusalCode.UNKNOWN, message="")
+    fields = {"hosts", "ahead", "group_needs", "group_has", "excluded", "remedy", "scaling", "since"}
     attempts = [
         {"task": task, **record.model_dump(mode="json")} for task, records in explanation.attempts.items() for record in records
     ]
-    shown = explanation.model_dump(mode="json", include=fields)
-    return {**shown, "needed": amounts_json(explanation.needed), "free": amounts_json(explanation.free), "attempts": attempts}
+    return {
+        **explanation.model_dump(mode="json", include={"id", "state", "message"}),
+        **refusal.model_dump(mode="json", include=fields),
+        "code": explanation.refusal.code if explanation.refusal else explanation.state,
+        "needed": amounts_json(refusal.needed),
+        "free": amounts_json(refusal.free),
+        "attempts": attempts,
+    }
 
 
 def forecast_json(found: Forecast) -> dict[str, Any]:
     def refusal(of: Refusal | None) -> dict[str, Any] | None:
         return of.model_dump(mode="json", include={"code", "message", "remedy"}) if of else None
 
-    verdicts = [verdict.model_dump(mode="json") for verdict in found.verdicts]
     return {
         "starts": bool(found.hosts),
         "hosts": list(found.hosts),
-        "feasible": found.never is None,
+        "feasible": found.infeasible is None,
         "refusal": refusal(found.refusal),
-        "verdicts": verdicts,
+        "verdicts": [fit.model_dump(mode="json") for fit in found.fits],
     }
 
 
@@ -170,18 +176,20 @@ def in_use_table(in_use: Sequence[InUse], asked: Resources) -> str:
 
 
 def explanation_text(explanation: Explanation, now: datetime) -> str:
-    code = "" if explanation.code == explanation.state else f"  {explanation.code}"
+    refusal = explanation.refusal
+    code = f"  {refusal.code}" if refusal else ""
     lines = [f"{explanation.id}  {_coloured(explanation.state)}{code}", explanation.message]
-    if explanation.since is not None:
-        lines.append(f"asked for: {age(explanation.since, now)} ago")
-    if explanation.needed:
-        lines.append(f"needed: {format_amounts(explanation.needed)}")
-    if explanation.free:
-        lines.append(f"there is: {format_amounts(explanation.free)}")
-    if len(explanation.excluded) > 1:
-        lines.append("excluded: " + ", ".join(f"{count} by {text}" for text, count in explanation.excluded.items()))
-    if explanation.remedy:
-        lines.append(f"what ends it: {explanation.remedy}")
+    if refusal is not None:
+        if refusal.since is not None:
+            lines.append(f"requested: {age(refusal.since, now)} ago")
+        if refusal.needed:
+            lines.append(f"needed: {format_amounts(refusal.needed)}")
+        if refusal.free:
+            lines.append(f"available: {format_amounts(refusal.free)}")
+        if len(refusal.excluded) > 1:
+            lines.append("excluded: " + ", ".join(f"{count} by {text}" for text, count in refusal.excluded.items()))
+        if refusal.remedy:
+            lines.append(f"remedy: {refusal.remedy}")
     for task, records in explanation.attempts.items():
         if records:
             whose = f"task {task}, " if len(explanation.attempts) > 1 else ""
@@ -196,7 +204,7 @@ def _attempts_table(records: Sequence[AttemptRecord]) -> str:
         where = record.hosts[0] + (f" and {len(record.hosts) - 1} more" if len(record.hosts) > 1 else "")
         paid = "-" if record.account is Account.NOBODY else record.account
         rows.append((str(record.number), f"{record.placed_at:%Y-%m-%d %H:%M:%S}", ran, where, paid, record.reason or "succeeded"))
-    return table(("ATTEMPT", "PLACED (UTC)", "RAN", "WHERE", "PAID BY", "HOW IT ENDED"), rows)
+    return table(("ATTEMPT", "PLACED (UTC)", "RAN", "HOSTS", "CHARGED TO", "RESULT"), rows)
 
 
 def forecast_text(spec: JobSpec, found: Forecast) -> str:
@@ -207,23 +215,23 @@ def forecast_text(spec: JobSpec, found: Forecast) -> str:
     elif found.refusal is not None:
         lines = [f"{what} would wait: {found.refusal.code}  {found.refusal.message}"]
         if found.refusal.remedy:
-            lines.append(f"what ends it: {found.refusal.remedy}")
-        if found.never is not None:
-            lines.append("no host there is could ever run it")
+            lines.append(f"remedy: {found.refusal.remedy}")
+        if found.infeasible is not None:
+            lines.append("no host can ever run it")
     else:
         lines = [f"{what} would wait"]
     rows = [
         (
-            verdict.group or "-",
-            str(verdict.hosts),
-            "yes" if verdict.fits else "no",
-            verdict.why,
-            ", ".join(verdict.named) + (" …" if verdict.hosts > len(verdict.named) else ""),
+            fit.group or "-",
+            str(fit.hosts),
+            "yes" if fit.fits else "no",
+            fit.why,
+            ", ".join(fit.named) + (" …" if fit.hosts > len(fit.named) else ""),
         )
-        for verdict in found.verdicts
+        for fit in found.fits
     ]
     if rows:
-        lines += ["", table(("GROUP", "HOSTS", "FITS", "WHY", "WHICH"), rows)]
+        lines += ["", table(("GROUP", "HOSTS", "FITS", "REASON", "NAMES"), rows)]
     return "\n".join(lines)
 
 

@@ -67,7 +67,7 @@ def autoscaler_text(status: AutoscalerStatus, now: datetime) -> str:
         lines += ["", table(("GROUP", "AVAILABILITY", "SLICES", "WANTED", "TARGET", "WHY"), cells)]
     if status.outlooks:
         rows = [(each.example.task, age(each.example.submitted_at, now), each.message) for each in status.outlooks]
-        lines += ["", table(("WAITS", "FOR", "WHAT IT MAY HOPE FOR"), rows)]
+        lines += ["", table(("WAITS", "FOR", "OUTLOOK"), rows)]
     if status.actions:
         acts = [
             (age(each.at, now), each.group or "-", each.what, each.slice_id or "-", each.reason)

@@ -34,7 +34,7 @@ WARN_PATIENCE = timedelta(seconds=2)
     "--local", "needs_no_cluster", is_flag=True, help="Run on this machine, in a cluster of its own that ends with the job."
 )
 @click.option("--dry-run", is_flag=True, help="Start nothing; say which hosts fit, and why others do not.")
-@click.option("--require-feasible", is_flag=True, help="Refuse a job that no host there is could ever run (exit code 5).")
+@click.option("--require-feasible", is_flag=True, help="Refuse a job that no host can ever run (exit code 5).")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow the job.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the id and return.")
 @json_option
@@ -77,8 +77,8 @@ async def _forecast(cluster: str | None, options: dict[str, Any]) -> None:
         print_json(render.forecast_json(found))
     else:
         click.echo(render.forecast_text(spec, found))
-    if options["require_feasible"] and found.never is not None:
-        raise Rejected(_never(found.never))
+    if options["require_feasible"] and found.infeasible is not None:
+        raise Rejected(_infeasible(found.infeasible))
 
 
 async def _submit(cluster: str | None, needs_no_cluster: bool, options: dict[str, Any]) -> IrisError | None:
@@ -93,7 +93,7 @@ async def _submit(cluster: str | None, needs_no_cluster: bool, options: dict[str
             client = await IrisClient.connect(cluster)
         spec = make_spec(options, shares_files=client.cluster.supervisor is not None)
         if options["require_feasible"] and (refusal := await scheduling.never(client, spec)) is not None:
-            raise Rejected(_never(refusal))
+            raise Rejected(_infeasible(refusal))
         spec = await _with_files(client, spec, options)
         submitted = await client.submit(spec)
         await _warn(client, spec)
@@ -121,17 +121,17 @@ async def _with_files(client: IrisClient, spec: JobSpec, options: dict[str, Any]
 
 
 async def _warn(client: IrisClient, spec: JobSpec) -> None:
-    """Warns if no present host could ever run the job. It was accepted all the same, because hosts may be added."""
+    """Warns if no host can ever run the job. It was accepted all the same, because hosts may be added."""
     refusal = None
     with contextlib.suppress(TimeoutError, IrisError):  # the job is submitted, even if no control plane answers
         refusal = await asyncio.wait_for(scheduling.never(client, spec), WARN_PATIENCE.total_seconds())
     if refusal is not None:
-        click.echo(f"warning: {_never(refusal)}", err=True)
+        click.echo(f"warning: {_infeasible(refusal)}", err=True)
 
 
-def _never(refusal: Refusal) -> str:
+def _infeasible(refusal: Refusal) -> str:
     remedy = f"; {refusal.remedy}" if refusal.remedy else ""
-    return f"no host there is could ever run this: {refusal.message}{remedy}"
+    return f"no host can ever run this job: {refusal.message}{remedy}"
 
 
 async def _follow(client: IrisClient, spec: JobSpec, submitted: Submitted, *, stays: bool) -> IrisError | None:

@@ -27,7 +27,7 @@ from iris.client.connect.discovery import discover
 from iris.client.connect.identity import current_user
 from iris.client.connect.remote import reached
 from iris.client.connect.rpc import Asking, reaching
-from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, overruled, state_of, story
+from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, described, overruled, state_of
 from iris.messages.job import Attempts, JobInput
 from iris.messages.scheduler import HostView, Snapshot, SnapshotPage
 from iris.model import names
@@ -50,7 +50,6 @@ END_PATIENCE = timedelta(seconds=60)
 TASK_TIMEOUT = timedelta(seconds=5)
 #: The most tasks of a job whose attempts one explanation lists.
 STORIES = 20
-_EXPLAINED = set(Refusal.model_fields)
 
 
 class IrisClient(Asking):
@@ -134,11 +133,8 @@ class IrisClient(Asking):
         """
         status, refusal = await self._status_and_refusal(job, None, index)
         attempts = await self._attempts(status, index)
-        if refusal is None:
-            return Explanation(
-                id=status.id, state=status.state, code=status.state, message=status.reason or story(status), attempts=attempts
-            )
-        return Explanation(id=status.id, state=status.state, attempts=attempts, **refusal.model_dump(include=_EXPLAINED))
+        message = refusal.message if refusal else status.reason or described(status)
+        return Explanation(id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts)
 
     async def jobs(self, *, live_only: bool = False, limit: int = 50) -> list[JobRow]:
         """Lists the cluster's jobs, the newest first."""
