@@ -1,7 +1,7 @@
 """Decides whether slices can be requested from a scale group now, and what the outcome of a slice changes about that.
 
 Four independent conditions stop requests: a used-up quota, a zone without stock, slices that fail while they are provisioned, and
-slices that die young. The end of one condition does not end another.
+short-lived slices. The end of one condition does not end another.
 
 A quota that counts in a zone or region does not stop requests in the group's other zones (`iris.autoscaling.quotas`).
 """
@@ -55,7 +55,7 @@ Stock = Mapping[tuple[str, str], StockedOut]
 
 
 class Churn(NamedTuple):
-    """The number of a group's slices that died young lately."""
+    """The number of short-lived slices among a group's recent ones."""
 
     short: int
     of: int
@@ -76,7 +76,7 @@ class GroupAvailability(NamedTuple):
     state: Availability
     why: str = ""
     until: datetime | None = None
-    #: The reason is that slices died young. `min_slices` is restored nevertheless, but slowly.
+    #: The reason is that slices were short-lived. `min_slices` is restored nevertheless, but slowly.
     churned: bool = False
 
     @property

@@ -23,7 +23,7 @@ from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Create, Drain, GroupMemory, Memory
 from iris.scheduling.catalog import Able
 
-#: How many slices per minute are requested to restore `min_slices` of a group whose slices die young.
+#: How many slices per minute are requested to restore `min_slices` of a group whose slices are short-lived.
 CHURNED_PER_MINUTE = 1
 
 

@@ -74,7 +74,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     return {
         **explanation.model_dump(mode="json", include={"id", "state", "message"}),
         **refusal.model_dump(mode="json", include=fields),
-        "code": explanation.refusal.code if explanation.refusal else explanation.state,
+        "code": explanation.code,
         "needed": amounts_json(refusal.needed),
         "free": amounts_json(refusal.free),
         "attempts": attempts,

@@ -10,7 +10,7 @@ from iris.model import names
 from iris.model.attempts import AttemptRecord
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
-from iris.scheduling.refusals import Refusal
+from iris.scheduling.refusals import Refusal, RefusalCode
 
 
 class Submitted(BaseModel):
@@ -59,6 +59,11 @@ class Explanation(BaseModel):
     refusal: Refusal | None = None
     #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its first task.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
+
+    @property
+    def code(self) -> RefusalCode | JobState:
+        """The code of the refusal; the job's state if it does not wait."""
+        return self.refusal.code if self.refusal else self.state
 
 
 def attribute(execution: WorkflowExecution, name: str) -> str:

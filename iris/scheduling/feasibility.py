@@ -37,16 +37,17 @@ def reason(state: ClusterState, request: Request) -> Refusal:
     if state.paused is not None:
         paused = f"the cluster is paused: {cut(state.paused)}".removesuffix(": ")
         return Refusal(code=RefusalCode.PAUSED, message=paused, remedy="resume the cluster: iris cluster resume")
-    refusal = infeasible(state.host_index, request, state.catalog)
-    if refusal is None:
-        absent = _no_host(state.host_index, request)
-        refusal = _occupied(state, request) if absent is None else _to_be_created(absent, state.catalog, request)
+    absent = _no_host(state.host_index, request)
+    if absent is None:
+        refusal = _occupied(state, request)
+    else:
+        refusal = infeasible(state.host_index, request, state.catalog) or _to_be_created(absent, state.catalog, request)
     outlook = state.outlooks.get(request.shape)
     if outlook is None or refusal.code not in _MORE_HOSTS_HELP:
         return refusal
-    # The message of an infeasible request already says why no scale group could serve it.
-    said = refusal.code in INFEASIBLE and not outlook.possible
-    message = refusal.message if said else f"{refusal.message}; {outlook.message}"
+    # The reason of an infeasible request has this text already. The outlook's may be cut, and then ends with "…".
+    repeated = outlook.message[:-1] in refusal.message
+    message = refusal.message if repeated else f"{refusal.message}; {outlook.message}"
     return refusal.model_copy(update={"message": message, "scaling": outlook.message, "since": outlook.since})
 
 

@@ -3,9 +3,9 @@
 Messages are delivered at least once, so each may arrive twice, late, or out of order. The ledger handles that:
 
 1. *A repeated request has no effect.* The key identifies a request. A key that already waits or holds hosts is left as it is.
-2. *A request that was given back stays given back.* The ledger remembers the keys that it forgot last, so that a request that
-   arrives after its own withdrawal is not queued again.
-3. *A placement ends with the incarnations of its hosts.* Giving it back later has no effect on newer incarnations, because free
+2. *A released request stays released.* The ledger remembers the keys that it forgot last, so that a request that arrives after its
+   own withdrawal is not queued again.
+3. *A placement ends with the incarnations of its hosts.* Releasing it later has no effect on newer incarnations, because free
    resources are derived from the placements, never counted.
 4. *The latest change of a request counts.* A change that the gang made before one that has already arrived is ignored.
 5. *An ended incarnation stays ended.* The ledger remembers the last ones, so that a late "host ready" message does not bring
@@ -352,17 +352,16 @@ class Ledger:
 
     def wait_reasons(self, now: datetime | None = None) -> WaitReasons:
         """Returns the reasons of the waiting requests; as of the last pass if no time is given."""
-        return WaitReasons(self.waiting, self.held, self.live, self._cluster_state, lambda: self._usage(now or self._passed_at))
+        live, at, after = self.live.values(), now or self._passed_at, self.rules.owed_after
 
-    def _cluster_state(self) -> ClusterState:
-        evicting, paused, catalog = self.evicting, self.paused, self.catalog
-        return ClusterState.of(self.host_index, self.live.values(), self._reserved, evicting, paused, catalog, self.outlooks)
+        def state() -> ClusterState:
+            evicting, paused = self.evicting, self.paused
+            return ClusterState.of(self.host_index, live, self._reserved, evicting, paused, self.catalog, self.outlooks)
 
-    def _usage(self, at: datetime | None) -> Usage:
-        live, owed_after = self.live.values(), self.rules.owed_after
-        if at is None:
-            return Usage.of(live)
-        return Usage.of(live, self.waiting, at - owed_after, self._recent_use.lately(live, at, owed_after))
+        def usage() -> Usage:
+            return Usage.of(live, self.waiting, at - after, self._recent_use.lately(live, at, after)) if at else Usage.of(live)
+
+        return WaitReasons(self.waiting, self.held, self.live, state, usage)
 
     def demand(self) -> Mapping[Shape, int]:
         """Returns the number of waiting gangs by shape; held gangs do not count."""
@@ -384,10 +383,7 @@ class Ledger:
         return placement
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:
-        """Removes placements whose hosts are all gone, after these hosts went or began a new incarnation.
-
-        A gang that has hosts left gives them back itself.
-        """
+        """Removes placements whose hosts are all gone or in a new incarnation. A gang that has hosts left releases them itself."""
 
         def stands(placement: Placement) -> bool:
             return any(

@@ -85,7 +85,7 @@ def test_the_autoscaler_tells_what_it_has_wants_hopes_for_and_did() -> None:
         "GROUP  AVAILABILITY    SLICES             WANTED  TARGET  WHY",
         "tpus   QUOTA_EXCEEDED  1 READY, 1 FAILED  2       3       quota used up (for 20s more)",
         "",
-        "WAITS      FOR     WHAT IT MAY HOPE FOR",
+        "WAITS      FOR     OUTLOOK",
         "ada/train  1m 10s  no quota",
         "",
         "AGO     GROUP  WHAT            SLICE   WHY",
