@@ -3,8 +3,8 @@
 Messages are delivered at least once, so each may arrive twice, late, or out of order. The ledger handles that:
 
 1. *A repeated request has no effect.* The key identifies a request. A key that already waits or holds hosts is left as it is.
-2. *A released request stays released.* The ledger remembers the keys that it forgot last, so that a request that arrives after its
-   own withdrawal is not queued again.
+2. *A released request stays released.* The ledger remembers the keys that it forgot last, so that a request that arrives after
+   its own withdrawal is not queued again.
 3. *A placement ends with the incarnations of its hosts.* Releasing it later has no effect on newer incarnations, because free
    resources are derived from the placements, never counted.
 4. *The latest change of a request counts.* A change that the gang made before one that has already arrived is ignored.
@@ -383,7 +383,7 @@ class Ledger:
         return placement
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:
-        """Removes placements whose hosts are all gone or in a new incarnation. A gang that has hosts left releases them itself."""
+        """Removes placements whose hosts are all gone or have a new incarnation. Gangs release the hosts that are left."""
 
         def stands(placement: Placement) -> bool:
             return any(
