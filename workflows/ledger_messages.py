@@ -25,10 +25,10 @@ from iris.messages.scheduler import (
 from iris.model.bounds import BATCH_BYTES, REQUEST_BYTES, cut, size_of
 from iris.model.constraints import SCALE_GROUP
 from iris.model.requests import Placement
+from iris.scheduling.catalog import Catalog
 from iris.scheduling.ledger import Ledger, Settled
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.refusals import Refusal, RefusalCode
-from iris.scheduling.scalable import Scalable
 
 #: The most placements of one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
 MAX_PLACEMENTS = 1_000
@@ -79,7 +79,7 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
     """
     # Look up the refusal of a withdrawn request while the request is still in the ledger.
     leaving = [each.key for each in messages if isinstance(each, Release) and each.key in ledger.waiting]
-    withdrawn = dict(zip(leaving, ledger.inquiry.explain_all(leaving), strict=True))
+    withdrawn = dict(zip(leaving, ledger.wait_reasons().explain_all(leaving), strict=True))
     asking = dict.fromkeys(key for each in messages if (key := _asking(each)))
     waited = {key for key in asking if key in ledger.waiting} if careful else set()
     entered = tuple(enter(ledger, message, whole=whole, careful=careful) for message in messages)
@@ -94,7 +94,7 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
     # duplicate.
     notices = [each for each in settled.placed if each.key not in asking or each.key in waited] if settled else []
     waiting = [key for key in asking if key not in ledger.live]
-    refusals = dict(zip(waiting, ledger.inquiry.explain_all(waiting), strict=True))
+    refusals = dict(zip(waiting, ledger.wait_reasons().explain_all(waiting), strict=True))
     answers, room = [], BATCH_BYTES
     for message, came in zip(messages, entered, strict=True):
         key = _asking(message)
@@ -179,9 +179,9 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
         case Configure(rules=rules, groups=kinds):
             ledger.rules = rules or ledger.rules
             if kinds is not None:
-                ledger.potential = Scalable(kinds, ledger.potential.outlooks)
+                ledger.catalog = Catalog(kinds)
         case Outlooks(outlooks=outlooks):
-            ledger.potential = ledger.potential.told(outlooks)
+            ledger.outlooks = outlooks
     return Entered()
 
 
@@ -201,4 +201,4 @@ def _retire(ledger: Ledger, retire: Retire) -> Entered:
 def _groups(ledger: Ledger) -> set[str]:
     """Returns the scale groups that have a host or could have one."""
     there = {str(host.attributes[SCALE_GROUP]) for host in ledger.hosts.values() if SCALE_GROUP in host.attributes}
-    return there | {group.name for group in ledger.potential.groups}
+    return there | {group.name for group in ledger.catalog.groups}

@@ -42,7 +42,7 @@ from iris.model.scaling import Wanted
 from iris.scheduling.forecast import Forecast
 from iris.scheduling.ledger import Ledger, Settled
 from iris.scheduling.preemption import Eviction
-from iris.scheduling.reason_changes import news
+from iris.scheduling.reason_changes import reason_changes
 from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
 from iris.scheduling.refusals import Refusal
 from iris.workflows import policies
@@ -171,9 +171,9 @@ class SchedulerWorkflow:
     def forecast(self, request: Request) -> Forecast:
         return self._ledger.forecast(request, workflow.now())
 
-    @workflow.query(description="Why none of the present hosts could ever serve this request")
+    @workflow.query(description="Why no host, present or to be created, could ever serve this request; empty if one could")
     def never(self, request: Request) -> Answer:
-        return Answer(refusal=self._ledger.inquiry.never(request) if self._recovery is None else None)
+        return Answer(refusal=self._ledger.wait_reasons().infeasible(request) if self._recovery is None else None)
 
     @workflow.query(description="For the autoscaler: the unplaced demand by shape, and the idle and broken slices")
     def wanted(self) -> Wanted:
@@ -330,7 +330,7 @@ class SchedulerWorkflow:
 
     async def _tell_reasons(self) -> None:
         """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same reason."""
-        changed, told = news(self._ledger, self._sent_reasons)
+        changed, told = reason_changes(self._ledger, self._sent_reasons)
         reasons = [
             Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
         ]

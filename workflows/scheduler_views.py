@@ -27,7 +27,7 @@ def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
         running = here[host.id]
         tasks = [names.task_id(held.task, place) if len(held.seats) > 1 else held.task for held, place in running]
         free = headroom(host, (placement.resources for placement, _ in running))
-        views.append(HostView(host=host, free=free, running=tuple(tasks), closed=ledger.fleet.closed(host) or ""))
+        views.append(HostView(host=host, free=free, running=tuple(tasks), closed=ledger.host_index.closed(host) or ""))
     return Snapshot(
         hosts=tuple(fitting(((view, size_of(view)) for view in views), page.limit)),
         total_hosts=len(ledger.hosts),
@@ -54,7 +54,7 @@ def wanted_of(ledger: Ledger, now: datetime) -> Wanted:
         idle={slice_id: since or now for slice_id, since in ledger.idle().items()},
         broken=broken_slices(ledger),
         paused=tuple(ledger.paused_groups),
-        informed=bool(ledger.potential.outlooks),
+        informed=bool(ledger.outlooks),
         as_of=now,
     )
 
@@ -70,7 +70,7 @@ def broken_slices(ledger: Ledger) -> dict[str, str]:
 
 def reserve_of(ledger: Ledger) -> set[str]:
     """Returns the idle slices if a scale group keeps a reserve of them, else an empty set."""
-    return set(ledger.idle()) if any(group.buffer_slices for group in ledger.potential.groups) else set()
+    return set(ledger.idle()) if any(group.buffer_slices for group in ledger.catalog.groups) else set()
 
 
 def owners_of(ledger: Ledger, page: SnapshotPage) -> Owners:

@@ -1,7 +1,7 @@
 """Decides whether slices can be requested from a scale group now, and what the outcome of a slice changes about that.
 
 Four independent conditions stop requests: a used-up quota, a zone without stock, slices that fail while they are provisioned, and
-slices that die young. The end of one condition does not end another.
+short-lived slices. The end of one condition does not end another.
 
 A quota that counts in a zone or region does not stop requests in the group's other zones (`iris.autoscaling.quotas`).
 """
@@ -55,7 +55,7 @@ Stock = Mapping[tuple[str, str], StockedOut]
 
 
 class Churn(NamedTuple):
-    """The number of a group's slices that died young lately."""
+    """The number of short-lived slices among a group's recent ones."""
 
     short: int
     of: int
@@ -71,23 +71,23 @@ class Churn(NamedTuple):
 
 
 class GroupAvailability(NamedTuple):
-    """The availability of a group for new slices; if it is limited, the reason, and until when."""
+    """The availability of a group for new slices; if it is limited, the reason and the time until which it is."""
 
-    availability: Availability
+    state: Availability
     why: str = ""
     until: datetime | None = None
-    #: The reason is that slices died young. `min_slices` is restored nevertheless, but slowly.
+    #: The reason is that slices were short-lived. `min_slices` is restored nevertheless, but slowly.
     churned: bool = False
 
     @property
     def turns_away(self) -> bool:
         """Returns whether demand goes to the next group because of it."""
-        return self.availability in (Availability.QUOTA_EXCEEDED, Availability.BACKOFF)
+        return self.state in (Availability.QUOTA_EXCEEDED, Availability.BACKOFF)
 
     @property
     def holds_up(self) -> bool:
         """Returns whether demand waits because of it."""
-        return self.availability in (Availability.REQUESTING, Availability.COOLDOWN)
+        return self.state in (Availability.REQUESTING, Availability.COOLDOWN)
 
 
 def kind_of(group: ScaleGroup) -> str:
@@ -131,7 +131,7 @@ def next_token(times: Iterable[datetime], most: int, now: datetime) -> datetime 
     return recent[len(recent) - most] + MINUTE if 0 < most <= len(recent) else None
 
 
-def standing(
+def group_availability(
     group: ScaleGroup,
     remembered: GroupMemory,
     stock: Stock,
@@ -152,26 +152,26 @@ def standing(
     """
     pace = group.pace
     if paused:
-        return GroupAvailability(Availability.BACKOFF, "paused: its hosts take nothing new")
+        return GroupAvailability(Availability.BACKOFF, "paused: its hosts accept no new tasks")
     if (until := remembered.quota_until) is not None and until > now:
         return GroupAvailability(
-            Availability.QUOTA_EXCEEDED, _because(f"quota used up, asked again {clock(until)}", remembered), until
+            Availability.QUOTA_EXCEEDED, _because(f"quota used up, retried {clock(until)}", remembered), until
         )
     if len(used_up) == len(group.zones):
         return GroupAvailability(Availability.QUOTA_EXCEEDED, *_nowhere((), used_up))
     if (until := remembered.backoff_until) is not None and until > now:
         if remembered.stopped:
-            many = f"stopped after {remembered.failures} slices in a row whose agents did not come"
-            why = f"{many}, tried again {clock(until)} or when the configuration is reloaded: {remembered.backoff_reason}"
+            many = f"stopped after {remembered.failures} slices in a row whose agents never reported"
+            why = f"{many}, retried {clock(until)} or when the configuration is reloaded: {remembered.backoff_reason}"
             return GroupAvailability(Availability.BACKOFF, why, until)
         times = f"failed {remembered.failures} times in a row" if remembered.failures > 1 else "failed"
-        return GroupAvailability(Availability.BACKOFF, f"{times}, tried again {clock(until)}: {remembered.backoff_reason}", until)
+        return GroupAvailability(Availability.BACKOFF, f"{times}, retried {clock(until)}: {remembered.backoff_reason}", until)
     lives = churn(remembered.lives, now)
     if not lives.factor:
         until = churn_eases(remembered.lives, now)
-        short = f"{lives.short} of {lives.of} slices died within {format_duration(SHORT_LIFE)} of being ready"
-        told = f"{short}, tried again {clock(until) if until else 'later'}"
-        return GroupAvailability(Availability.BACKOFF, told, until, churned=True)
+        short = f"{lives.short} of {lives.of} slices were lost within {format_duration(SHORT_LIFE)} of being ready"
+        why = f"{short}, retried {clock(until) if until else 'later'}"
+        return GroupAvailability(Availability.BACKOFF, why, until, churned=True)
     kind = kind_of(group)
     empty = [out for zone in group.zones if zone not in used_up and (out := stock.get((zone, kind))) is not None]
     if len(empty) + len(used_up) == len(group.zones):
@@ -179,12 +179,10 @@ def standing(
     waiting = [each for each in requested if each.requested_at + pace.requesting_timeout > now]
     if waiting:
         last = max(waiting, key=lambda each: (each.requested_at, each.id))
-        asked = f"asked for slice {last.id} {format_duration(now - last.requested_at)} ago"
-        return GroupAvailability(
-            Availability.REQUESTING, f"{asked}, no answer yet from the platform", last.requested_at + pace.requesting_timeout
-        )
+        why = f"requested slice {last.id} {format_duration(now - last.requested_at)} ago, the platform has not answered yet"
+        return GroupAvailability(Availability.REQUESTING, why, last.requested_at + pace.requesting_timeout)
     if (until := remembered.cooldown_until) is not None and until > now:
-        why = f"grew less than scale_up_delay {format_duration(pace.scale_up_delay)} ago, may again {clock(until)}"
+        why = f"grew less than scale_up_delay {format_duration(pace.scale_up_delay)} ago, can grow again {clock(until)}"
         return GroupAvailability(Availability.COOLDOWN, why, until)
     if total >= group.max_slices:
         return GroupAvailability(Availability.AT_MAX, f"at max_slices {group.max_slices}")
@@ -333,8 +331,8 @@ def _doubled(first: timedelta, times: int, most: timedelta) -> timedelta:
 
 def _nowhere(empty: Sequence[StockedOut], used_up: Mapping[str, UsedUp]) -> tuple[str, datetime]:
     """Returns why no zone is left, and when the first zone can be tried again."""
-    told = dict.fromkeys((*map(stocked_out_in_words, empty), *map(used_up_in_words, used_up.values())))
-    return "; ".join(told), min((*(out.until for out in empty), *(quota.until for quota in used_up.values())))
+    causes = dict.fromkeys((*map(describe_stock_out, empty), *map(describe_used_up, used_up.values())))
+    return "; ".join(causes), min((*(out.until for out in empty), *(quota.until for quota in used_up.values())))
 
 
 def _because(text: str, remembered: GroupMemory) -> str:
@@ -346,17 +344,17 @@ def clock(when: datetime) -> str:
     return f"at {when:%H:%M:%S} UTC"
 
 
-def times_in_words(times: int) -> str:
+def format_times(times: int) -> str:
     """Returns `once` or `3 times`."""
     return "once" if times == 1 else f"{times} times"
 
 
-def used_up_in_words(quota: UsedUp) -> str:
+def describe_used_up(quota: UsedUp) -> str:
     """Describes a used-up quota: where it counts, until when it is assumed, and its name."""
     where = "" if quota.scope == ANYWHERE else f" in {quota.scope}"
-    return f"quota used up{where}, asked again {clock(quota.until)}: {quota.reason}"
+    return f"quota used up{where}, retried {clock(quota.until)}: {quota.reason}"
 
 
-def stocked_out_in_words(out: StockedOut) -> str:
+def describe_stock_out(out: StockedOut) -> str:
     """Describes a stock-out: where, until when it is assumed, and how often the zone was tried."""
-    return f"stocked out in {out.zone} until {out.until:%H:%M:%S} UTC, tried {times_in_words(out.times)}"
+    return f"out of stock in {out.zone} until {out.until:%H:%M:%S} UTC, tried {format_times(out.times)}"

@@ -4,16 +4,26 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
-from iris.autoscaling import availability
-from iris.autoscaling.availability import Stock, kind_of, most_per_minute, next_token, within_minute
-from iris.autoscaling.catalog import Able
+from iris.autoscaling.availability import (
+    CHURN_WINDOW,
+    Stock,
+    clock,
+    describe_stock_out,
+    describe_used_up,
+    group_availability,
+    kind_of,
+    most_per_minute,
+    next_token,
+    within_minute,
+)
 from iris.autoscaling.inventory import Shrinking, SliceInventory
 from iris.autoscaling.packing import PlannedSlice, Pool, Supply
 from iris.autoscaling.quotas import exhausted
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Create, Drain, GroupMemory, Memory
+from iris.scheduling.catalog import Able
 
-#: How many slices per minute are requested to restore `min_slices` of a group whose slices die young.
+#: How many slices per minute are requested to restore `min_slices` of a group whose slices are short-lived.
 CHURNED_PER_MINUTE = 1
 
 
@@ -30,7 +40,7 @@ class GroupScaler:
         kind = kind_of(group)
         self.stocked_out = {zone: out for zone in group.zones if (out := stock.get((zone, kind))) is not None}
         self.used_up = exhausted(memory, kind, group.zones, now)
-        self.standing = availability.standing(
+        self.availability = group_availability(
             group, self.remembered, stock, inventory.requested, inventory.total, now, paused=paused, used_up=self.used_up
         )
         self.most_per_minute = most_per_minute(group, self.remembered, now)
@@ -41,7 +51,7 @@ class GroupScaler:
             group,
             idle=_by_zone(self.idle),
             coming={} if paused else _by_zone(self.coming),
-            free=0 if self.standing.turns_away else max(0, free),
+            free=0 if self.availability.turns_away else max(0, free),
             zones=frozenset(group.zones) - self.stocked_out.keys() - self.used_up.keys(),
         )
         self.creates: list[Create] = []
@@ -58,8 +68,8 @@ class GroupScaler:
         group, wanted = self.group, self.supply.wanted
         free = max(0, group.max_slices - self.inventory.total)
         tokens = max(0, self.most_per_minute - len(within_minute(self.remembered.scale_ups, self.now)))
-        allowed = 0 if self.standing.turns_away else min(free, tokens)
-        for slice in wanted[: 0 if self.standing.holds_up else allowed]:
+        allowed = 0 if self.availability.turns_away else min(free, tokens)
+        for slice in wanted[: 0 if self.availability.holds_up else allowed]:
             slice.asked = True
             self._request(slice.zone, _purpose(slice), "waiting gangs")
         waiting = len(wanted) - len(self.creates)
@@ -68,14 +78,14 @@ class GroupScaler:
         reserve = 0 if waiting else max(0, group.buffer_slices - self.spare - least)
         zone = next((zone for zone in group.zones if zone in self.supply.zones), group.zones[0])
         more = min(least + reserve, allowed - len(self.creates))
-        if self.standing.churned:
+        if self.availability.churned:
             more = min(least, free, max(0, CHURNED_PER_MINUTE - len(within_minute(self.remembered.scale_ups, self.now))))
         for number in range(more):
             why = f"min_slices {group.min_slices}" if number < least else f"buffer_slices {group.buffer_slices}"
             self._request(zone, why, why)
         self.lacking = waiting + least + reserve - more
-        held_up = self.standing.turns_away or (self.standing.holds_up and least + reserve == more)
-        if self.standing.churned and least > more:
+        held_up = self.availability.turns_away or (self.availability.holds_up and least + reserve == more)
+        if self.availability.churned and least > more:
             ups = (*self.remembered.scale_ups, *(self.now for _ in self.creates))
             self.token_at = next_token(ups, CHURNED_PER_MINUTE, self.now)
         if self.lacking and tokens < free and not held_up:
@@ -111,27 +121,27 @@ class GroupScaler:
 
     def why_not(self, able: Able) -> str:
         """Returns why the group has no capacity for a request that it could serve."""
-        if self.standing.turns_away:
-            return self.standing.why
+        if self.availability.turns_away:
+            return self.availability.why
         quotas = [self.used_up[zone] for zone in able.zones if zone in self.used_up]
         out = [self.stocked_out[zone] for zone in able.zones if zone in self.stocked_out and zone not in self.used_up]
         if quotas and len(out) + len(quotas) == len(able.zones):
-            return availability.used_up_in_words(quotas[0])
+            return describe_used_up(quotas[0])
         if len(out) == len(able.zones):
-            return availability.stocked_out_in_words(max(out, key=lambda each: each.times))
+            return describe_stock_out(max(out, key=lambda each: each.times))
         return f"at max_slices {self.group.max_slices}"
 
     def why_later(self) -> str:
         """Returns why a wanted slice is not requested now."""
-        if self.standing.turns_away or self.standing.holds_up:
-            return self.standing.why
+        if self.availability.turns_away or self.availability.holds_up:
+            return self.availability.why
         if self.token_at is not None:
-            return f"scale_ups_per_minute allows {self.most_per_minute}, the next {availability.clock(self.token_at)}"
-        return f"at max_slices {self.group.max_slices} until a slice that is being given back is gone"
+            return f"scale_ups_per_minute allows {self.most_per_minute}, the next {clock(self.token_at)}"
+        return f"at max_slices {self.group.max_slices} until a slice that is being deleted is gone"
 
     def waits_until(self) -> Iterable[datetime]:
         """Yields the times at which a wanted slice could become possible without an event."""
-        yield from (time for time in (self.standing.until, self.token_at, self.free_at) if time is not None)
+        yield from (time for time in (self.availability.until, self.token_at, self.free_at) if time is not None)
         yield from (out.until for out in self.stocked_out.values())
         yield from (quota.until for quota in self.used_up.values())
 
@@ -141,7 +151,7 @@ class GroupScaler:
         update: dict[str, object] = {
             "scale_ups": (*within_minute(before.scale_ups, now), *(now for _ in self.creates)),
             "scale_downs": (*within_minute(before.scale_downs, now), *(now for _ in self.shrinking.drains)),
-            "lives": tuple(life for life in before.lives if now - life[0] < availability.CHURN_WINDOW),
+            "lives": tuple(life for life in before.lives if now - life[0] < CHURN_WINDOW),
         }
         if self.creates:
             update["cooldown_until"] = now + self.group.pace.scale_up_delay

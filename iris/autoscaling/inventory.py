@@ -91,9 +91,9 @@ class SliceInventory:
         ripe = [each for each in idle if self.idle_since[each.id] + delay <= now][:spare]
         until = min((end for each in idle if (end := self.idle_since[each.id] + delay) > now), default=None)
         if not ripe:
-            return Shrinking(kept=f"given back {clock(until)}" if until else "", until=until)
+            return Shrinking(kept=f"to be deleted {clock(until)}" if until else "", until=until)
         if (lives := churn(remembered.lives, now)).share >= CHURN_KEEPS:
-            died = f"{lives.short} of {lives.of} slices died young lately"
+            died = f"{lives.short} of {lives.of} recent slices were short-lived"
             return Shrinking(kept=died, until=churn_eases(remembered.lives, now))
         most = group.pace.scale_downs_per_minute
         tokens = max(0, most - len(within_minute(remembered.scale_downs, now)))

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from iris.autoscaling.catalog import Able, Catalog
 from iris.model.constraints import TPU_NAME
 from iris.model.requests import Request, Shape
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Demand
 from iris.model.slices import SliceFacts
+from iris.scheduling.catalog import Able, Catalog
 
 _Amounts = tuple[int, int, int, int]
 #: In place of infinity: the number of tasks without resource requests that fit on one host.

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from iris.autoscaling import availability, explain
-from iris.autoscaling.catalog import Catalog
 from iris.autoscaling.group_scaler import GroupScaler
 from iris.autoscaling.inventory import SliceInventory
 from iris.autoscaling.packing import DemandResult, pack
 from iris.model.scale_groups import Pace, ScaleGroup
 from iris.model.scaling import Action, Create, Drain, Memory, ScalePlan, Wanted
 from iris.model.slices import SliceFacts, SliceState
+from iris.scheduling.catalog import Catalog
 
 
 def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wanted, memory: Memory, now: datetime) -> ScalePlan:
@@ -62,7 +62,7 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
         creates=creates,
         drains=drains,
         verdicts=(
-            *(explain.verdict(scaler, coming[name]) for name, scaler in scalers.items()),
+            *(explain.group_verdict(scaler, coming[name]) for name, scaler in scalers.items()),
             *map(explain.unknown_group, gone),
         ),
         outlooks=tuple(explain.outlook(catalog, result, tally, scalers) for result, tally in zip(results, tallies, strict=True)),

@@ -14,6 +14,7 @@ from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.resources import Resources, format_amounts
 from iris.model.units import format_bytes, format_cpu, format_duration
 from iris.scheduling.forecast import Fit, Forecast
+from iris.scheduling.refusals import Refusal, RefusalCode
 
 #: The most characters of a job's command in a list.
 MAX_COMMAND = 60
@@ -111,7 +112,7 @@ ATTEMPTS: Listing[AttemptRecord] = Listing(
     Column(key="ends"),
     keys="number hosts placed_at started_at ended_at account reason ends",
 )
-VERDICTS: Listing[Fit] = Listing(
+FITS: Listing[Fit] = Listing(
     Column("GROUP", "group"),
     Column("HOSTS", "hosts"),
     Column("FITS", "fits"),
@@ -125,26 +126,37 @@ VERDICTS: Listing[Fit] = Listing(
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    fields = {"id", "state", "code", "message", "hosts", "ahead", "group_needs", "group_has", "excluded", "remedy"}
-    fields |= {"scaling", "since"}
+    """Returns the same keys for every job. The code of a job that does not wait is its state, and its numbers are empty."""
+    refusal = explanation.refusal or Refusal(code=RefusalCode.UNKNOWN, message="")
+    numbers = refusal.model_dump(mode="json")
+    keys = ("hosts", "ahead", "excluded", "remedy", "scaling", "since", "group_needs", "group_has")
     attempts = [{"task": task, **ATTEMPTS.json(record)} for task, records in explanation.attempts.items() for record in records]
-    shown = explanation.model_dump(mode="json", include=fields)
-    return {**shown, "needed": amounts_json(explanation.needed), "free": amounts_json(explanation.free), "attempts": attempts}
+    return {
+        "id": explanation.id,
+        "state": explanation.state,
+        "code": explanation.code,
+        "message": explanation.message,
+        **{key: numbers[key] for key in keys},
+        "needed": amounts_json(refusal.needed),
+        "free": amounts_json(refusal.free),
+        "attempts": attempts,
+    }
 
 
 def explanation_text(explanation: Explanation, now: datetime) -> str:
-    code = "" if explanation.code == explanation.state else explanation.code
-    lines = [_headline(explanation.id, explanation.state, code), explanation.message]
-    if explanation.since is not None:
-        lines.append(f"asked for: {age(explanation.since, now)} ago")
-    if explanation.needed:
-        lines.append(f"needed: {format_amounts(explanation.needed)}")
-    if explanation.free:
-        lines.append(f"there is: {format_amounts(explanation.free)}")
-    if len(explanation.excluded) > 1:
-        lines.append("excluded: " + ", ".join(f"{count} by {text}" for text, count in explanation.excluded.items()))
-    if explanation.remedy:
-        lines.append(f"what ends it: {explanation.remedy}")
+    refusal = explanation.refusal
+    lines = [_headline(explanation.id, explanation.state, refusal.code if refusal else ""), explanation.message]
+    if refusal is not None:
+        if refusal.since is not None:
+            lines.append(f"requested: {age(refusal.since, now)} ago")
+        if refusal.needed:
+            lines.append(f"needed: {format_amounts(refusal.needed)}")
+        if refusal.free:
+            lines.append(f"available: {format_amounts(refusal.free)}")
+        if len(refusal.excluded) > 1:
+            lines.append("excluded: " + ", ".join(f"{count} by {text}" for text, count in refusal.excluded.items()))
+        if refusal.remedy:
+            lines.append(f"remedy: {refusal.remedy}")
     for task, records in explanation.attempts.items():
         if records:
             label = f"task {task}, " if len(explanation.attempts) > 1 else ""
@@ -157,9 +169,9 @@ def forecast_json(found: Forecast) -> dict[str, Any]:
     return {
         "starts": bool(found.hosts),
         "hosts": list(found.hosts),
-        "feasible": found.never is None,
+        "feasible": found.infeasible is None,
         "refusal": refusal,
-        "verdicts": [VERDICTS.json(verdict) for verdict in found.verdicts],
+        "verdicts": [FITS.json(fit) for fit in found.fits],
     }
 
 
@@ -171,12 +183,12 @@ def forecast_text(spec: JobSpec, found: Forecast) -> str:
     elif found.refusal is not None:
         lines = [f"{what} would wait: {found.refusal.code}  {found.refusal.message}"]
         if found.refusal.remedy:
-            lines.append(f"what ends it: {found.refusal.remedy}")
-        if found.never is not None:
-            lines.append("no host there is could ever run it")
+            lines.append(f"remedy: {found.refusal.remedy}")
+        if found.infeasible is not None:
+            lines.append("no host can ever run it")
     else:
         lines = [f"{what} would wait"]
-    return "\n".join([*lines, *(["", VERDICTS.table(found.verdicts)] if found.verdicts else [])])
+    return "\n".join([*lines, *(["", FITS.table(found.fits)] if found.fits else [])])
 
 
 # -- hosts ---------------------------------------------------------------------------------------------------------------------

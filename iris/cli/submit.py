@@ -34,7 +34,7 @@ WARNING_TIMEOUT = timedelta(seconds=2)
     "--local", "needs_no_cluster", is_flag=True, help="Run on this machine, in a temporary cluster that ends with the job."
 )
 @click.option("--dry-run", is_flag=True, help="Start nothing; show which hosts fit, and why others do not.")
-@click.option("--require-feasible", is_flag=True, help="Fail with exit code 5 if no existing host could ever run the job.")
+@click.option("--require-feasible", is_flag=True, help="Refuse a job that no host can ever run (exit code 5).")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow the job.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id, and do not follow the job.")
 @json_option
@@ -77,8 +77,8 @@ async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None
         print_json(render.forecast_json(found))
     else:
         click.echo(render.forecast_text(spec, found))
-    if options["require_feasible"] and found.never is not None:
-        raise Rejected(_infeasible(found.never))
+    if options["require_feasible"] and found.infeasible is not None:
+        raise Rejected(_infeasible(found.infeasible))
 
 
 async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: dict[str, Any]) -> IrisError | None:
@@ -121,7 +121,7 @@ async def _with_files(client: IrisClient, spec: JobSpec, options: dict[str, Any]
 
 
 async def _warn(client: IrisClient, spec: JobSpec) -> None:
-    """Warns if no existing host could ever run the job. The job was accepted anyway, because hosts may be added."""
+    """Warns if no host can ever run the job. It was accepted all the same, because hosts may be added."""
     refusal = None
     with contextlib.suppress(TimeoutError, IrisError):  # the job is submitted, even if no control plane answers
         refusal = await asyncio.wait_for(client.jobs.why_infeasible(spec), WARNING_TIMEOUT.total_seconds())
@@ -131,7 +131,7 @@ async def _warn(client: IrisClient, spec: JobSpec) -> None:
 
 def _infeasible(refusal: Refusal) -> str:
     remedy = f"; {refusal.remedy}" if refusal.remedy else ""
-    return f"no existing host could ever run this job: {refusal.message}{remedy}"
+    return f"no host can ever run this job: {refusal.message}{remedy}"
 
 
 async def _follow(client: IrisClient, spec: JobSpec, submitted: Submitted, *, detachable: bool) -> IrisError | None:

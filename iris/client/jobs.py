@@ -17,7 +17,7 @@ from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, overruled, state_of, story
+from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, described, overruled, state_of
 from iris.messages.job import Attempts, JobInput
 from iris.messages.scheduler import Answer
 from iris.model import names
@@ -43,7 +43,6 @@ FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
 TASK_TIMEOUT = timedelta(seconds=5)
 #: The most tasks of a job whose attempts one explanation lists.
 MAX_TASKS_WITH_ATTEMPTS = 20
-_EXPLAINED = set(Refusal.model_fields)
 
 
 class Jobs:
@@ -109,11 +108,8 @@ class Jobs:
         """
         status, refusal = await self._status_and_refusal(job, None, index)
         attempts = await self._attempts(status, index)
-        if refusal is None:
-            return Explanation(
-                id=status.id, state=status.state, code=status.state, message=status.reason or story(status), attempts=attempts
-            )
-        return Explanation(id=status.id, state=status.state, attempts=attempts, **refusal.model_dump(include=_EXPLAINED))
+        message = refusal.message if refusal else status.reason or described(status)
+        return Explanation(id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts)
 
     async def cancel(self, job: str, reason: str = "") -> None:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.

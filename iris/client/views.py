@@ -10,6 +10,7 @@ from iris.model import names
 from iris.model.attempts import AttemptRecord
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
+from iris.scheduling.refusals import Refusal, RefusalCode
 
 
 class Submitted(BaseModel):
@@ -46,30 +47,23 @@ class LogSource(BaseModel):
 
 
 class Explanation(BaseModel):
-    """The reason for a job's state and the outcome of its attempts. For a waiting job: the scheduler's reason and its numbers."""
+    """The reason for a job's state, and the outcome of its attempts."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
     state: JobState
-    code: str
+    #: The reason for the state; for a waiting job the message of its refusal.
     message: str
-    needed: dict[str, int] = Field(default_factory=dict)
-    free: dict[str, int] = Field(default_factory=dict)
-    #: For a waiting job: how many hosts the reason is about, how many requests come first, how many hosts each constraint
-    #: excludes, and what would end the wait.
-    hosts: int = 0
-    ahead: int = 0
-    excluded: dict[str, int] = Field(default_factory=dict)
-    remedy: str = ""
-    #: What the autoscaler does about the wait (the message also says it), and since when.
-    scaling: str = ""
-    since: datetime | None = None
-    #: For a waiting gang: how many hosts it needs in one group, and how many the best group has (with BUSY: has free).
-    group_needs: int = 0
-    group_has: int = 0
+    #: Why the job waits, by the scheduler; None if it does not wait.
+    refusal: Refusal | None = None
     #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its first task.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
+
+    @property
+    def code(self) -> RefusalCode | JobState:
+        """The code of the refusal; the job's state if it does not wait."""
+        return self.refusal.code if self.refusal else self.state
 
 
 def attribute(execution: WorkflowExecution, name: str) -> str:
@@ -106,8 +100,8 @@ def overruled(status: JobStatus, end: JobState) -> JobStatus:
     return status.model_copy(update={"state": end, "reason": reason, "tasks": tuple(ended(task) for task in status.tasks)})
 
 
-def story(status: JobStatus) -> str:
-    """Describes a job that gives no reason itself."""
+def described(status: JobStatus) -> str:
+    """Describes the state of a job that has no reason itself."""
     if status.state is JobState.SUCCEEDED:
         return "every task ended with exit code 0"
     hosts = sorted({task.host for task in status.tasks if task.host and task.state in LIVE})

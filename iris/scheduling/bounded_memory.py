@@ -11,9 +11,9 @@ _Entry = TypeVar("_Entry", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
-def remember(book: dict[_Entry, _Value], entry: _Entry, value: _Value) -> None:
+def remember(entries: dict[_Entry, _Value], entry: _Entry, value: _Value) -> None:
     """Adds the entry as the newest one, and drops the oldest entries beyond the limit."""
-    book.pop(entry, None)
-    book[entry] = value
-    while len(book) > REMEMBERED:
-        del book[next(iter(book))]
+    entries.pop(entry, None)
+    entries[entry] = value
+    while len(entries) > REMEMBERED:
+        del entries[next(iter(entries))]

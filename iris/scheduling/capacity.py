@@ -25,14 +25,14 @@ _Amounts = tuple[int, int, int, int]
 class Capacity:
     """The free amounts of each host, by the host's number in the `HostIndex`."""
 
-    def __init__(self, fleet: HostIndex, live: Iterable[Placement]) -> None:
-        self.fleet = fleet
-        self.free: list[list[int]] = [list(host.resources.vector) for host in fleet.hosts]
+    def __init__(self, index: HostIndex, live: Iterable[Placement]) -> None:
+        self.index = index
+        self.free: list[list[int]] = [list(host.resources.vector) for host in index.hosts]
         for placement in live:
-            for number in seats_of(fleet, placement):
+            for number in seats_of(index, placement):
                 self._take(number, placement.resources.vector)
         #: The reserved hosts: only gangs of the given shape may still go there.
-        self.kept: dict[int, Shape] = {}
+        self.reserved: dict[int, Shape] = {}
         #: For each shape of a single task: its candidates, and a heap of the candidates with enough capacity, the best first.
         self._singles: dict[Shape, tuple[Candidates, list[tuple[_Rank, int]]]] = {}
         #: For each shape of a gang: a heap of the groups with enough hosts that have capacity, the best first.
@@ -44,11 +44,11 @@ class Capacity:
 
     def without(self, gone: Iterable[Placement]) -> "Capacity":
         """Returns a copy as it will be when these placements are gone. The copy has no reserved hosts."""
-        rooms = Capacity(self.fleet, ())
-        rooms.free = [list(free) for free in self.free]
+        later = Capacity(self.index, ())
+        later.free = [list(free) for free in self.free]
         for placement in gone:
-            rooms.give_back(placement)
-        return rooms
+            later.release(placement)
+        return later
 
     def find(self, request: Request) -> list[int] | None:
         """Returns hosts for the gang, one for each task in the order of the tasks; None when the capacity does not suffice."""
@@ -65,15 +65,15 @@ class Capacity:
             self._rank_anew(number)
             self._changed.append(number)
 
-    def give_back(self, placement: Placement) -> None:
+    def release(self, placement: Placement) -> None:
         """Adds the placement's amounts to the free amounts, to look ahead."""
         devices, cpu, memory, disk = placement.resources.vector
-        for number in seats_of(self.fleet, placement):
+        for number in seats_of(self.index, placement):
             self._take(number, (-devices, -cpu, -memory, -disk))
         self._singles.clear()
         self._groups.clear()
 
-    def keep(self, request: Request) -> list[int]:
+    def reserve(self, request: Request) -> list[int]:
         """Reserves for the gang's shape the hosts that lack the least to take the gang.
 
         Reserves nothing when there are not enough hosts, or when some are reserved for that shape already. Every pass chooses the
@@ -83,35 +83,35 @@ class Capacity:
             The reserved hosts.
         """
         shape, free = request.shape, self.free
-        if shape in self.kept.values():
+        if shape in self.reserved.values():
             return []
-        candidates = self.fleet.candidates(request)
+        candidates = self.index.candidates(request)
         chosen: list[int] = []
         if request.group_by is None:
-            distances = [(shortfall(free[n], shape.amounts), n) for n in candidates.hosts if n not in self.kept]
+            distances = [(shortfall(free[n], shape.amounts), n) for n in candidates.hosts if n not in self.reserved]
             chosen = [min(distances)[1]] if distances else []
         else:
             each = request.group_size
             groups = []
             for name, members in candidates.groups.items():
-                distances = [(shortfall(free[n], shape.amounts), n) for n in members if n not in self.kept]
+                distances = [(shortfall(free[n], shape.amounts), n) for n in members if n not in self.reserved]
                 if len(distances) >= each:
                     closest = sorted(distances)[:each] if len(distances) > each else distances
                     groups.append((sum(distance for distance, _ in closest), name, [number for _, number in closest]))
             if len(groups) >= request.groups:
                 chosen = [number for _, _, numbers in sorted(groups)[: request.groups] for number in numbers]
-        self.keep_these(chosen, shape)
+        self.reserve_hosts(chosen, shape)
         return chosen
 
-    def keep_these(self, numbers: list[int], shape: Shape) -> None:
+    def reserve_hosts(self, numbers: list[int], shape: Shape) -> None:
         """Reserves the hosts for the shape, unless some are reserved for it already. Hosts reserved for another shape stay so."""
-        if shape not in self.kept.values():
-            self.kept = dict.fromkeys(numbers, shape) | self.kept
+        if shape not in self.reserved.values():
+            self.reserved = dict.fromkeys(numbers, shape) | self.reserved
             self._changed += numbers
 
     def takes(self, number: int, shape: Shape) -> bool:
         """Returns true if one task of the shape fits on the host now."""
-        return covers(self.free[number], shape.amounts) and self.kept.get(number, shape) == shape
+        return covers(self.free[number], shape.amounts) and self.reserved.get(number, shape) == shape
 
     def fitting(self, numbers: Iterable[int], shape: Shape) -> list[int]:
         """Returns those of the given hosts on which one task of the shape fits now."""
@@ -126,14 +126,14 @@ class Capacity:
                 and (free[3] >= disk or not disk)
             ):
                 found.append(number)
-        return [number for number in found if self.kept.get(number, shape) == shape] if self.kept else found
+        return [number for number in found if self.reserved.get(number, shape) == shape] if self.reserved else found
 
     # One host.
 
     def _find_one(self, request: Request) -> int | None:
         shape = request.shape
         if shape not in self._singles:
-            candidates = self.fleet.candidates(request)
+            candidates = self.index.candidates(request)
             heap = [(self._rank(n, shape, candidates), n) for n in self.fitting(candidates.hosts, shape)]
             heapq.heapify(heap)
             self._singles[shape] = (candidates, heap)
@@ -156,12 +156,12 @@ class Capacity:
         disliked = candidates.dislikes.get(number, 0)
         if shape.device is not None:
             return (disliked, free[0], free[1], number)
-        offers = self.fleet.hosts[number].resources
+        offers = self.index.hosts[number].resources
         return (disliked, int(offers.device is not None), -free[1] / max(1, offers.cpu_millis), -free[2])
 
     def _rank_anew(self, number: int) -> None:
         """Ranks a host with devices again after a placement: with less free it is a better fit for shapes with devices."""
-        if self.fleet.hosts[number].resources.device is None:
+        if self.index.hosts[number].resources.device is None:
             return
         for shape, (candidates, heap) in self._singles.items():
             if shape.device is not None and number in candidates.members and self.takes(number, shape):
@@ -172,7 +172,7 @@ class Capacity:
     def _find_groups(self, request: Request) -> list[int] | None:
         shape = request.shape
         each = request.group_size
-        candidates = self.fleet.candidates(request)
+        candidates = self.index.candidates(request)
         heap = self._groups.get(shape)
         if heap is None:
             heap = [entry for name in candidates.groups if (entry := self._group_rank(name, shape, candidates, each))]
@@ -181,7 +181,7 @@ class Capacity:
         else:
             # A group with fewer free hosts is a better fit, as long as it has enough. So groups that lost hosts are ranked again.
             lost = {n for n in self._changed[self._followed[shape] :] if n in candidates.members}
-            for name in sorted({self.fleet.group_of(n, request) for n in lost} & candidates.groups.keys()):
+            for name in sorted({self.index.group_of(n, request) for n in lost} & candidates.groups.keys()):
                 if entry := self._group_rank(name, shape, candidates, each):
                     heapq.heappush(heap, entry)
         self._followed[shape] = len(self._changed)
@@ -211,12 +211,12 @@ class Capacity:
         free[3] -= amounts[3]
 
 
-def seats_of(fleet: HostIndex, placement: Placement) -> list[int]:
+def seats_of(index: HostIndex, placement: Placement) -> list[int]:
     """Returns the numbers of the placement's hosts that are still in the same incarnation."""
     numbers = []
     for seat in placement.seats:
-        number = fleet.number.get(seat.host_id)
-        if number is not None and fleet.hosts[number].incarnation == seat.incarnation:
+        number = index.number.get(seat.host_id)
+        if number is not None and index.hosts[number].incarnation == seat.incarnation:
             numbers.append(number)
     return numbers
 

@@ -5,44 +5,47 @@ from functools import cached_property
 
 from iris.model.jobs import Band
 from iris.model.requests import Placement, Request, Shape
-from iris.scheduling.queue import Queue
-from iris.scheduling.queue_position import NOTHING, Ends, Holders, standing
-from iris.scheduling.refusals import Refusal, RefusalCode, Situation, in_line, reason
-from iris.scheduling.scalable import Scalable
+from iris.scheduling import feasibility
+from iris.scheduling.cluster_state import ClusterState
+from iris.scheduling.queue import Queue, Usage
+from iris.scheduling.queue_position import NOTHING, HostHolders, Releases, position
+from iris.scheduling.refusals import Refusal, RefusalCode
 
 #: The most shapes whose reason is computed for one answer. For the others the answer refers to `iris explain`.
 MOST_REASONS = 50
-_MANY = Refusal(code=RefusalCode.QUEUED, message="many have asked at once; iris explain tells why this one waits")
+_MANY = Refusal(code=RefusalCode.QUEUED, message="many requests arrived at once; run iris explain to see why this one waits")
+#: The codes of requests that wait for their turn.
+_IN_QUEUE = frozenset({RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT})
 
 
-class Inquiry:
-    """Answers questions about the ledger at one moment. It builds the `Situation` once, when it is first needed."""
+class WaitReasons:
+    """Answers why requests wait at one moment. It builds the state of the cluster once, when it is first needed."""
 
     def __init__(
         self,
         waiting: Queue,
         held: Queue,
         live: Mapping[str, Placement],
-        situation: Callable[[], Situation],
-        potential: Scalable,
+        state: Callable[[], ClusterState],
+        usage: Callable[[], Usage],
     ) -> None:
         self._waiting = waiting
         self._held = held
         self._live = live
-        self._put_together = situation
-        self._potential = potential
+        self._make_state = state
+        self._make_usage = usage
 
     @cached_property
-    def _situation(self) -> Situation:
-        return self._put_together()
+    def _state(self) -> ClusterState:
+        return self._make_state()
 
     @cached_property
-    def _holders(self) -> Holders:
-        return Holders(self._situation.fleet, self._live.values())
+    def _usage(self) -> Usage:
+        return self._make_usage()
 
-    def explain(self, key: str) -> Refusal:
-        """Returns why the request with this key has no hosts."""
-        return self.explain_all([key])[0]
+    @cached_property
+    def _holders(self) -> HostHolders:
+        return HostHolders(self._state.host_index, self._live.values())
 
     def explain_all(self, keys: Iterable[str]) -> list[Refusal]:
         """Returns why the requests with these keys have no hosts.
@@ -51,43 +54,54 @@ class Inquiry:
         Computing it for each would take too long.
         """
         keys = list(keys)
-        asked = [request for key in dict.fromkeys(keys) if (request := self._waiting.get(key)) is not None]
+        requests = [request for key in dict.fromkeys(keys) if (request := self._waiting.get(key)) is not None]
         answers: dict[str, Refusal] = {}
         reasons: dict[tuple[Shape, Band], Refusal] = {}
-        ends: dict[tuple[Shape, Band], Ends] = {}
+        releases: dict[tuple[Shape, Band], Releases] = {}
         lines: dict[tuple[Shape, Band, str], list[Request]] = {}
-        for request in sorted(asked, key=lambda each: (each.submitted_at, each.key)):
+        for request in sorted(requests, key=lambda each: (each.submitted_at, each.key)):
             lines.setdefault((request.shape, request.band, request.user), []).append(request)
         for (shape, band, _), line in lines.items():
             if len(reasons) == MOST_REASONS and (shape, band) not in reasons:
                 answers.update((request.key, _MANY) for request in line)
                 continue
             if (shape, band) not in reasons:
-                reasons[shape, band] = self._reason(line[0])
+                refusal = reasons[shape, band] = feasibility.reason(self._state, line[0])
+                releases[shape, band] = self._holders.releases(line[0]) if refusal.code is RefusalCode.BUSY else NOTHING
             refusal = reasons[shape, band]
-            if (shape, band) not in ends:
-                ends[shape, band] = self._holders.ends(line[0]) if refusal.code is RefusalCode.BUSY else NOTHING
-            stands = standing(self._waiting, self._situation, line[0], ends[shape, band])
-            bound = "up to " if stands.least < stands.ahead else ""
-            answers[line[0].key] = in_line(refusal, line[0], stands.ahead, bound=bound, why=stands.why)
+            found = position(self._waiting, self._usage, line[0], releases[shape, band])
+            bound = "up to " if found.least < found.ahead else ""
+            answers[line[0].key] = _with_position(refusal, line[0], found.ahead, bound, found.why)
             for place, request in enumerate(line[1:], start=1):
-                answers[request.key] = in_line(refusal, request, stands.least + place, bound="at least ", why=stands.why)
+                answers[request.key] = _with_position(refusal, request, found.least + place, "at least ", found.why)
         return [answers[key] if key in answers else self._not_waiting(key) for key in keys]
 
-    def reasons(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:
+    def by_shape(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:
         """Returns for each of these shapes why its requests wait."""
         firsts = {shape: request for shape in shapes if (request := self._waiting.first(shape)) is not None}
-        return {shape: self._reason(request) for shape, request in firsts.items()}
+        return {shape: feasibility.reason(self._state, request) for shape, request in firsts.items()}
 
-    def never(self, request: Request) -> Refusal | None:
-        """Returns why no host, present or possible, could ever serve the request; None when some host could."""
-        return self._potential.infeasible(self._situation.fleet, request)
-
-    def _reason(self, request: Request) -> Refusal:
-        return self._potential.explain(reason(self._situation, request), self._situation.fleet, request)
+    def infeasible(self, request: Request) -> Refusal | None:
+        """Returns why no host, present or to be created, could ever serve the request; None when some could."""
+        return feasibility.infeasible(self._state.host_index, request, self._state.catalog)
 
     def _not_waiting(self, key: str) -> Refusal:
         if key in self._held:
-            return Refusal(code=RefusalCode.HELD, message="its user holds it", remedy="its user lets it go: iris release")
-        text = "it has a host" if key in self._live else "the scheduler does not know of it yet, or no longer"
+            return Refusal(code=RefusalCode.HELD, message="held by its user", remedy="release it: iris release")
+        text = "it already has hosts" if key in self._live else "the scheduler has no such request"
         return Refusal(code=RefusalCode.UNKNOWN, message=text)
+
+
+def _with_position(refusal: Refusal, request: Request, ahead: int, bound: str, why: str) -> Refusal:
+    """Returns the refusal with the number of requests that are served before this one.
+
+    Args:
+        bound: "at least " or "up to " if the number is not exact.
+        why: why another user's gangs are among them.
+    """
+    message = refusal.message
+    if refusal.code in _IN_QUEUE:
+        requests = f"{ahead} request{'' if ahead == 1 else 's'} ahead of it in band {request.band} and above"
+        place = f"{bound}{requests}" if ahead else f"first in the queue of band {request.band}"
+        message = f"{message}; {place}{'; ' if why else ''}{why}"
+    return refusal.model_copy(update={"message": message, "ahead": ahead})

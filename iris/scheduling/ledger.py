@@ -3,9 +3,9 @@
 Messages are delivered at least once, so each may arrive twice, late, or out of order. The ledger handles that:
 
 1. *A repeated request has no effect.* The key identifies a request. A key that already waits or holds hosts is left as it is.
-2. *A request that was given back stays given back.* The ledger remembers the keys that it forgot last, so that a request that
-   arrives after its own withdrawal is not queued again.
-3. *A placement ends with the incarnations of its hosts.* Giving it back later has no effect on newer incarnations, because free
+2. *A released request stays released.* The ledger remembers the keys that it forgot last, so that a request that arrives after
+   its own withdrawal is not queued again.
+3. *A placement ends with the incarnations of its hosts.* Releasing it later has no effect on newer incarnations, because free
    resources are derived from the placements, never counted.
 4. *The latest change of a request counts.* A change that the gang made before one that has already arrived is ignored.
 5. *An ended incarnation stays ended.* The ledger remembers the last ones, so that a late "host ready" message does not bring
@@ -23,16 +23,17 @@ from iris.model.jobs import Band
 from iris.model.requests import Placement, Request, Shape
 from iris.scheduling import codec
 from iris.scheduling.bounded_memory import REMEMBERED, remember
+from iris.scheduling.catalog import Catalog
+from iris.scheduling.cluster_state import ClusterState
 from iris.scheduling.codec import LedgerState
-from iris.scheduling.explain import Inquiry
+from iris.scheduling.explain import WaitReasons
 from iris.scheduling.forecast import Forecast, forecast
 from iris.scheduling.host_index import HostIndex
 from iris.scheduling.placement import place
 from iris.scheduling.preemption import Eviction, evictions
-from iris.scheduling.queue import Queue, owed_a_turn
-from iris.scheduling.recent_use import UNUSED, RecentUse
-from iris.scheduling.refusals import Refusal, Situation
-from iris.scheduling.scalable import Scalable
+from iris.scheduling.queue import Queue, Usage
+from iris.scheduling.recent_use import RecentUse
+from iris.scheduling.refusals import Refusal
 from iris.scheduling.slice_idle import SliceIdle
 from iris.scheduling.strikes import QUARANTINE, Strikes
 
@@ -77,10 +78,10 @@ class Ledger:
         self._amended = dict(state.amended)
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
         self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
-        #: None after a change of the hosts; `fleet` then makes a new one.
-        self._fleet: HostIndex | None = None
+        #: None after a change of the hosts.
+        self._host_index: HostIndex | None = None
         #: The hosts that the last pass reserved for a shape.
-        self._kept: dict[int, Shape] = {}
+        self._reserved: dict[int, Shape] = {}
         #: A round is a series of passes that stopped at their limit, up to the pass that did not. The shapes that did not fit in
         #: this round, and whether anything became free since it began.
         self._passed_over: set[Shape] = set()
@@ -91,8 +92,9 @@ class Ledger:
         self._passed_at: datetime | None = None
         self._uses = SliceIdle(state.used_at)
         self._recent_use = RecentUse(state.recent_use)
-        #: The slices that the autoscaler can make, and its outlook for waiting shapes.
-        self.potential = Scalable(state.groups, state.outlooks)
+        #: The scale groups, and the autoscaler's outlook for waiting shapes.
+        self.catalog = Catalog(state.groups)
+        self.outlooks = tuple(state.outlooks)
 
     def state(self) -> LedgerState:
         return LedgerState(
@@ -113,16 +115,16 @@ class Ledger:
             rules=self.rules,
             used_at=self._uses.at,
             recent_use=self._recent_use.state(),
-            groups=list(self.potential.groups),
-            outlooks=list(self.potential.outlooks),
+            groups=self.catalog.groups,
+            outlooks=list(self.outlooks),
         )
 
     @property
-    def fleet(self) -> HostIndex:
-        if self._fleet is None:
-            self._fleet = HostIndex(self.hosts.values(), self.closed, self.paused_groups)
-            self._kept, self._freed = {}, True
-        return self._fleet
+    def host_index(self) -> HostIndex:
+        if self._host_index is None:
+            self._host_index = HostIndex(self.hosts.values(), self.closed, self.paused_groups)
+            self._reserved, self._freed = {}, True
+        return self._host_index
 
     # Messages from gangs.
 
@@ -207,7 +209,7 @@ class Ledger:
             if before is not None and before.incarnation != host.incarnation:
                 remember(self._ended, (before.id, before.incarnation), None)
             self.hosts[host.id] = host
-        self._fleet = None
+        self._host_index = None
         self._drop_orphans(host.id for host in hosts)
 
     def host_lost(self, host_id: str, incarnation: str) -> None:
@@ -223,7 +225,7 @@ class Ledger:
             if host is not None and host.incarnation == incarnation:
                 del self.hosts[host_id]
                 gone.add(host.slice_id)
-                self._fleet = None
+                self._host_index = None
         self._drop_orphans(host_id for host_id, _ in lives)
         self._uses.gone(gone)
 
@@ -262,13 +264,13 @@ class Ledger:
         gone = [each for each in self.closed if each not in self.hosts]
         for each in gone[:-REMEMBERED]:  # the limit applies only to hosts that are gone
             del self.closed[each]
-        self._fleet = None
+        self._host_index = None
 
     def open(self, host_id: str) -> None:
         """Opens the host to new tasks, and forgets its failed attempts."""
         self.closed.pop(host_id, None)
         self._strikes.forgive(host_id)
-        self._fleet = None
+        self._host_index = None
 
     def evict(self, host_id: str, reason: str) -> list[Eviction]:
         """Marks the placements on the host as being evicted, and returns those that were not marked before."""
@@ -283,14 +285,14 @@ class Ledger:
             self.paused = reason
         else:
             remember(self.paused_groups, group, reason)
-            self._fleet = None
+            self._host_index = None
 
     def resume(self, group: str | None = None) -> None:
         if group is None:
             self.paused = None
         else:
             self.paused_groups.pop(group, None)
-            self._fleet = None
+            self._host_index = None
 
     # The pass, and queries.
 
@@ -304,14 +306,14 @@ class Ledger:
         self._recent_use.now_is(now)
         self._passed_at = now
         if not len(self.waiting) or not self.hosts or self.paused is not None:
-            self._kept = {}
+            self._reserved = {}
             return Settled([], [], stopped=False, again_at=None)
-        live, kept = self.live.values(), self._kept if self._passed_over else None
-        fleet = self.fleet
+        live, reserved = self.live.values(), self._reserved if self._passed_over else None
+        index = self.host_index
         self._freed = self._freed and bool(self._passed_over)  # a new round counts everything that is free at its start
         lately = self._recent_use.lately(live, now, self.rules.owed_after)
-        done = place(fleet, live, self.waiting, now, self.rules, most, self.evicting, self._passed_over, kept, lately)
-        self._kept = done.rooms.kept
+        done = place(index, live, self.waiting, now, self.rules, most, self.evicting, self._passed_over, reserved, lately)
+        self._reserved = done.capacity.reserved
         for placement in done.placed:
             self.waiting.remove(placement.key)
             self._seat(placement)
@@ -320,7 +322,7 @@ class Ledger:
             return Settled(done.placed, [], stopped=True, again_at=None)
         # If something became free during this round, shapes that it passed over may fit now. Then there is another round.
         again, self._passed_over, self._freed = bool(self._passed_over) and self._freed, set(), False
-        going = evictions(fleet, live, self.waiting, self.evicting, now, self.rules, done.rooms, self._fruitless, lately)
+        going = evictions(index, live, self.waiting, self.evicting, now, self.rules, done.capacity, self._fruitless, lately)
         self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
         self._fruitless = set() if going.complete else self._fruitless | going.fruitless
         again_at = going.again_at if going.complete else now + LOOK_ON
@@ -328,7 +330,7 @@ class Ledger:
 
     def explain(self, key: str, now: datetime | None = None) -> Refusal:
         """Returns why the request with this key has no hosts, and its position; as of the last pass if no time is given."""
-        return Inquiry(self.waiting, self.held, self.live, lambda: self._situation(now), self.potential).explain(key)
+        return self.wait_reasons(now).explain_all([key])[0]
 
     def forecast(self, request: Request, now: datetime) -> Forecast:
         """Returns what would happen to the request if it arrived now. The ledger does not change."""
@@ -339,25 +341,27 @@ class Ledger:
         trial.settle(now)
         placement = trial.live.get(request.key)
         return forecast(
-            self.fleet,
+            self.host_index,
             self.live.values(),
             request,
             hosts=tuple(seat.host_id for seat in placement.seats) if placement else (),
             refusal=None if placement else trial.explain(request.key),
-            kept=self._kept,
-            potential=self.potential,
+            reserved=self._reserved,
+            catalog=self.catalog,
         )
 
-    @property
-    def inquiry(self) -> Inquiry:
-        """Answers questions about the ledger as it is now."""
-        return Inquiry(self.waiting, self.held, self.live, self._situation, self.potential)
+    def wait_reasons(self, now: datetime | None = None) -> WaitReasons:
+        """Returns the reasons of the waiting requests; as of the last pass if no time is given."""
+        live, at, after = self.live.values(), now or self._passed_at, self.rules.owed_after
 
-    def _situation(self, now: datetime | None = None) -> Situation:
-        live, at = self.live.values(), now or self._passed_at
-        lately = self._recent_use.lately(live, at, self.rules.owed_after) if at else UNUSED
-        owed = owed_a_turn(live, self.waiting, at - self.rules.owed_after, lately.given) if at else {}
-        return Situation.of(self.fleet, live, self._kept, self.evicting, self.paused, owed, lately)
+        def state() -> ClusterState:
+            evicting, paused = self.evicting, self.paused
+            return ClusterState.of(self.host_index, live, self._reserved, evicting, paused, self.catalog, self.outlooks)
+
+        def usage() -> Usage:
+            return Usage.of(live, self.waiting, at - after, self._recent_use.lately(live, at, after)) if at else Usage.of(live)
+
+        return WaitReasons(self.waiting, self.held, self.live, state, usage)
 
     def demand(self) -> Mapping[Shape, int]:
         """Returns the number of waiting gangs by shape; held gangs do not count."""
@@ -379,10 +383,7 @@ class Ledger:
         return placement
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:
-        """Removes placements whose hosts are all gone, after these hosts went or began a new incarnation.
-
-        A gang that has hosts left gives them back itself.
-        """
+        """Removes placements whose hosts are all gone or have a new incarnation. Gangs release the hosts that are left."""
 
         def stands(placement: Placement) -> bool:
             return any(

@@ -6,9 +6,9 @@
 3. **Every user has a turn, and no request blocks another.** `iris.scheduling.queue` gives the order. A request that does not fit
    is skipped, together with all others of its shape. So a pass costs O(hosts + shapes x candidates + placements), however many
    requests wait.
-4. **No request is overtaken for ever.** A user who has waited for `Rules.owed_after` and was given nothing is owed a turn.
+4. **No request is overtaken for ever.** What a user holds does not count after `Rules.owed_after` without a placement (overdue).
    If a gang has waited longer than `Rules.patience` and does not fit at its turn, the pass reserves for its shape the hosts that
-   lack the least. Until the gang fits, no later turn of its own band or a weaker one gets these hosts. Stronger bands may still
+   lack the least. Until the gang fits, no later turn of its own band or a lower one gets these hosts. Higher bands may still
    take them. If others are being evicted for a gang, the pass reserves their hosts at once. Otherwise the resources that the
    first of them frees would be taken before the last one has stopped.
 
@@ -24,7 +24,7 @@ from iris.model.requests import Placement, Request, Seat, Shape
 from iris.model.rules import Rules
 from iris.scheduling.capacity import Capacity
 from iris.scheduling.host_index import HostIndex
-from iris.scheduling.queue import Queue, owed_a_turn, use_by_band
+from iris.scheduling.queue import Queue, Usage
 from iris.scheduling.recent_use import UNUSED, Lately
 
 #: The ports of gang coordinators. Too few ports lie above those that Linux hands out to outgoing connections (32768-60999). So
@@ -40,7 +40,7 @@ class Pass(NamedTuple):
     """The decisions of a pass, and the capacity left at its end."""
 
     placed: list[Placement]
-    rooms: Capacity
+    capacity: Capacity
     #: The pass stopped at its limit: more requests may fit.
     stopped: bool
     #: The shapes that did not fit.
@@ -48,7 +48,7 @@ class Pass(NamedTuple):
 
 
 def place(
-    fleet: HostIndex,
+    index: HostIndex,
     live: Iterable[Placement],
     waiting: Queue,
     now: datetime,
@@ -56,7 +56,7 @@ def place(
     most: int | None = None,
     evicting: Container[str] = (),
     passed_over: Container[Shape] = (),
-    kept: Mapping[int, Shape] | None = None,
+    reserved: Mapping[int, Shape] | None = None,
     lately: Lately = UNUSED,
 ) -> Pass:
     """Runs one pass and returns the placements that are possible now, in the order in which they were decided.
@@ -65,54 +65,54 @@ def place(
         most: the most placements; None means that the pass has no limit.
         evicting: the keys of the placements that are being evicted and have not stopped yet.
         passed_over: the shapes that did not fit in the earlier passes of this round, which stopped at their limit.
-        kept: the hosts that the last of these passes reserved.
+        reserved: the hosts that the last of these passes reserved.
         lately: the recent use of each user.
     """
     live = list(live)
-    owed = owed_a_turn(live, waiting, now - rules.owed_after, lately.given)
-    recent = lately.by_band(owed)
-    rooms = Capacity(fleet, live)
-    rooms.kept.update(kept or {})
+    usage = Usage.of(live, waiting, now - rules.owed_after, lately)
+    capacity = Capacity(index, live)
+    capacity.reserved.update(reserved or {})
     looks, looked_at = 0, set[Shape]()
     refused: set[Shape] = set()
     going = [placement for placement in live if placement.key in evicting]
-    soon = rooms.without(going) if going else None
+    after_evictions = capacity.without(going) if going else None
     ports = _Ports(live)
     placed: list[Placement] = []
-    for band, use in use_by_band(live, owed).items():
+    for band, held in usage.held.items():
         oldest = waiting.shapes(band)
-        # The placements that this pass made in stronger bands count here too.
+        # The placements that this pass made in higher bands count here too.
         for placement in placed:
-            use[placement.user] = use.get(placement.user, 0) + placement.weight
-        turns, served = waiting.turns(band, use, recent[band]), set[Shape]()
+            held[placement.user] = held.get(placement.user, 0) + placement.weight
+        turns, served = waiting.turns(band, held, usage.recent[band]), set[Shape]()
         for request in turns:
             if most is not None and (len(placed) >= most or looks > MOST_LOOKS):
-                return Pass(placed, rooms, stopped=True, refused=refused)
+                return Pass(placed, capacity, stopped=True, refused=refused)
             if request.shape in passed_over:
                 turns.skip()
                 continue
             if request.shape not in looked_at:
                 looked_at.add(request.shape)
-                looks += len(fleet.candidates(request).hosts)
-            numbers = rooms.find(request)
+                looks += len(index.candidates(request).hosts)
+            numbers = capacity.find(request)
             if numbers is None:
                 refused.add(request.shape)
                 # The requests that waited longest may have been served in this pass.
                 since = turns.oldest(request.shape) if request.shape in served else oldest[request.shape]
                 turns.skip()
-                if soon is not None and band is not Band.BATCH and (ahead := soon.find(request)) is not None:
-                    soon.give(ahead, request)
-                    rooms.keep_these(ahead, request.shape)
+                next_hosts = after_evictions.find(request) if after_evictions is not None and band is not Band.BATCH else None
+                if after_evictions is not None and next_hosts is not None:
+                    after_evictions.give(next_hosts, request)
+                    capacity.reserve_hosts(next_hosts, request.shape)
                 elif now - since > rules.patience:
-                    rooms.keep(request)
+                    capacity.reserve(request)
                 continue
             turns.served()
             served.add(request.shape)
-            rooms.give(numbers, request)
-            if soon is not None:
-                soon.give(numbers, request)
-            placed.append(_placement(request, fleet, numbers, ports, now))
-    return Pass(placed, rooms, stopped=False, refused=refused)
+            capacity.give(numbers, request)
+            if after_evictions is not None:
+                after_evictions.give(numbers, request)
+            placed.append(_placement(request, index, numbers, ports, now))
+    return Pass(placed, capacity, stopped=False, refused=refused)
 
 
 class _Ports:
@@ -133,8 +133,8 @@ class _Ports:
         return port
 
 
-def _placement(request: Request, fleet: HostIndex, numbers: list[int], ports: _Ports, now: datetime) -> Placement:
-    hosts = [fleet.hosts[number] for number in numbers]
+def _placement(request: Request, index: HostIndex, numbers: list[int], ports: _Ports, now: datetime) -> Placement:
+    hosts = [index.hosts[number] for number in numbers]
     each = request.group_size
     coordinator = ""
     if request.tasks > 1:
@@ -148,8 +148,8 @@ def _placement(request: Request, fleet: HostIndex, numbers: list[int], ports: _P
         resources=request.resources,
         band=request.band,
         seats=tuple(
-            Seat(host_id=host.id, slice_id=host.slice_id, incarnation=host.incarnation, group=index // each)
-            for index, host in enumerate(hosts)
+            Seat(host_id=host.id, slice_id=host.slice_id, incarnation=host.incarnation, group=place // each)
+            for place, host in enumerate(hosts)
         ),
         coordinator=coordinator,
         placed_at=now,

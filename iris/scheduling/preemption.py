@@ -1,10 +1,10 @@
-"""Chooses the gangs to evict for gangs of stronger bands.
+"""Chooses the gangs to evict for gangs of higher bands.
 
-1. Only a gang of a strictly stronger band evicts, and a batch gang never does. Gangs of one band never evict each other.
+1. Only a gang of a strictly higher band evicts, and a batch gang never does. Gangs of one band never evict each other.
 2. No gang is evicted for one that fits, or will fit once the gangs that are being evicted have stopped.
 3. A victim is evicted whole, once, and not before it has run for `Rules.min_run_time`.
-4. Victims are chosen from the weakest band first, then by the least weight, then by the latest start, so that the least is lost.
-5. Victims are chosen only if the stronger gang fits on the hosts that they free.
+4. Victims are chosen from the lowest band first, then by the least weight, then by the latest start, so that the least is lost.
+5. Victims are chosen only if the gang of the higher band fits on the hosts that they free.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -18,15 +18,14 @@ from iris.model.requests import Placement, Request, Shape
 from iris.model.rules import Rules
 from iris.scheduling.capacity import Capacity, seats_of
 from iris.scheduling.host_index import HostIndex, covers
-from iris.scheduling.queue import Queue, owed_a_turn, use_by_band
+from iris.scheduling.queue import Queue, Usage
 from iris.scheduling.recent_use import UNUSED, Lately
 
 #: The most gangs for which one pass searches victims; gangs without possible victims on their candidate hosts do not count. The
 #: cost of each search grows with the number of possible victims. The next pass continues with the other gangs.
-MOST_STRONGER = 6
+MOST_SEARCHES = 6
 
-
-_WEAKER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}
+_LOWER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}
 
 
 class Eviction(BaseModel):
@@ -62,13 +61,13 @@ class _Victim(NamedTuple):
 
 
 def evictions(
-    fleet: HostIndex,
+    index: HostIndex,
     live: Iterable[Placement],
     waiting: Queue,
     evicting: Iterable[str],
     now: datetime,
     rules: Rules,
-    rooms: Capacity | None = None,
+    capacity: Capacity | None = None,
     passed_over: Container[Shape] = (),
     lately: Lately = UNUSED,
 ) -> Evictions:
@@ -76,7 +75,7 @@ def evictions(
 
     Args:
         evicting: the keys of the placements that are being evicted already and have not stopped yet.
-        rooms: the capacity that the live placements leave, if the caller has it already.
+        capacity: the capacity that the live placements leave, if the caller has it already.
         passed_over: the shapes for which earlier searches that were not complete found no victims.
         lately: the recent use of each user.
     """
@@ -84,32 +83,31 @@ def evictions(
         return Evictions([], None, set(), complete=True)
     live, going = list(live), set(evicting)
     # Placements that are being evicted count as gone.
-    soon = (rooms or Capacity(fleet, live)).without(placement for placement in live if placement.key in going)
+    capacity = (capacity or Capacity(index, live)).without(placement for placement in live if placement.key in going)
     victims: list[Eviction] = []
     again_at: datetime | None = None
-    looked, complete = 0, True
+    searches, complete = 0, True
     fruitless: set[Shape] = set()
-    owed = owed_a_turn(live, waiting, now - rules.owed_after, lately.given)
-    recent = lately.by_band(owed)
-    for band, use in use_by_band(live, owed).items():
-        weaker = [placement for placement in live if placement.band in _WEAKER[band] and placement.key not in going]
+    usage = Usage.of(live, waiting, now - rules.owed_after, lately)
+    for band, held in usage.held.items():
+        lower = [placement for placement in live if placement.band in _LOWER[band] and placement.key not in going]
         by_host: dict[int, list[_Victim]] | None = None
-        turns = waiting.turns(band, use, recent[band])
+        turns = waiting.turns(band, held, usage.recent[band])
         for request in turns:
-            numbers = soon.find(request)
-            if numbers is None and weaker and request.shape not in passed_over and fleet.feasible(request):
-                if looked == MOST_STRONGER:
+            numbers = capacity.find(request)
+            if numbers is None and lower and request.shape not in passed_over and index.feasible(request):
+                if searches == MOST_SEARCHES:
                     complete = False
                     turns.skip()
                     continue
                 if by_host is None:
-                    ripe = [placement for placement in weaker if now - (placement.placed_at or now) >= rules.min_run_time]
-                    young = [at for each in weaker if (at := each.placed_at) is not None and now - at < rules.min_run_time]
-                    by_host = _by_host(fleet, ripe)
+                    ripe = [placement for placement in lower if now - (placement.placed_at or now) >= rules.min_run_time]
+                    young = [at for each in lower if (at := each.placed_at) is not None and now - at < rules.min_run_time]
+                    by_host = _by_host(index, ripe)
                 chosen = []
-                if not fleet.candidates(request).members.isdisjoint(by_host):
-                    looked += 1
-                    chosen = _victims(soon, request, by_host)
+                if not index.candidates(request).members.isdisjoint(by_host):
+                    searches += 1
+                    chosen = _victims(capacity, request, by_host)
                 if not chosen:
                     fruitless.add(request.shape)
                 if not chosen and young:
@@ -117,17 +115,17 @@ def evictions(
                     again_at = min(again_at or ripe_at, ripe_at)
                 for victim in chosen:
                     placement = victim.placement
-                    soon.give_back(placement)
-                    for number in seats_of(fleet, placement):
+                    capacity.release(placement)
+                    for number in seats_of(index, placement):
                         by_host[number].remove(victim)
                     going.add(placement.key)
                     victims.append(Eviction(key=placement.key, owner=placement.owner, reason=_reason(request)))
-                numbers = soon.find(request) if chosen else None
+                numbers = capacity.find(request) if chosen else None
             if numbers is None:
                 turns.skip()
             else:
                 turns.served()
-                soon.give(numbers, request)
+                capacity.give(numbers, request)
     return Evictions(victims, again_at, fruitless, complete)
 
 
@@ -135,36 +133,36 @@ def _reason(request: Request) -> str:
     return f"evicted: {request.task} of band {request.band} needs its place"
 
 
-def _by_host(fleet: HostIndex, placements: Iterable[Placement]) -> dict[int, list[_Victim]]:
+def _by_host(index: HostIndex, placements: Iterable[Placement]) -> dict[int, list[_Victim]]:
     """Returns the possible victims by host, the cheapest first."""
     victims = [
         _Victim(each, each.band.rank, each.weight, each.placed_at.timestamp() if each.placed_at else 0.0) for each in placements
     ]
     by_host: dict[int, list[_Victim]] = {}
     for victim in sorted(victims, key=lambda each: _cost([each])):
-        for number in seats_of(fleet, victim.placement):
+        for number in seats_of(index, victim.placement):
             by_host.setdefault(number, []).append(victim)
     return by_host
 
 
-def _victims(soon: Capacity, request: Request, by_host: Mapping[int, list[_Victim]]) -> list[_Victim]:
+def _victims(capacity: Capacity, request: Request, by_host: Mapping[int, list[_Victim]]) -> list[_Victim]:
     """Returns the cheapest gangs whose eviction makes the request fit; empty when there are none."""
     if not by_host:
         return []
-    candidates = soon.fleet.candidates(request)
+    candidates = capacity.index.candidates(request)
     if request.group_by is None:
         # Hosts without victims need no check: if the request fitted there, it would have been placed.
         hosts = (number for number in by_host if number in candidates.members)
-        options = [option for number in hosts if (option := _on_host(soon, number, request.shape, by_host)) is not None]
+        options = [option for number in hosts if (option := _on_host(capacity, number, request.shape, by_host)) is not None]
         return min(options, key=_cost, default=[])
     each = request.group_size
     groups = []
     for name, members in candidates.groups.items():
         if any(number in by_host for number in members):
-            freed = [option for number in members if (option := _on_host(soon, number, request.shape, by_host)) is not None]
+            freed = [option for number in members if (option := _on_host(capacity, number, request.shape, by_host)) is not None]
             if len(freed) >= each:
                 groups.append((name, _together(sorted(freed, key=_cost)[:each])))
-        elif len(soon.fitting(members, request.shape)) >= each:
+        elif len(capacity.fitting(members, request.shape)) >= each:
             groups.append((name, []))
     if len(groups) < request.groups:
         return []
@@ -175,29 +173,29 @@ def _victims(soon: Capacity, request: Request, by_host: Mapping[int, list[_Victi
         # A gang on several hosts frees other hosts too, so some victims may not be needed.
         for victim in sorted(victims, key=lambda each: _cost([each]), reverse=True):
             others = {each.placement.key for each in victims if each is not victim}
-            if all(_freed(soon, candidates.groups[name], request.shape, by_host, others) >= each for name, _ in groups):
+            if all(_freed(capacity, candidates.groups[name], request.shape, by_host, others) >= each for name, _ in groups):
                 victims.remove(victim)
     return victims
 
 
 def _freed(
-    soon: Capacity, numbers: Iterable[int], shape: Shape, by_host: Mapping[int, list[_Victim]], gone: Container[str]
+    capacity: Capacity, numbers: Iterable[int], shape: Shape, by_host: Mapping[int, list[_Victim]], gone: Container[str]
 ) -> int:
     """Returns the number of hosts on which a task fits once the gangs with these keys are gone."""
     count = 0
     for number in numbers:
         held = [victim.placement.resources.vector for victim in by_host.get(number, ()) if victim.placement.key in gone]
-        count += covers([sum(amounts) for amounts in zip(soon.free[number], *held, strict=True)], shape.amounts)
+        count += covers([sum(amounts) for amounts in zip(capacity.free[number], *held, strict=True)], shape.amounts)
     return count
 
 
-def _on_host(soon: Capacity, number: int, shape: Shape, by_host: Mapping[int, list[_Victim]]) -> list[_Victim] | None:
+def _on_host(capacity: Capacity, number: int, shape: Shape, by_host: Mapping[int, list[_Victim]]) -> list[_Victim] | None:
     """Returns the fewest gangs of this host whose eviction makes a task fit, the cheapest first.
 
     Returns None when the task does not fit even after all of them are evicted.
     """
     wanted = shape.amounts
-    devices, cpu, memory, disk = soon.free[number]
+    devices, cpu, memory, disk = capacity.free[number]
     chosen: list[_Victim] = []
     for victim in by_host.get(number, ()):
         if covers((devices, cpu, memory, disk), wanted):

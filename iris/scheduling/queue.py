@@ -1,12 +1,12 @@
 """Holds the waiting requests in the order in which they are served.
 
-    bands, the strongest first  >  users of a band, the one with the least use first, then the one with the least recent use  >
+    bands, the highest first  >  users of a band, the one with the least use first, then the one with the least recent use  >
     a user's requests, the oldest first
 
-*Use* is the weight of what a user holds in that band and the stronger ones. So batch work never counts against a user's
+*Use* is the weight of what a user holds in that band and the higher ones. So batch work never counts against a user's
 interactive jobs, and a user with a thousand jobs shares equally with a user with one. *Recent use* decides between users who
 hold the same, for example nothing (`iris.scheduling.recent_use`). A user who has waited for long and was given nothing in that
-time is owed a turn: then what the user holds does not count.
+time is *overdue*: then what the user holds does not count.
 
 Requests that differ only in their keys and times share one line, which is ordered by time. A pass looks only at the heads of
 lines. If a head does not fit, the pass skips the rest of its line, and every other line of its shape. A line is stored as plain
@@ -19,13 +19,17 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import accumulate, pairwise
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from iris.model.jobs import Band
 from iris.model.requests import EPOCH, MICROSECOND, Names, Placement, Request, Shape, shorten_key, whole_key
+from iris.scheduling.recent_use import UNUSED, Lately
 
 #: Microseconds and key: the order within a line.
 _Order = tuple[int, str]
+#: The precedence of a user in a band, the lowest first: what the user holds, the recent use, and the oldest request.
+_Precedence = tuple[int, int, _Order]
 
 
 class _Kind:
@@ -137,7 +141,7 @@ class Queue:
         }
 
     def first(self, shape: Shape) -> Request | None:
-        """Returns the oldest request of this shape in the strongest band that has one."""
+        """Returns the oldest request of this shape in the highest band that has one."""
         for users in self._lines.values():
             heads = [(line[0], kind) for lines in users.values() for kind, line in lines.items() if kind.shape == shape]
             if heads:
@@ -163,43 +167,47 @@ class Queue:
                     counts[kind.shape] = counts.get(kind.shape, 0) + len(line)
         return counts
 
-    def turns(self, band: Band, use: Mapping[str, int], recent: Mapping[str, int] | None = None) -> "Turns":
+    def turns(self, band: Band, held: Mapping[str, int], recent: Mapping[str, int] | None = None) -> "Turns":
         """Returns an iterator over the requests of a band in the order of service.
 
         Args:
-            use: what each user holds now, by weight.
+            held: what each user holds now, by weight.
             recent: the recent use of each user.
         """
-        return Turns(self._lines[band], use, recent or {})
+        return Turns(self._lines[band], held, recent or {})
 
-    def next_user(self, band: Band, use: Mapping[str, int], recent: Mapping[str, int]) -> str:
+    def next_user(self, band: Band, held: Mapping[str, int], recent: Mapping[str, int]) -> str:
         """Returns the user who has the first turn in this band."""
-        return min(self._lines[band], key=lambda user: (use.get(user, 0), recent.get(user, 0), self._by_age(band, user)[0][0]))
 
-    def ahead(self, request: Request, use: Mapping[str, int], recent: Mapping[str, int] | None = None) -> int:
+        def precedence(user: str) -> _Precedence:
+            return _precedence(held.get(user, 0), recent.get(user, 0), self._by_age(band, user)[0][0])
+
+        return min(self._lines[band], key=precedence)
+
+    def ahead(self, request: Request, held: Mapping[str, int], recent: Mapping[str, int] | None = None) -> int:
         """Returns how many requests would be served before this one if all of them fitted."""
         recent = recent or {}
         count = 0
-        use = dict(use)
+        held = dict(held)
         for band, users in self._lines.items():
             if band.rank < request.band.rank:
                 for user in users:
                     orders, weights = self._by_age(band, user)
                     count += len(orders)
-                    use[user] = use.get(user, 0) + weights[-1]
+                    held[user] = held.get(user, 0) + weights[-1]
         order = _order(request)
         orders, weights = self._by_age(request.band, request.user)
         place = bisect_left(orders, order)
         count += place
-        turn = use.get(request.user, 0) + weights[place]
-        mine = (turn, recent.get(request.user, 0), order)
+        turn = held.get(request.user, 0) + weights[place]
+        own = _precedence(turn, recent.get(request.user, 0), order)
         for user in self._lines[request.band]:
             if user != request.user:
                 orders, weights = self._by_age(request.band, user)
-                # A user's use grows with each turn, so the weights are sorted.
-                before = bisect_left(weights, turn - use.get(user, 0), hi=len(orders))
+                # What a user holds grows with each turn, so the weights are sorted.
+                before = bisect_left(weights, turn - held.get(user, 0), hi=len(orders))
                 if before < len(orders):
-                    count += (use.get(user, 0) + weights[before], recent.get(user, 0), orders[before]) < mine
+                    count += _precedence(held.get(user, 0) + weights[before], recent.get(user, 0), orders[before]) < own
                 count += before
         return count
 
@@ -261,15 +269,15 @@ class Queue:
 class Turns:
     """An iterator over the requests of a band in the order of service. A shape that is skipped stays skipped."""
 
-    def __init__(self, users: Mapping[str, _Lines], use: Mapping[str, int], recent: Mapping[str, int]) -> None:
-        self._use = {user: use.get(user, 0) for user in users}
+    def __init__(self, users: Mapping[str, _Lines], held: Mapping[str, int], recent: Mapping[str, int]) -> None:
+        self._held = {user: held.get(user, 0) for user in users}
         self._recent = recent
         self._skipped: set[Shape] = set()
         #: For each user a heap of the heads of the lines, the oldest first, each with its line and its place in the line. The
         #: number makes equal heads differ, because kinds cannot be ordered.
         self._heads: dict[str, list[tuple[int, str, int, _Kind, list[_Order], int]]] = {}
-        #: A heap of the users, each with the use, the recent use and the first head at the time it was added.
-        self._heap: list[tuple[int, int, int, str, str]] = []
+        #: A heap of the users, each with the precedence at the time it was added.
+        self._heap: list[tuple[_Precedence, str]] = []
         for user, lines in users.items():
             self._heads[user] = [(*line[0], number, kind, line, 0) for number, (kind, line) in enumerate(lines.items())]
             heapq.heapify(self._heads[user])
@@ -281,7 +289,7 @@ class Turns:
     def __next__(self) -> Request:
         """Returns the next request. The caller must call `served` or `skip` before it asks for another."""
         while self._heap:
-            self._user = heapq.heappop(self._heap)[4]
+            self._user = heapq.heappop(self._heap)[1]
             self._head = heapq.heappop(self._heads[self._user])
             at, key, _, kind, _, _ = self._head
             if kind.shape not in self._skipped:
@@ -294,7 +302,7 @@ class Turns:
         _, _, number, kind, line, place = self._head
         if place + 1 < len(line):
             heapq.heappush(self._heads[self._user], (*line[place + 1], number, kind, line, place + 1))
-        self._use[self._user] += kind.weight
+        self._held[self._user] += kind.weight
         self._queue_up(self._user)
 
     def skip(self) -> None:
@@ -312,14 +320,38 @@ class Turns:
         while heads and heads[0][3].shape in self._skipped:
             heapq.heappop(heads)
         if heads:
-            heapq.heappush(self._heap, (self._use[user], self._recent.get(user, 0), heads[0][0], heads[0][1], user))
+            heapq.heappush(self._heap, (_precedence(self._held[user], self._recent.get(user, 0), heads[0][:2]), user))
 
 
-#: The users who are owed a turn, by band.
-Owed = Mapping[Band, Collection[str]]
+class Usage(NamedTuple):
+    """What counts when the users of a band are compared, by band and user."""
+
+    #: The weight that the user holds in the band and the higher ones; 0 for an overdue user.
+    held: dict[Band, dict[str, int]]
+    #: The recent use in the band and the higher ones, and the same as if no user were overdue.
+    recent: dict[Band, dict[str, int]]
+    full_recent: dict[Band, dict[str, int]]
+    lately: Lately
+
+    @classmethod
+    def of(
+        cls, live: Iterable[Placement], waiting: "Queue | None" = None, since: datetime = EPOCH, lately: Lately = UNUSED
+    ) -> "Usage":
+        """Derives the use from the live placements.
+
+        Args:
+            since: users who have waited since before this time and were given nothing after it are overdue.
+        """
+        live = list(live)
+        overdue = _overdue_users(live, waiting, since, lately.given) if waiting is not None else {}
+        recent = lately.by_band(overdue)
+        full_recent = lately.by_band({}) if any(overdue.values()) else recent
+        return cls(use_by_band(live, overdue), recent, full_recent, lately)
 
 
-def owed_a_turn(live: Iterable[Placement], waiting: Queue, since: datetime, given: Collection[str] = ()) -> Owed:
+def _overdue_users(
+    live: Iterable[Placement], waiting: Queue, since: datetime, given: Collection[str] = ()
+) -> dict[Band, set[str]]:
     """Returns the users who have waited in a band since before that time and were given nothing after it.
 
     Their use does not count in that band. Otherwise a user whose one job runs for a week could not start another as long as
@@ -332,20 +364,27 @@ def owed_a_turn(live: Iterable[Placement], waiting: Queue, since: datetime, give
     return {band: {user for user, oldest in waiting.users(band).items() if oldest < since and user not in given} for band in Band}
 
 
-def use_by_band(live: Iterable[Placement], owed: Owed | None = None) -> dict[Band, dict[str, int]]:
-    """Returns the weight that each user holds in each band and the stronger ones; 0 where the user is owed a turn."""
+def use_by_band(
+    live: Iterable[Placement], overdue: Mapping[Band, Collection[str]] = MappingProxyType({})
+) -> dict[Band, dict[str, int]]:
+    """Returns the weight that each user holds in each band and the higher ones; 0 where the user is overdue."""
     use: dict[Band, dict[str, int]] = {band: {} for band in Band}
     for placement in live:
         held = use[placement.band]
         held[placement.user] = held.get(placement.user, 0) + placement.weight
-    stronger: dict[str, int] = {}
+    higher: dict[str, int] = {}
     for band in Band:
-        for user, weight in stronger.items():
+        for user, weight in higher.items():
             use[band][user] = use[band].get(user, 0) + weight
-        stronger = dict(use[band])
-    for band, users in (owed or {}).items():
+        higher = dict(use[band])
+    for band, users in overdue.items():
         use[band].update(dict.fromkeys(users, 0))
     return use
+
+
+def _precedence(held: int, recent: int, oldest: _Order) -> _Precedence:
+    """Returns the sort key of a user in a band: the user with the lowest one has the next turn."""
+    return (held, recent, oldest)
 
 
 def _order(request: Request) -> _Order:

@@ -4,8 +4,8 @@ The order is that of the pass (`iris.scheduling.queue`), but with the use that u
 is served in a later pass, after a gang that blocks it has ended. Then the user of that other gang holds less. So users are
 compared by what they will hold:
 
-- What must end before the gang can be placed is deducted from every user.
-- What may end is deducted from other users, but not from the gang's own user.
+- What must be released before the gang can be placed is deducted from every user.
+- What may be released is deducted from other users, but not from the gang's own user.
 
 So a request that is reported as the first is the first, whichever host or slice becomes free for it, and the number of requests
 ahead is the largest possible. Gangs that end elsewhere in the meantime may change the answer.
@@ -18,8 +18,7 @@ from iris.model.jobs import Band
 from iris.model.requests import CORE_WEIGHT, DEVICE_WEIGHT, Placement, Request
 from iris.scheduling.capacity import seats_of
 from iris.scheduling.host_index import HostIndex, covers
-from iris.scheduling.queue import Queue, use_by_band
-from iris.scheduling.refusals import Situation
+from iris.scheduling.queue import Queue, Usage, use_by_band
 
 _Weights = dict[str, int]
 #: The units of time, in seconds. A time is shown in the largest unit of which it is at least a tenth.
@@ -35,34 +34,34 @@ class QueuePosition(NamedTuple):
     why: str = ""
 
 
-class Ends(NamedTuple):
-    """The weight that each user gives back before a request fits: in any case (`certain`), and at most (`most`)."""
+class Releases(NamedTuple):
+    """The weight that each user releases before a request fits: in any case (`certain`), and at most (`most`)."""
 
     certain: Mapping[str, int]
     most: Mapping[str, int]
-    #: The users who give back everything that they hold in any case.
+    #: The users who release everything that they hold in any case.
     all_of: Collection[str] = ()
 
 
 #: The value for a request that fits now.
-NOTHING = Ends({}, {})
+NOTHING = Releases({}, {})
 
 
-class Holders:
+class HostHolders:
     """The placements on each host."""
 
-    def __init__(self, fleet: HostIndex, live: Iterable[Placement]) -> None:
-        self._fleet = fleet
+    def __init__(self, index: HostIndex, live: Iterable[Placement]) -> None:
+        self._index = index
         self._live = list(live)
         self._on: dict[int, list[Placement]] = {}
         for placement in self._live:
-            for number in seats_of(fleet, placement):
+            for number in seats_of(index, placement):
                 self._on.setdefault(number, []).append(placement)
-        #: For each band and host: the weight that users hold there in that band and the stronger ones.
+        #: For each band and host: the weight that users hold there in that band and the higher ones.
         self._weights: dict[Band, dict[int, _Weights]] = {}
 
-    def ends(self, request: Request) -> Ends:
-        """Returns the weights that must end, and that may end, before the request fits."""
+    def releases(self, request: Request) -> Releases:
+        """Returns the weights that must be released, and that may be, before the request fits."""
         most: _Weights = {}
         certain: _Weights | None = None
         weights = self._weights_in(request.band)
@@ -71,16 +70,16 @@ class Holders:
                 if weight > most.get(user, 0):
                     most[user] = weight
             if certain is None or certain:
-                must = self._held(hosts, request, in_the_way=True) if len(hosts) == request.tasks else {}
+                must = self._held(hosts, request, blocking=True) if len(hosts) == request.tasks else {}
                 certain = must if certain is None else {user: min(certain[user], must[user]) for user in certain if user in must}
         if not certain:
-            return Ends({}, most)
+            return Releases({}, most)
         use = use_by_band(self._live)[request.band]
-        return Ends(certain, most, {user for user, weight in certain.items() if weight == use[user]})
+        return Releases(certain, most, {user for user, weight in certain.items() if weight == use[user]})
 
     def _ways(self, request: Request) -> Iterable[Sequence[int]]:
         """Returns the hosts, or groups of hosts, each of which suffices for the request when it is free."""
-        candidates = self._fleet.candidates(request)
+        candidates = self._index.candidates(request)
         if request.group_by is None:
             return ([number] for number in candidates.hosts)
         if request.groups == 1:
@@ -98,34 +97,34 @@ class Holders:
                         held[placement.user] = held.get(placement.user, 0) + placement.weight
         return self._weights[band]
 
-    def _held(self, hosts: Iterable[int], request: Request, *, in_the_way: bool = False) -> _Weights:
+    def _held(self, hosts: Iterable[int], request: Request, *, blocking: bool = False) -> _Weights:
         """Returns the weight that each user holds on the hosts, counting each gang once.
 
         Args:
-            in_the_way: count only the gangs that block the request even if everything else has ended.
+            blocking: count only the gangs that block the request even if everything else has ended.
         """
         found = {
             placement.key: placement
             for number in hosts
             for placement in self._on.get(number, ())
-            if placement.band.rank <= request.band.rank and (not in_the_way or self._stands(placement, number, request))
+            if placement.band.rank <= request.band.rank and (not blocking or self._blocks(placement, number, request))
         }
         held: _Weights = {}
         for placement in found.values():
             held[placement.user] = held.get(placement.user, 0) + placement.weight
         return held
 
-    def _stands(self, placement: Placement, number: int, request: Request) -> bool:
+    def _blocks(self, placement: Placement, number: int, request: Request) -> bool:
         """Returns true if the placement alone keeps a task of the request from fitting on the host."""
-        offers, taken = self._fleet.hosts[number].resources.vector, placement.resources.vector
+        offers, taken = self._index.hosts[number].resources.vector, placement.resources.vector
         return not covers([has - used for has, used in zip(offers, taken, strict=True)], request.shape.amounts)
 
 
-def standing(waiting: Queue, situation: Situation, request: Request, ends: Ends) -> QueuePosition:
-    """Returns the position of the request after `ends` have ended."""
+def position(waiting: Queue, usage: Usage, request: Request, releases: Releases) -> QueuePosition:
+    """Returns the position of the request after `releases`."""
     mine = request.user
-    late, recent = _when_ended(situation, request, ends, late=True)
-    least = waiting.ahead(request, *_when_ended(situation, request, ends, late=False))
+    late, recent = _after(usage, request, releases, late=True)
+    least = waiting.ahead(request, *_after(usage, request, releases, late=False))
     ahead = waiting.ahead(request, late, recent)
     if not ahead or any(waiting.any_in(band) for band in Band if band.rank < request.band.rank):
         return QueuePosition(ahead, least)
@@ -136,35 +135,40 @@ def standing(waiting: Queue, situation: Situation, request: Request, ends: Ends)
     used = recent.get(first, 0), recent.get(mine, 0)
     if held[0] != held[1]:
         theirs, own, noun = _alike(held[0], held[1], request)
-        why = f"holds as much as {theirs} {noun}, {mine} {own}"
+        why = f"holds the equivalent of {theirs} {noun}, {mine} {own}"
     elif used[0] != used[1]:
-        theirs, own, noun = _alike_over_time(used[0] / situation.unit, used[1] / situation.unit, request)
-        why = f"has recently used {theirs} {noun}, {mine} {own} (use a day ago counts half)"
+        theirs, own, noun = _alike_over_time(used[0] / usage.lately.unit, used[1] / usage.lately.unit, request)
+        why = f"has recently used {theirs} {noun}, {mine} {own} (use counts half after a day)"
     else:
-        why = f"has used as much as {mine} and waits longer"
-    when = " when what is in the way has ended" if ends.most.get(first) else ""
+        why = f"has used as much as {mine} and has waited longer"
+    when = " when the gangs that block this one have ended" if releases.most.get(first) else ""
     return QueuePosition(ahead, least, f"{first} comes first{when}: {why}")
 
 
-def _when_ended(situation: Situation, request: Request, ends: Ends, *, late: bool) -> tuple[_Weights, _Weights]:
-    """Returns what users hold, and their recent use, after `ends` have ended.
+def _after(usage: Usage, request: Request, releases: Releases, *, late: bool) -> tuple[_Weights, _Weights]:
+    """Returns what users hold, and their recent use, after the releases.
 
     Args:
         late: resolve everything uncertain so that the request's turn is as late as possible; else as early as possible.
     """
-    use, recent, full = (each[request.band] for each in (situation.use, situation.recent, situation.full_recent))
+    held, recent, full = (each[request.band] for each in (usage.held, usage.recent, usage.full_recent))
 
-    def gives_all(user: str) -> bool:
-        """Returns true if the user is assumed to give back all that may end.
+    def releases_most(user: str) -> bool:
+        """Returns true if the user is assumed to release all that may be released.
 
         For a late turn these are the other users; for an early turn it is the request's own user.
         """
         return (user == request.user) is not late
 
-    held = {user: max(0, weight - (ends.most if gives_all(user) else ends.certain).get(user, 0)) for user, weight in use.items()}
-    # If a user is owed a turn, what runs hardly counts. It counts in full after it has ended, which makes that turn later.
-    used = {user: (full if user in (ends.all_of if gives_all(user) else ends.most) else recent)[user] for user in recent}
-    return held, used
+    left = {
+        user: max(0, weight - (releases.most if releases_most(user) else releases.certain).get(user, 0))
+        for user, weight in held.items()
+    }
+    # For an overdue user, what runs hardly counts. It counts in full after it has ended, which makes that turn later.
+    used = {
+        user: (full if user in (releases.all_of if releases_most(user) else releases.most) else recent)[user] for user in recent
+    }
+    return left, used
 
 
 def _alike(one: int, other: int, request: Request) -> tuple[str, str, str]:

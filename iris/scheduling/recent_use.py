@@ -58,17 +58,17 @@ class Lately(NamedTuple):
     #: The users who were given something within `Rules.owed_after` that has ended.
     given: Collection[str] = ()
 
-    def by_band(self, owed: Mapping[Band, Collection[str]]) -> dict[Band, dict[str, int]]:
-        """Returns the recent use that counts in each band: the use in it and in stronger ones.
+    def by_band(self, overdue: Mapping[Band, Collection[str]]) -> dict[Band, dict[str, int]]:
+        """Returns the recent use that counts in each band: the use in it and in higher ones.
 
-        For users who are owed a turn, running placements hardly count: only users who have used nothing at all come before them.
+        For overdue users, running placements hardly count: only users who have used nothing at all come before them.
         """
         counts: dict[Band, dict[str, int]] = {}
         ended, running = Counter[str](), Counter[str]()
         for band in Band:
             ended.update(self.ended.get(band, {}))
             running.update(self.running.get(band, {}))
-            exempt = owed.get(band, ())
+            exempt = overdue.get(band, ())
             counts[band] = {
                 user: ended[user] + (min(1, running[user]) if user in exempt else running[user]) for user in {**ended, **running}
             }

@@ -130,9 +130,7 @@ def test_a_group_whose_agents_never_come_is_stopped_after_five_slices() -> None:
     assert waits == [5, 10, 20, 40, 3600, 3600, 3600]
     verdict = decide(a_group(), (), a_gang(), memory=memory, now=at(75 + 2 * 3600 + 1)).verdicts[0]
     assert verdict.availability is Availability.BACKOFF
-    assert verdict.why.startswith(
-        "stopped after 7 slices in a row whose agents did not come, tried again at 15:01:15 UTC or when"
-    )
+    assert verdict.why.startswith("stopped after 7 slices in a row whose agents never reported, retried at 15:01:15 UTC or when")
     assert "0 of 4 agents have reported" in verdict.why
     assert silent(7, breaks=False)[1] == [5, 10, 20, 40, 80, 160, 300]
 

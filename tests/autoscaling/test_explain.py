@@ -1,4 +1,4 @@
-"""What the autoscaler says: of each group why it stands as it does, and to those that wait what they may hope for."""
+"""The autoscaler's reasons: for each group, and the outlook of each waiting gang."""
 
 import pytest
 
@@ -58,21 +58,24 @@ def test_the_target_stays_within_the_limits() -> None:
     [
         (
             knows(quota_until=at(190), quota_reason="TPUV5 exhausted"),
-            "quota used up, asked again at 12:03:10 UTC: TPUV5 exhausted",
+            "quota used up, retried at 12:03:10 UTC: TPUV5 exhausted",
         ),
         (
             knows(backoff_until=at(190), failures=3, backoff_reason="internal error"),
-            "failed 3 times in a row, tried again at 12:03:10 UTC: internal error",
+            "failed 3 times in a row, retried at 12:03:10 UTC: internal error",
         ),
         (
             knows(lives=tuple((at(-60), False) for _ in range(4))),
-            "4 of 4 slices died within 5m of being ready, tried again at 12:29:00 UTC",
+            "4 of 4 slices were lost within 5m of being ready, retried at 12:29:00 UTC",
         ),
         (
             empty(A, B),
-            f"stocked out in {A} until 12:03:10 UTC, tried 3 times; stocked out in {B} until 12:03:10 UTC, tried 3 times",
+            f"out of stock in {A} until 12:03:10 UTC, tried 3 times; out of stock in {B} until 12:03:10 UTC, tried 3 times",
         ),
-        (knows(cooldown_until=at(20)), "grew less than scale_up_delay 1m ago, may again at 12:00:20 UTC; 1 more slice is wanted"),
+        (
+            knows(cooldown_until=at(20)),
+            "grew less than scale_up_delay 1m ago, can grow again at 12:00:20 UTC; 1 more slice is needed",
+        ),
     ],
 )
 def test_what_keeps_the_autoscaler_away_is_said_with_its_end(memory: Memory, said: str) -> None:
@@ -84,7 +87,7 @@ def test_a_group_that_waits_for_an_answer_says_for_which() -> None:
     """So that somebody can look at that slice."""
     there = slices_of(GROUP, S.REQUESTED, requested_at=at(-12))
 
-    assert "asked for slice s1 12s ago, no answer yet from the platform; 1 more slice is wanted" in why(
+    assert "requested slice s1 12s ago, the platform has not answered yet; 1 more slice is needed" in why(
         GROUP, there, (2, a_gang())
     )
 
@@ -93,7 +96,7 @@ def test_a_group_says_what_it_asks_for_and_for_whom() -> None:
     """Those that wait, the least and the reserve are different reasons to spend money."""
     group = a_group(min_slices=2, buffer_slices=2)
 
-    assert "asks for 3 slices: 1 for waiting gangs, 1 for min_slices 2, 1 for buffer_slices 2" in why(group, (), a_gang())
+    assert "requests 3 slices: 1 for waiting gangs, 1 for min_slices 2, 1 for buffer_slices 2" in why(group, (), a_gang())
 
 
 def test_a_group_says_how_many_wait_for_what_is_on_its_way() -> None:
@@ -111,13 +114,13 @@ def test_a_group_says_why_an_idle_slice_is_kept() -> None:
 
     assert "idle slice s1 kept: min_slices 1" in why(GROUP.model_copy(update={"min_slices": 1}), one, idle={"s1": at(-900)})
     assert "idle slice s1 kept: buffer_slices 1" in why(GROUP.model_copy(update={"buffer_slices": 1}), one, idle={"s1": at(-900)})
-    assert "idle slice s1 kept: given back at 12:04:50 UTC" in why(GROUP, one, idle={"s1": at(-10)})
-    assert "gives back s1: idle for 15m" in why(GROUP, one, idle={"s1": at(-900)})
+    assert "idle slice s1 kept: to be deleted at 12:04:50 UTC" in why(GROUP, one, idle={"s1": at(-10)})
+    assert "deletes s1: idle for 15m" in why(GROUP, one, idle={"s1": at(-900)})
 
 
 def test_a_group_of_which_nothing_is_wanted_says_so() -> None:
     """Silence could mean anything."""
-    assert why(GROUP) == "nothing is wanted of it"
+    assert why(GROUP) == "no demand"
 
 
 def test_a_gang_whose_slice_is_on_its_way_is_told_which_where_and_since_when() -> None:
@@ -132,20 +135,20 @@ def test_a_gang_whose_slice_is_on_its_way_is_told_which_where_and_since_when() -
 
 def test_a_gang_for_which_a_slice_is_asked_now_is_told_so() -> None:
     """And how many, when it is over several."""
-    assert told(GROUP, (), a_gang()) == "scale group v5e asks for a slice now"
-    assert told(GROUP, (), a_gang(tasks=8, groups=2)) == "scale group v5e asks for 2 slices now"
+    assert told(GROUP, (), a_gang()) == "scale group v5e requests a slice now"
+    assert told(GROUP, (), a_gang(tasks=8, groups=2)) == "scale group v5e requests 2 slices now"
 
 
 def test_a_gang_that_has_to_wait_for_its_group_is_told_until_when() -> None:
     """A pause, an answer that is due, a rate, a slice that is still being deleted."""
     assert told(GROUP, (), a_gang(), memory=knows(cooldown_until=at(20))) == (
-        "scale group v5e will ask for a slice: grew less than scale_up_delay 1m ago, may again at 12:00:20 UTC"
+        "scale group v5e will request a slice: grew less than scale_up_delay 1m ago, can grow again at 12:00:20 UTC"
     )
     slow = GROUP.model_copy(update={"pace": Pace(scale_ups_per_minute=1)})
     assert "scale_ups_per_minute allows 1, the next at 12:01:00 UTC" in told(slow, (), (2, a_gang()))
     full = GROUP.model_copy(update={"max_slices": 1})
     deleting = slices_of(full, S.DELETING, changed_at=at(-1))
-    assert "at max_slices 1 until a slice that is being given back is gone" in told(full, deleting, a_gang())
+    assert "at max_slices 1 until a slice that is being deleted is gone" in told(full, deleting, a_gang())
 
 
 def test_gangs_of_one_shape_with_different_fates_are_counted() -> None:
@@ -154,7 +157,7 @@ def test_gangs_of_one_shape_with_different_fates_are_counted() -> None:
 
     assert told(group, slices_of(group, S.BOOTSTRAPPING), (3, a_gang())) == (
         f"1 of 3: slice s1 of scale group v5e is on its way (BOOTSTRAPPING in {A}); "
-        "1 of 3: scale group v5e asks for a slice now; 1 of 3: blocked: v5e at max_slices 2"
+        "1 of 3: scale group v5e requests a slice now; 1 of 3: blocked: v5e at max_slices 2"
     )
 
 
@@ -167,7 +170,7 @@ def test_a_gang_that_every_group_turns_away_is_told_why_each_does() -> None:
 
     assert it.possible
     assert it.message == (
-        "every scale group that has v5litepod-16 is blocked: a quota used up, asked again at 12:03:10 UTC; b at max_slices 1"
+        "every scale group that has v5litepod-16 is blocked: a quota used up, retried at 12:03:10 UTC; b at max_slices 1"
     )
 
 
@@ -175,33 +178,36 @@ def test_a_gang_that_wants_a_zone_without_stock_is_told_of_that_zone() -> None:
     """The group as a whole is available, and would be a riddle."""
     made = told(GROUP, (), a_gang(constraints=demands(f"zone = {A}")), memory=empty(A))
 
-    assert f"v5e stocked out in {A} until 12:03:10 UTC, tried 3 times" in made
+    assert f"v5e out of stock in {A} until 12:03:10 UTC, tried 3 times" in made
 
 
 IMPOSSIBLE: list[tuple[Request, str]] = [
     (
         a_gang(tasks=16, wants=some(device="tpu:v5litepod-64:4")),
-        "no scale group has v5litepod-64; nearest: v5litepod-16 (scale group v5e)",
+        "no scale group has tpu:v5litepod-64 (tpu:v5litepod-16 in scale group v5e, no devices in scale group cpu)",
     ),
-    (a_gang(tasks=8), "needs 8 hosts in one slice; scale group v5e's slices have 4"),
+    (a_gang(tasks=8), "needs 8 hosts in one slice; the slices of scale group v5e have 4"),
     (a_gang(tasks=40, groups=10), "needs 10 slices; scale group v5e has max_slices 4"),
     (
         a_request(wants=some(cpu=96, memory=64)),
-        "too big: needs 96 cpu, 64 GiB memory; a host of scale group cpu has 8 cpu, 32 GiB memory",
+        "needs 96 cpu, 64 GiB memory; a host of scale group cpu has 8 cpu, 32 GiB memory when empty",
     ),
-    (a_request(wants=some(device="gpu:H100:8")), "no scale group has H100"),
+    (
+        a_request(wants=some(device="gpu:H100:8")),
+        "no scale group has gpu:H100 (tpu:v5litepod-16 in scale group v5e, no devices in scale group cpu)",
+    ),
     (
         a_gang(constraints=demands("region = mars")),
-        "no scale group that is large enough meets region = mars; region is europe-west4 there",
+        "region = mars excludes 2 of 2 zones of scale group v5e (region is europe-west4); 2 constraints in all",
     ),
-    (a_request(constraints=demands("rack exists")), "no scale group that is large enough meets rack exists; none has rack"),
+    (a_request(constraints=demands("rack exists")), "rack exists excludes 1 of 1 zone of scale group cpu (none has rack)"),
     (
         a_gang(constraints=demands(f"zone = {A}", f"zone = {B}")),
-        f"no scale group that is large enough meets all of: zone = {A}, zone = {B}, tpu-name exists",
+        f"zone = {A} excludes 1 of 2 zones of scale group v5e (zone is {A}, {B}); 3 constraints in all",
     ),
     (
         a_request(wants=some(cpu=8), tasks=6, group_by="zone"),
-        "needs 1 x 6 hosts that share zone; no scale group may have so many",
+        "needs 1 x 6 hosts that share zone; no scale group may have that many",
     ),
 ]
 
@@ -216,8 +222,8 @@ def test_what_can_never_be_served_is_told_why_with_the_nearest_that_could(reques
 
 def test_without_groups_nothing_can_be_made() -> None:
     """A cluster of machines that people bring themselves."""
-    assert told([], (), a_gang()) == "there is no scale group"
-    assert "accept_cpu_jobs" in told(GROUP, (), a_request())
+    assert told([], (), a_gang()) == "the configuration has no scale group"
+    assert "no scale group accepts tasks without devices" in told(GROUP, (), a_request())
     for request in (a_gang(), a_request(wants=some(device="tpu:auto:4"))):
         assert "has max_slices 0" in told(a_group(max_slices=0), (), request)
 
@@ -238,4 +244,4 @@ def test_a_shape_is_told_even_when_nothing_is_asked_of_the_amounts() -> None:
     made = decide(a_cpu_group(), (), (1000, nothing))
 
     assert len(made.creates) == 1
-    assert made.outlooks[0].message == "scale group cpu asks for a slice now"
+    assert made.outlooks[0].message == "scale group cpu requests a slice now"

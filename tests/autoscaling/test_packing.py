@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.autoscaling.catalog import Catalog
 from iris.autoscaling.packing import DemandResult, PlannedSlice, Supply, pack
 from iris.model.jobs import Band
 from iris.model.requests import Request
@@ -11,6 +10,7 @@ from iris.model.resources import AMOUNTS
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Demand
 from iris.model.slices import SliceState
+from iris.scheduling.catalog import Catalog
 from tests.builders import TPU_HOST, a_gang, a_request, at, demands, some
 from tests.scaling_world import A, B, C, a_cpu_group, a_group, a_slice_of, asked, asked_groups, decide, slices_of
 from tests.strategies import CHEAP

@@ -95,7 +95,7 @@ def test_an_idle_slice_that_a_gang_needs_beside_new_ones_is_kept() -> None:
     made = decide(group, there, a_gang(tasks=8, groups=2), idle={"s1": at(-900)})
 
     assert (made.creates, made.drains) == ((), ())
-    assert "idle slice s1 kept: a gang waits for others beside it" in made.verdicts[0].why
+    assert "idle slice s1 kept: a gang needs it and slices on their way" in made.verdicts[0].why
 
 
 def test_no_more_are_given_back_in_a_minute_than_the_rate_allows() -> None:
@@ -116,7 +116,7 @@ def test_where_slices_die_young_the_idle_ones_are_kept() -> None:
     made = shrink(memory=died)
 
     assert (made.drains, made.next_at) == ((), at(1700))
-    assert "2 of 3 slices died young" in made.verdicts[0].why
+    assert "2 of 3 recent slices were short-lived" in made.verdicts[0].why
 
 
 def test_a_busy_slice_that_may_go_is_looked_at_again_after_the_delay() -> None:

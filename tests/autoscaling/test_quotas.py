@@ -66,7 +66,7 @@ def test_a_quota_here_and_no_stock_there_are_told_both() -> None:
     made = decide(group, (), a_gang(), memory=learn(refused(A), group, empty, None, NOON))
 
     assert (made.creates, made.verdicts[0].availability) == ((), Availability.BACKOFF)
-    assert f"stocked out in {B}" in made.verdicts[0].why
+    assert f"out of stock in {B}" in made.verdicts[0].why
     assert f"quota used up in {A}" in made.verdicts[0].why
 
 

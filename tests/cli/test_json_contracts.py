@@ -83,10 +83,8 @@ def test_a_stop_that_is_only_planned_has_all_that_it_would_do() -> None:
 
 def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
     """CPU in cores, sizes in bytes, devices counted; hosts, groups and those ahead too."""
-    explanation = Explanation(
-        id="ada/train",
-        state=JobState.PENDING,
-        code="BUSY",
+    refusal = Refusal(
+        code=RefusalCode.BUSY,
         message="needs more",
         needed={"cpu": 1500, "memory": 2**30, "disk": 5, "device": 4},
         free={"cpu": 500, "memory": 0, "disk": 0, "device": 0},
@@ -99,6 +97,7 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
         scaling="a slice is on its way",
         since=at(0),
     )
+    explanation = Explanation(id="ada/train", state=JobState.PENDING, message="needs more", refusal=refusal)
     assert render.explanation_json(explanation) == {
         "id": "ada/train",
         "state": "PENDING",
@@ -136,7 +135,7 @@ def test_explain_lists_every_attempt_with_its_task_hosts_times_and_who_paid() ->
     """One flat list, in the order of tasks; what never started has no start."""
     lost = an_attempt(1, started_at=None, account=Account.UNDELIVERED, reason="refused", ends=())
     explanation = Explanation(
-        id="ada/x", state=JobState.FAILED, code="FAILED", message="m", attempts={0: (lost,), 2: (an_attempt(1), an_attempt(2))}
+        id="ada/x", state=JobState.FAILED, message="m", attempts={0: (lost,), 2: (an_attempt(1), an_attempt(2))}
     )
     shown = render.explanation_json(explanation)["attempts"]
     assert [(each["task"], each["number"]) for each in shown] == [(0, 1), (2, 1), (2, 2)]
@@ -157,7 +156,7 @@ def test_explain_lists_every_attempt_with_its_task_hosts_times_and_who_paid() ->
 def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host() -> None:
     """`submit --dry-run --json`; `feasible` is whether hosts that are there could ever run it."""
     fits = Fit(group="local-cpu", fits=True, why="fits now", hosts=1, named=("h1",))
-    assert render.forecast_json(Forecast(hosts=("h1",), verdicts=(fits,))) == {
+    assert render.forecast_json(Forecast(hosts=("h1",), fits=(fits,))) == {
         "starts": True,
         "hosts": ["h1"],
         "feasible": True,
@@ -167,7 +166,7 @@ def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host
     refusal = Refusal(code=RefusalCode.TOO_BIG, message="needs more", remedy="ask for less")
     said = {"code": "TOO_BIG", "message": "needs more", "remedy": "ask for less"}
     for never, feasible in ((refusal, False), (None, True)):
-        assert render.forecast_json(Forecast(refusal=refusal, never=never)) == {
+        assert render.forecast_json(Forecast(refusal=refusal, infeasible=never)) == {
             "starts": False,
             "hosts": [],
             "feasible": feasible,

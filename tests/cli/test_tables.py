@@ -111,28 +111,30 @@ def test_a_status_says_what_why_and_how_long() -> None:
 def test_an_explanation_gives_both_numbers() -> None:
     """What is needed and what there is, in units people use."""
     waits = Explanation(
-        id="ada/train", state=JobState.PENDING, code="BUSY", message="wait", needed={"cpu": 4000}, free={"cpu": 1500}
+        id="ada/train",
+        state=JobState.PENDING,
+        message="wait",
+        refusal=Refusal(code=RefusalCode.BUSY, message="wait", needed={"cpu": 4000}, free={"cpu": 1500}),
     )
     shown = plain(render.explanation_text(waits, at(0)))
-    assert shown == ["ada/train  PENDING  BUSY", "wait", "needed: 4 cpu", "there is: 1.5 cpu"]
+    assert shown == ["ada/train  PENDING  BUSY", "wait", "needed: 4 cpu", "available: 1.5 cpu"]
 
 
 def test_an_explanation_says_which_constraints_exclude_how_many_and_what_would_end_the_wait() -> None:
     """A single constraint is in the message already."""
-    waits = Explanation(
-        id="ada/train",
-        state=JobState.PENDING,
-        code="CONSTRAINTS",
+    refusal = Refusal(
+        code=RefusalCode.CONSTRAINTS,
         message="zone = a excludes 3 of 4 hosts",
         excluded={"zone = a": 3, "driver >= 5": 2},
         remedy="drop or widen the constraint zone = a",
     )
+    waits = Explanation(id="ada/train", state=JobState.PENDING, message=refusal.message, refusal=refusal)
     assert plain(render.explanation_text(waits, at(0)))[2:] == [
         "excluded: 3 by zone = a, 2 by driver >= 5",
-        "what ends it: drop or widen the constraint zone = a",
+        "remedy: drop or widen the constraint zone = a",
     ]
-    alone = waits.model_copy(update={"excluded": {"zone = a": 3}})
-    assert plain(render.explanation_text(alone, at(0)))[2:] == ["what ends it: drop or widen the constraint zone = a"]
+    alone = waits.model_copy(update={"refusal": refusal.model_copy(update={"excluded": {"zone = a": 3}})})
+    assert plain(render.explanation_text(alone, at(0)))[2:] == ["remedy: drop or widen the constraint zone = a"]
 
 
 def an_attempt(number: int, account: Account, reason: str, *hosts: str, started: bool = True) -> AttemptRecord:
@@ -155,7 +157,7 @@ def test_an_explanation_lists_every_attempt() -> None:
         an_attempt(2, Account.PREEMPTIONS, "the agent of host h2 died", "h1", "h2", "h3"),
         an_attempt(3, Account.NOBODY, "", "h1", "h2", "h3"),
     )
-    done = Explanation(id="ada/train", state=JobState.SUCCEEDED, code="SUCCEEDED", message="done", attempts={0: attempts})
+    done = Explanation(id="ada/train", state=JobState.SUCCEEDED, message="done", attempts={0: attempts})
     assert plain(render.explanation_text(done, at(0)))[2:] == [
         "",
         "3 attempts so far:",
@@ -169,9 +171,7 @@ def test_an_explanation_lists_every_attempt() -> None:
 def test_attempts_of_several_tasks_are_told_apart() -> None:
     """Tasks that go their own ways have stories of their own; those without one take no line."""
     one = an_attempt(1, Account.FAILURES, "exited with code 1", "h1")
-    several = Explanation(
-        id="ada/sweep", state=JobState.RUNNING, code="RUNNING", message="runs", attempts={0: (one,), 1: (), 7: (one, one)}
-    )
+    several = Explanation(id="ada/sweep", state=JobState.RUNNING, message="runs", attempts={0: (one,), 1: (), 7: (one, one)})
     assert [line for line in plain(render.explanation_text(several, at(0))) if "so far" in line] == [
         "task 0, 1 attempt so far:",
         "task 7, 2 attempts so far:",
@@ -181,11 +181,11 @@ def test_attempts_of_several_tasks_are_told_apart() -> None:
 def test_a_forecast_says_where_the_job_would_start_and_what_holds_of_the_other_hosts() -> None:
     """One row for all hosts of a group of which the same holds; four of them are named."""
     spec = a_spec(replicas=4, coscheduling=Coscheduling(group_by="tpu-name"))
-    verdicts = (
+    fits = (
         Fit(group="tpu", fits=True, why="fits now", hosts=5, named=("a", "b", "c", "d")),
         Fit(fits=False, why="has no devices", hosts=1, named=("mine",)),
     )
-    found = Forecast(hosts=("a", "b", "c", "d"), verdicts=verdicts)
+    found = Forecast(hosts=("a", "b", "c", "d"), fits=fits)
     assert plain(render.forecast_text(spec, found)) == [
         "the job would start now on a, b, c, d",
         "",
@@ -198,11 +198,11 @@ def test_a_forecast_says_where_the_job_would_start_and_what_holds_of_the_other_h
 def test_a_forecast_says_why_the_job_would_wait_and_whether_for_ever() -> None:
     """Tasks that go their own ways are spoken of one by one; a cluster without hosts has no table."""
     refusal = Refusal(code=RefusalCode.TOO_BIG, message="needs 64 cpu", remedy="ask for less")
-    waits = ["each of its 3 tasks would wait: TOO_BIG  needs 64 cpu", "what ends it: ask for less"]
+    waits = ["each of its 3 tasks would wait: TOO_BIG  needs 64 cpu", "remedy: ask for less"]
     spec = a_spec(replicas=3)
     assert plain(render.forecast_text(spec, Forecast(refusal=refusal))) == waits
-    never = plain(render.forecast_text(spec, Forecast(refusal=refusal, never=refusal)))
-    assert never == [*waits, "no host there is could ever run it"]
+    never = plain(render.forecast_text(spec, Forecast(refusal=refusal, infeasible=refusal)))
+    assert never == [*waits, "no host can ever run it"]
 
 
 def test_a_list_of_hosts_names_three_tasks_and_counts_the_others() -> None:

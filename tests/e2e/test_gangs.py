@@ -204,11 +204,11 @@ def test_what_would_become_of_a_job_is_told_without_starting_it(tpus: Cluster, s
         ("local-v5litepod-16", 8, True),
         ("local-cpu", 1, False),
     ]
-    assert "the job would wait: NO_DEVICE  needs gpu:H100" in ran["would-not"].out
+    assert "the job would wait: NO_DEVICE  no host has gpu:H100" in ran["would-not"].out
     for refused in ("would-not", "refused"):
-        assert "no existing host could ever run this job" in ran[refused].err
-    assert "the nearest there is: tpu:v5litepod-16" in ran["refused"].err
-    assert "warning: no existing host could ever run this job: needs tpu:v5litepod-32" in ran["warned"].err
+        assert "no host can ever run this job" in ran[refused].err
+    assert "the nearest available, tpu:v5litepod-16" in ran["refused"].err
+    assert "warning: no host can ever run this job: no host has tpu:v5litepod-32" in ran["warned"].err
     listed = {job["id"] for job in tpus.iris("jobs", "--json").json}
     assert {f"{USER}/{name}" for name in submits} & listed == {f"{USER}/warned"}
     tpus.iris("cancel", "warned")

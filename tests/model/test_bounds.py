@@ -67,7 +67,7 @@ def test_no_reason_is_long_whatever_users_hosts_and_operators_say(
     ledger.settle(NOON)
 
     assert size_of(ledger.explain(request.key)) < 12_000
-    assert all(len(verdict.why) < 1_000 for verdict in ledger.forecast(request, NOON).verdicts)
+    assert all(len(fit.why) < 1_000 for fit in ledger.forecast(request, NOON).fits)
 
 
 def test_the_autoscaler_is_told_of_as_many_demands_as_one_answer_holds_those_served_first_first() -> None:

@@ -136,7 +136,9 @@ def test_a_book_that_is_written_down_and_read_again_is_the_same_book(ledger: Led
     assert again.demand() == ledger.demand()
     assert again.settle(at(3600)) == ledger.settle(at(3600))
     assert read_again(again).state() == again.state()
-    assert again.inquiry.explain_all([*again.held.keys(), "?"]) == ledger.inquiry.explain_all([*again.held.keys(), "?"])
+    assert again.wait_reasons().explain_all([*again.held.keys(), "?"]) == ledger.wait_reasons().explain_all(
+        [*again.held.keys(), "?"]
+    )
 
 
 @FEW

@@ -89,9 +89,9 @@ def test_a_change_of_what_nobody_asked_for_or_everybody_forgot_is_nothing() -> N
     ("key", "code", "said"),
     [
         ("waits", RefusalCode.BUSY, "0 cpu free"),
-        ("is held", RefusalCode.HELD, "its user holds it"),
-        ("holds", RefusalCode.UNKNOWN, "it has a host"),
-        ("unheard of", RefusalCode.UNKNOWN, "does not know of it"),
+        ("is held", RefusalCode.HELD, "held by its user"),
+        ("holds", RefusalCode.UNKNOWN, "it already has hosts"),
+        ("unheard of", RefusalCode.UNKNOWN, "has no such request"),
     ],
 )
 def test_every_key_has_an_explanation(key: str, code: RefusalCode, said: str) -> None:
@@ -117,15 +117,15 @@ def test_a_crowd_is_told_nothing_about_its_place_in_line_that_is_not_so() -> Non
         ledger.ask(a_request(f"k{number}", user=user, band=band, submitted_at=at(number)))
     keys = ["k2", "k1", "k0", "k3", "k4", "k9"]
 
-    told = dict(zip(keys, ledger.inquiry.explain_all(keys), strict=True))
+    told = dict(zip(keys, ledger.wait_reasons().explain_all(keys), strict=True))
 
-    assert "it is the first in band production" in told["k3"].message
+    assert "first in the queue of band production" in told["k3"].message
     for key, refusal in told.items():
         exact = ledger.explain(key)
         assert refusal.code is exact.code
         assert refusal.ahead <= exact.ahead
         if refusal.message != exact.message:
-            assert f"at least {refusal.ahead} ahead of it in band batch" in refusal.message
+            assert f"at least {refusal.ahead} request" in refusal.message
     assert [told[key].message == ledger.explain(key).message for key in ("k0", "k3", "k4", "k9")] == [True] * 4
 
 
@@ -144,21 +144,21 @@ def test_what_stronger_bands_will_be_given_counts_when_users_are_compared() -> N
 
 
 def test_hosts_that_were_kept_for_somebody_who_gave_up_are_free_again_in_every_answer() -> None:
-    """A dry run must not read that a host is kept when nobody waits any more."""
+    """A dry run must not read that a host is reserved when nobody waits any more."""
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=2))])
     ledger.ask(a_request("small"))
     settle(ledger)
     ledger.ask(a_request("large", some(cpu=2)))
     settle(ledger, at(3600))
-    (verdict,) = ledger.forecast(a_request("asks"), at(3600)).verdicts
-    assert "kept" in verdict.why
+    (fit,) = ledger.forecast(a_request("asks"), at(3600)).fits
+    assert "reserved" in fit.why
 
     ledger.forget("large")
     settle(ledger, at(3601))
 
-    (verdict,) = ledger.forecast(a_request("asks"), at(3601)).verdicts
-    assert verdict.fits
+    (fit,) = ledger.forecast(a_request("asks"), at(3601)).fits
+    assert fit.fits
 
 
 def test_a_forecast_changes_nothing() -> None:

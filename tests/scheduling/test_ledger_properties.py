@@ -184,7 +184,7 @@ class Delivery(RuleBasedStateMachine):
         told = self.ledger.forecast(request, self.now)
         assert self.ledger.state() == before
         assert bool(told.hosts) is (told.refusal is None)
-        assert (told.never is None) is has_room(request, self.ledger.hosts.values(), ())
+        assert (told.infeasible is None) is has_room(request, self.ledger.hosts.values(), ())
 
     def teardown(self) -> None:
         """At the end everybody gives up, and every ask arrives once more: nobody may hold or want anything then."""
@@ -236,7 +236,7 @@ class Delivery(RuleBasedStateMachine):
 
     @invariant()
     def every_reason_is_the_true_one(self) -> None:
-        for key, refusal in zip(self.asks, self.ledger.inquiry.explain_all(self.asks), strict=True):
+        for key, refusal in zip(self.asks, self.ledger.wait_reasons().explain_all(self.asks), strict=True):
             code = refusal.code
             request = self.ledger.waiting.get(key)
             if request is not None:
@@ -359,7 +359,7 @@ class Delivery(RuleBasedStateMachine):
             assert victim.placed_at is not None
             assert self.now - victim.placed_at >= ledger.rules.min_run_time
             self.going.add(eviction.key)
-        codes = {refusal.code for refusal in ledger.inquiry.explain_all(ledger.waiting.keys())}
+        codes = {refusal.code for refusal in ledger.wait_reasons().explain_all(ledger.waiting.keys())}
         assert RefusalCode.QUEUED not in codes or settled.stopped, "there is room, and nobody was given it"
         assert RefusalCode.EVICTING in codes or not settled.evicted, "somebody was evicted for nobody"
         assert settled.again_at is None or self.now < settled.again_at <= self.now + ledger.rules.min_run_time

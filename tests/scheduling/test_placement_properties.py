@@ -90,12 +90,12 @@ def test_whoever_fits_but_waits_does_so_for_a_gang_that_has_waited_too_long(situ
     hosts = situation.fleet.hosts
     overdue = [request for request in left if SOON - request.submitted_at > HASTY.patience]
 
-    for number, shape in done.rooms.kept.items():
+    for number, shape in done.capacity.reserved.items():
         assert any(request.shape == shape and could_serve(hosts[number], request) for request in overdue)
     for request in left:
         mine = [each for each in overdue if each.band.rank <= request.band.rank and each.shape != request.shape]
         shapes = {each.shape for each in mine}
-        kept = {hosts[number].id for number, shape in done.rooms.kept.items() if shape in shapes}
+        kept = {hosts[number].id for number, shape in done.capacity.reserved.items() if shape in shapes}
         assert not fits(situation.fleet, request, [*situation.live, *done.placed], without=kept)
 
 

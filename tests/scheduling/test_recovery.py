@@ -84,5 +84,5 @@ def test_hosts_of_a_slice_that_is_drained_take_nothing_new_in_the_new_book_eithe
     ledger = Ledger()
     recovered(ledger, RecoveryPage(hosts=(a_host("going"), a_host("stays")), draining={"going": "new kernel"}))
 
-    assert ledger.fleet.closed(ledger.hosts["going"]) == "drained: new kernel"
-    assert ledger.fleet.closed(ledger.hosts["stays"]) is None
+    assert ledger.host_index.closed(ledger.hosts["going"]) == "drained: new kernel"
+    assert ledger.host_index.closed(ledger.hosts["stays"]) is None

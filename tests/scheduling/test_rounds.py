@@ -61,7 +61,7 @@ def test_what_becomes_free_while_a_round_goes_on_is_given_to_those_it_has_passed
 def test_nobody_is_hidden_by_stronger_gangs_for_which_no_victim_is_enough() -> None:
     """Each of them has somebody weaker where it could go; the one behind them has one whose going makes room."""
     ledger = Ledger()
-    many = preemption.MOST_STRONGER + 1
+    many = preemption.MOST_SEARCHES + 1
     for i in range(many):
         ledger.hosts_up([a_host(f"h{i}", some(cpu=8), attributes={"number": i})])
         ledger.ask(a_request(f"own-{i}", some(cpu=6), band=Band.PRODUCTION))

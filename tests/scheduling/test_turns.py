@@ -256,9 +256,9 @@ def test_users_are_told_the_order_of_the_next_pass_and_its_reason() -> None:
     told = {key: explained(ledger, key, 14 * HOUR) for key in ("ada-1", "bob-1")}
 
     assert told["ada-1"].ahead == 0
-    assert "it is the first in band interactive" in told["ada-1"].message
+    assert "first in the queue of band interactive" in told["ada-1"].message
     assert told["bob-1"].ahead > 0
-    assert "ada comes first when what is in the way has ended: has recently used " in told["bob-1"].message
+    assert "ada comes first when the gangs that block this one have ended: has recently used " in told["bob-1"].message
     assert " accelerator-hours, bob " in told["bob-1"].message
     ledger.forget("ada-0")
     assert [placement.key for placement in ledger.settle(at(14 * HOUR)).placed] == ["ada-1"]
@@ -280,8 +280,8 @@ def test_the_numbers_of_a_reason_are_hours_of_accelerators_or_of_cores() -> None
     message = explained(ledger, "bob 2", 3 * HOUR).message
 
     assert message.endswith(
-        "1 ahead of it in band interactive and above; "
-        "ada comes first: has recently used 3.9 core-hours, bob 7.6 (use a day ago counts half)"
+        "1 request ahead of it in band interactive and above; "
+        "ada comes first: has recently used 3.9 core-hours, bob 7.6 (use counts half after a day)"
     )
 
 
@@ -293,8 +293,8 @@ def test_who_holds_less_comes_first_and_is_named_with_the_numbers() -> None:
     ask(ledger, [a_gang("bob 3", user="bob", submitted_at=at(1)), a_gang("ada", user="ada", submitted_at=at(2))])
     ledger.settle(at(3))
 
-    assert "it is the first" in explained(ledger, "ada", 3).message
-    assert "ada comes first: holds as much as 0 accelerators, bob " in explained(ledger, "bob 3", 3).message
+    assert "first in the queue" in explained(ledger, "ada", 3).message
+    assert "ada comes first: holds the equivalent of 0 accelerators, bob " in explained(ledger, "bob 3", 3).message
 
 
 WANTS = [some(1), some(2), some(4), CHIPS, some(device="tpu:auto:2")]
@@ -334,10 +334,10 @@ def test_whatever_is_called_the_first_is_what_the_next_pass_places_if_it_fits(ra
         there = sorted({placement.key for host in free for placement in held_on(host, ledger.live.values())})
         for key in random.sample(there, random.randint(0, len(there))):
             ledger.forget(key)
-        firsts = [request for request in waiting if "it is the first" in told[request.key].message]
+        firsts = [request for request in waiting if "first in the queue" in told[request.key].message]
         assert all(told[request.key].ahead == 0 for request in firsts)
         before = list(ledger.live.values())
-        served = {request.key for request in firsts if frees(free, request) and fits(ledger.fleet, request, before)}
+        served = {request.key for request in firsts if frees(free, request) and fits(ledger.host_index, request, before)}
         assert served <= {placement.key for placement in ledger.settle(at(now)).placed}
 
 
@@ -350,7 +350,7 @@ def test_with_one_gang_at_a_time_somebody_is_told_to_be_the_first_and_is(lasts: 
     for _ in range(9):
         now += lasts
         waiting = ledger.waiting.keys()
-        (first,) = [key for key in waiting if "it is the first" in explained(ledger, key, now).message]
+        (first,) = [key for key in waiting if "first in the queue" in explained(ledger, key, now).message]
         ahead = sorted(explained(ledger, key, now).ahead for key in waiting)
         assert ahead == list(range(len(ledger.waiting)))
         ledger.forget(running.key)

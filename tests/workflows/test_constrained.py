@@ -43,7 +43,7 @@ async def test_a_job_that_no_host_may_run_waits_and_its_reason_names_the_values_
     await cluster.waits(job)
 
     reason = (await cluster.status(job)).reason
-    assert reason.startswith("preemptible != true excludes 1 of 1 host large enough; preemptible is true there")
+    assert reason.startswith("preemptible != true excludes 1 of 1 host that is large enough (preemptible is true)")
 
 
 @pytest.mark.parametrize("preemptible", [True, False])

@@ -411,7 +411,7 @@ async def test_scenario_17_a_group_whose_agents_never_come_is_stopped_and_says_w
 
     async def stopped() -> bool:
         whys = [each.why for each in (await fleet.scaling()).groups]
-        return any(why.startswith("stopped after 3 slices in a row whose agents did not come") for why in whys)
+        return any(why.startswith("stopped after 3 slices in a row whose agents never reported") for why in whys)
 
     await fleet.until(stopped)
     await asyncio.sleep(3)

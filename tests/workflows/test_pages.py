@@ -14,7 +14,7 @@ async def test_the_page_of_a_waiting_job_says_what_it_waits_for(cluster: Cluster
     await cluster.waits(job)
     page = await cluster.page(cluster.job(job))
 
-    assert "**PENDING** needs 32 cpu; even when empty, the largest of 1 host of its kind has 4 cpu" in page
+    assert "**PENDING** needs 32 cpu; the only host of this kind has 4 cpu" in page
     assert "iris logs ada/train" in page
 
 

@@ -44,7 +44,8 @@ async def test_a_waiting_job_that_gets_another_band_is_served_in_that(cluster: C
 
 
 async def _ahead_of(cluster: Cluster, job: str, count: int) -> bool:
-    return (await cluster.users.jobs.explain(job)).ahead == count
+    refusal = (await cluster.users.jobs.explain(job)).refusal
+    return refusal is not None and refusal.ahead == count
 
 
 async def test_a_new_band_reaches_every_task_of_a_job_of_several(cluster: Cluster) -> None:
@@ -102,7 +103,10 @@ async def test_a_stronger_job_waits_until_its_victim_is_dead_and_says_so(cluster
     await cluster.until(lambda: victim.cancelled)
     explanation = await cluster.users.jobs.explain(production)
 
-    assert [explanation.code, explanation.message] == [RefusalCode.EVICTING, "1 weaker gang is being stopped to make room"]
+    assert [explanation.code, explanation.message] == [
+        RefusalCode.EVICTING,
+        "1 lower-priority gang is being evicted to free capacity for it",
+    ]
     assert [task.job for task in host.taken] == [batch]
     dying.let_go()
     assert (await cluster.end(production)).state is JobState.SUCCEEDED

@@ -36,7 +36,7 @@ async def test_the_page_of_a_waiting_job_follows_the_reason(cluster: Cluster) ->
     assert await _says(cluster, job, "**PENDING** no host has joined the cluster")
     await cluster.join("small", offers=some(cpu=4))
     await cluster.later(FIRST_LOOK)
-    await cluster.until(lambda: _says(cluster, job, "**PENDING** needs 32 cpu; even when empty, the largest of 1 host"))
+    await cluster.until(lambda: _says(cluster, job, "**PENDING** needs 32 cpu; the only host of this kind"))
     await cluster.join("large", offers=some(cpu=32))
 
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
@@ -125,4 +125,4 @@ async def test_reasons_that_could_not_be_told_are_told_at_the_next_look(cluster:
     cluster.notifier.away = False
     await cluster.later(2 * MINUTE)
 
-    await cluster.until(lambda: _says(cluster, job, "**PENDING** needs 32 cpu; even when empty"))
+    await cluster.until(lambda: _says(cluster, job, "**PENDING** needs 32 cpu; the only host of this kind"))

@@ -34,11 +34,12 @@ async def test_a_gang_that_waits_is_told_which_slice_is_on_its_way(fleet: FleetC
     await fleet.comes_true(lambda: fleet.platform.created)
     (slice_id,) = fleet.platform.created
     await fleet.comes_true(lambda: _hears_of(fleet, job, slice_id), within=MINUTE)
-    told = await fleet.users.jobs.explain(job)
+    refusal = (await fleet.users.jobs.explain(job)).refusal
 
-    assert told.code == RefusalCode.SCALING
-    assert told.scaling == f"slice {slice_id} of scale group tpu is on its way (PROVISIONING in europe-west4-a)"
-    assert told.since is not None
+    assert refusal is not None
+    assert refusal.code is RefusalCode.SCALING
+    assert refusal.scaling == f"slice {slice_id} of scale group tpu is on its way (PROVISIONING in europe-west4-a)"
+    assert refusal.since is not None
     assert (await fleet.end(job, within=5 * MINUTE)).state is JobState.SUCCEEDED
 
 

@@ -78,7 +78,7 @@ async def test_a_task_without_a_host_in_time_ends_the_job_and_its_running_siblin
 
     assert status.state is JobState.UNSCHEDULABLE
     assert sorted(task.state for task in status.tasks) == [TaskState.KILLED, TaskState.UNSCHEDULABLE]
-    assert "needs 3 cpu; the best of 1 host of its kind has 1 cpu free" in status.reason
+    assert "needs 3 cpu; the only suitable host has 1 cpu free" in status.reason
     assert [len(host.taken), runs.cancelled] == [1, True]
     assert await cluster.nothing_held()
 

@@ -27,7 +27,7 @@ async def test_a_job_that_can_never_fit_is_unschedulable_after_three_days_and_bl
     assert timedelta(days=3) <= status.finished_at - status.submitted_at < timedelta(days=3, seconds=1)
     assert "within the scheduling timeout of 3d" in status.reason
     assert "needs 32 cpu" in status.reason
-    assert "the largest of 1 host of its kind has 4 cpu" in status.reason
+    assert "the only host of this kind has 4 cpu" in status.reason
     assert await cluster.nothing_held()
 
 
@@ -56,7 +56,7 @@ async def test_two_jobs_that_need_three_of_four_cores_run_one_after_the_other(cl
     second = await cluster.submit("second", resources=some(cpu=3))
     await cluster.waits(second)
 
-    assert "needs 3 cpu; the best of 1 host of its kind has 1 cpu free" in (await cluster.status(second)).reason
+    assert "needs 3 cpu; the only suitable host has 1 cpu free" in (await cluster.status(second)).reason
     assert [task.job for task in host.taken] == [first]
     first_runs.let_go()
     ends = [await cluster.end(first), await cluster.end(second)]

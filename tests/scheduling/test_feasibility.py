@@ -1,4 +1,4 @@
-"""Why a gang waits: one reason, true to the last number, the first that has to go. By example, and checked against an oracle."""
+"""Why a gang waits: one reason, the first to remedy, with exact numbers. By example, and checked against an oracle."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,14 +12,14 @@ from iris.model.requests import Placement, Request, Shape
 from iris.model.resources import Resources
 from iris.model.rules import Rules
 from iris.model.units import GIB
-from iris.scheduling.explain import Inquiry
+from iris.scheduling.cluster_state import ClusterState
+from iris.scheduling.explain import WaitReasons
+from iris.scheduling.feasibility import infeasible, reason
 from iris.scheduling.host_index import HostIndex
 from iris.scheduling.placement import place
 from iris.scheduling.preemption import evictions
-from iris.scheduling.queue import Queue
-from iris.scheduling.refusals import INFEASIBLE, Refusal, RefusalCode, infeasible, reason
-from iris.scheduling.refusals import Situation as UpAgainst
-from iris.scheduling.scalable import Scalable
+from iris.scheduling.queue import Queue, Usage
+from iris.scheduling.refusals import INFEASIBLE, Refusal, RefusalCode
 from tests.builders import CHIPS, a_fleet, a_gang, a_host, a_placement, a_request, a_slice, at, demands, requests, some
 from tests.oracle import Amounts, amounts, could_serve, failed, fits, free_on, groups_of, lacking, left_of, right_kind, takes
 from tests.scheduling.test_placement_properties import HASTY, SOON
@@ -31,24 +31,25 @@ GPU_HOST = a_host("gpu", some(cpu=8, memory=32, device="gpu:A100:8"))
 CPU_HOST = a_host("cpu", some(cpu=4, memory=16))
 
 
-def told(
+def refused(
     fleet: HostIndex,
     request: Request,
     live: Sequence[Placement] = (),
-    kept: Mapping[int, Shape] | None = None,
+    reserved: Mapping[int, Shape] | None = None,
     evicting: Sequence[str] = (),
     paused: str | None = None,
 ) -> Refusal:
-    return reason(UpAgainst.of(fleet, live, kept or {}, evicting, paused), request)
+    return reason(ClusterState.of(fleet, live, reserved or {}, evicting, paused), request)
 
 
-def refuse(against: UpAgainst, waiting: Queue, request: Request) -> Refusal:
-    """As the scheduler's book answers who waits in it."""
-    return Inquiry(waiting, Queue(), {}, lambda: against, Scalable()).explain(request.key)
+def refusal_of(state: ClusterState, live: Sequence[Placement], waiting: Queue, request: Request) -> Refusal:
+    """As the ledger answers for a request that waits in it."""
+    (refusal,) = WaitReasons(waiting, Queue(), {}, lambda: state, lambda: Usage.of(live)).explain_all([request.key])
+    return refusal
 
 
 def text(fleet: HostIndex, request: Request, live: Sequence[Placement] = ()) -> tuple[RefusalCode, str]:
-    refusal = told(fleet, request, live)
+    refusal = refused(fleet, request, live)
     return refusal.code, refusal.message
 
 
@@ -60,25 +61,25 @@ def text(fleet: HostIndex, request: Request, live: Sequence[Placement] = ()) -> 
             [CPU_HOST, GPU_HOST],
             some(device="gpu:H100:1"),
             Code.NO_DEVICE,
-            "needs gpu:H100; no host has it (gpu:A100 on 1, no devices on 1)",
+            "no host has gpu:H100 (gpu:A100 on 1 host, no devices on 1 host)",
         ),
         (
             [GPU_HOST],
             some(),
             Code.NO_DEVICE,
-            "needs a host for tasks without devices; all hosts keep theirs for tasks that use them (gpu:A100 on 1)",
+            "no host accepts tasks without devices (gpu:A100 on 1 host)",
         ),
         (
             [CPU_HOST, a_host("small", some(cpu=1))],
             some(cpu=5, memory=64),
             Code.TOO_BIG,
-            "needs 5 cpu, 64 GiB memory; even when empty, the largest of 2 hosts of its kind has 4 cpu, 16 GiB memory",
+            "needs 5 cpu, 64 GiB memory; the largest of 2 hosts of this kind has 4 cpu, 16 GiB memory when empty",
         ),
         (
             [GPU_HOST],
             some(device="gpu:A100:16"),
             Code.TOO_BIG,
-            "needs gpu:A100:16; even when empty, the largest of 1 host of its kind has 8 devices",
+            "needs gpu:A100:16; the only host of this kind has 8 devices when empty",
         ),
     ],
 )
@@ -93,10 +94,10 @@ def test_of_several_constraints_the_one_that_excludes_most_is_named() -> None:
     """It is the one to drop; the numbers of the others are there for those who ask."""
     hosts = [a_host(f"h{i}", attributes={"zone": zone, "fast": i > 1}) for i, zone in enumerate("aab")]
 
-    refusal = told(a_fleet(*hosts), a_request(constraints=demands("fast = true", "zone = c", "?zone = d")))
+    refusal = refused(a_fleet(*hosts), a_request(constraints=demands("fast = true", "zone = c", "?zone = d")))
 
     assert refusal.code is Code.CONSTRAINTS
-    assert refusal.message == "zone = c excludes 3 of 3 hosts large enough; zone is a, b there (in all 2 constraints)"
+    assert refusal.message == "zone = c excludes 3 of 3 hosts that are large enough (zone is a, b); 2 constraints in all"
     assert (refusal.excluded, refusal.hosts) == ({"zone = c": 3, "fast = true": 2}, 3)
     assert refusal.remedy == "drop or widen the constraint zone = c"
 
@@ -107,7 +108,7 @@ def test_a_gang_that_is_too_large_for_every_slice_is_told_how_large_they_are() -
 
     assert text(fleet, a_gang(tasks=5)) == (Code.NO_GROUP, "needs 5 hosts in one slice; the largest of 2 slices has 4")
     two_of_three = a_gang(tasks=6, groups=2)
-    assert text(fleet, two_of_three) == (Code.NO_GROUP, "needs 2 slices of 3 hosts; 1 of 2 slices has so many")
+    assert text(fleet, two_of_three) == (Code.NO_GROUP, "needs 2 slices of 3 hosts; 1 of 2 slices has that many")
 
 
 def test_a_gang_waits_for_one_group_to_be_free_enough() -> None:
@@ -115,7 +116,7 @@ def test_a_gang_waits_for_one_group_to_be_free_enough() -> None:
     hosts = a_slice("a", 4) + a_slice("b", 4)
     live = [a_placement(hosts[0], CHIPS, "1"), a_placement(hosts[4], CHIPS, "2"), a_placement(hosts[5], CHIPS, "3")]
 
-    refusal = told(a_fleet(*hosts), a_gang(), live)
+    refusal = refused(a_fleet(*hosts), a_gang(), live)
 
     assert (refusal.code, refusal.group_needs, refusal.group_has, refusal.hosts) == (Code.BUSY, 4, 3, 8)
     assert refusal.message == "needs 4 free hosts in one slice; the best of 2 slices has 3"
@@ -128,9 +129,9 @@ def test_closed_hosts_are_the_reason_only_when_they_alone_would_do() -> None:
 
     assert text(fleet, a_request(wants=some(8))) == (
         Code.CLOSED,
-        "of 1 host that could take it, 1 takes nothing new: 1 cordoned",
+        "1 of 1 suitable host accepts no new tasks: 1 cordoned",
     )
-    assert told(fleet, a_request(), [a_placement(hosts[1])]).code is Code.BUSY
+    assert refused(fleet, a_request(), [a_placement(hosts[1])]).code is Code.BUSY
 
 
 def test_a_paused_group_and_a_paused_cluster_say_who_paused_them() -> None:
@@ -138,10 +139,11 @@ def test_a_paused_group_and_a_paused_cluster_say_who_paused_them() -> None:
     host = a_host(attributes={"scale-group": "tpus"})
 
     assert (
-        "scale group tpus is paused: new image" in told(a_fleet(host, paused_groups={"tpus": "new image"}), a_request()).message
+        "scale group tpus is paused: new image"
+        in refused(a_fleet(host, paused_groups={"tpus": "new image"}), a_request()).message
     )
-    assert told(a_fleet(host), a_request(), paused="upgrade").message == "the cluster is paused: upgrade"
-    assert told(a_fleet(host), a_request(), paused="").message == "the cluster is paused"
+    assert refused(a_fleet(host), a_request(), paused="upgrade").message == "the cluster is paused: upgrade"
+    assert refused(a_fleet(host), a_request(), paused="").message == "the cluster is paused"
 
 
 def test_whoever_waits_for_others_is_told_what_is_missing_and_how_many_are_ahead() -> None:
@@ -149,12 +151,13 @@ def test_whoever_waits_for_others_is_told_what_is_missing_and_how_many_are_ahead
     host = a_host(offers=some(cpu=4, memory=16))
     queue = requests(some(cpu=3), some(cpu=2), some(cpu=3))
 
-    refusal = refuse(UpAgainst.of(a_fleet(host), [a_placement(host, some(cpu=3))], {}, (), None), Queue(queue), queue[2])
+    live = [a_placement(host, some(cpu=3))]
+    refusal = refusal_of(ClusterState.of(a_fleet(host), live, {}), live, Queue(queue), queue[2])
 
     assert refusal.code is Code.BUSY
     assert (
         refusal.message
-        == "needs 3 cpu; the best of 1 host of its kind has 1 cpu free; 2 ahead of it in band interactive and above"
+        == "needs 3 cpu; the only suitable host has 1 cpu free; 2 requests ahead of it in band interactive and above"
     )
     assert (refusal.needed, refusal.free, refusal.hosts, refusal.ahead) == ({"cpu": 3000}, {"cpu": 1000}, 1, 2)
 
@@ -163,7 +166,7 @@ def test_busy_speaks_only_of_hosts_that_could_take_the_task() -> None:
     """A tiny idle host is no comfort to a large task, and its free room no explanation."""
     hosts = [a_host("large", some(cpu=8)), a_host("tiny", some(cpu=1))]
 
-    refusal = told(a_fleet(*hosts), a_request(wants=some(cpu=4)), [a_placement(hosts[0], some(cpu=8))])
+    refusal = refused(a_fleet(*hosts), a_request(wants=some(cpu=4)), [a_placement(hosts[0], some(cpu=8))])
 
     assert (refusal.code, refusal.needed, refusal.free, refusal.hosts) == (Code.BUSY, {"cpu": 4000}, {"cpu": 0}, 1)
 
@@ -172,9 +175,9 @@ def test_a_shortfall_too_small_for_the_unit_is_still_seen() -> None:
     """ "Needs 8 GiB; has 8 GiB free" explains nothing: a machine sold with 8 GiB never offers quite as much."""
     host = a_host(offers=Resources(cpu_millis=4000, memory_bytes=8 * GIB - 1))
 
-    refusal = told(a_fleet(host), a_request(wants=some(cpu=1, memory=8)))
+    refusal = refused(a_fleet(host), a_request(wants=some(cpu=1, memory=8)))
 
-    assert refusal.message == "needs 8 GiB memory; even when empty, the largest of 1 host of its kind has 1 B too little memory"
+    assert refusal.message == "needs 8 GiB memory; the only host of this kind has 1 B too little memory when empty"
 
 
 def test_the_best_host_is_not_passed_over_for_lacking_what_is_not_wanted() -> None:
@@ -182,33 +185,36 @@ def test_the_best_host_is_not_passed_over_for_lacking_what_is_not_wanted() -> No
     shrunk, full = a_host("shrunk", some(cpu=4, disk=10)), a_host("full", some(cpu=4, disk=100))
     live = [a_placement(shrunk, some(cpu=2, disk=20), "a"), a_placement(full, some(cpu=3), "b")]
 
-    assert told(a_fleet(shrunk, full), a_request(wants=some(cpu=3)), live).free == {"cpu": 2000}
+    assert refused(a_fleet(shrunk, full), a_request(wants=some(cpu=3)), live).free == {"cpu": 2000}
 
 
-def test_room_that_is_kept_is_not_called_busy_however_often_one_asks() -> None:
+def test_reserved_capacity_is_not_called_busy_however_often_one_asks() -> None:
     """ "Busy" beside an idle host reads like a bug; and the second who asks must not be told something else than the first."""
     hosts = [a_host("a"), a_host("b")]
-    situation = UpAgainst.of(a_fleet(*hosts), [a_placement(hosts[1], some(4))], {0: a_gang().shape}, (), None)
+    state = ClusterState.of(a_fleet(*hosts), [a_placement(hosts[1], some(4))], {0: a_gang().shape})
 
     for _ in range(2):
-        refusal = reason(situation, a_request())
+        refusal = reason(state, a_request())
         assert refusal.code is Code.KEPT
-        assert refusal.message == "the room on 1 host is kept for gangs whose turn came first"
+        assert refusal.message == "the free capacity on 1 host is reserved for gangs ahead of this one in the queue"
 
 
-def test_only_those_stronger_than_the_victims_are_told_that_room_is_being_made() -> None:
-    """Batch work waits for the end of a batch job, not for its eviction: that room is somebody else's."""
+def test_only_bands_above_the_victims_wait_for_the_eviction() -> None:
+    """Batch work waits for the end of a batch job, not for its eviction: that capacity is for another gang."""
     host = a_host()
     live = [a_placement(host, some(4), "victim", band=Band.BATCH)]
 
     def code(band: Band) -> RefusalCode:
-        return told(a_fleet(host), a_request(band=band), live, evicting=["victim"]).code
+        return refused(a_fleet(host), a_request(band=band), live, evicting=["victim"]).code
 
     assert [code(band) for band in Band] == [Code.EVICTING, Code.EVICTING, Code.BUSY]
-    assert told(a_fleet(host), a_request(), live, evicting=["victim"]).message == "1 weaker gang is being stopped to make room"
+    assert (
+        refused(a_fleet(host), a_request(), live, evicting=["victim"]).message
+        == "1 lower-priority gang is being evicted to free capacity for it"
+    )
 
 
-def check(refusal: Refusal, request: Request, fleet: HostIndex, live: Sequence[Placement], kept: Mapping[int, Shape]) -> None:
+def check(refusal: Refusal, request: Request, fleet: HostIndex, live: Sequence[Placement], reserved: Mapping[int, Shape]) -> None:
     """Every code, word and number against hosts and placements."""
     wanted, hosts = request.resources, fleet.hosts
     suited = [host for host in hosts if right_kind(host, wanted)]
@@ -244,8 +250,8 @@ def check(refusal: Refusal, request: Request, fleet: HostIndex, live: Sequence[P
             assert (refusal.group_needs, refusal.group_has, refusal.hosts) == (each, max(sizes), len(could))
         case Code.CLOSED:
             closed = len(could) - len(open_)
-            hosts_, take = f"{len(could)} host{'s' * (len(could) != 1)}", f"{closed} take{'s' * (closed == 1)}"
-            assert refusal.message.startswith(f"of {hosts_} that could take it, {take} nothing new: ")
+            suitable, accept = f"{len(could)} suitable host{'s' * (len(could) != 1)}", f"accept{'s' * (closed == 1)}"
+            assert refusal.message.startswith(f"{closed} of {suitable} {accept} no new tasks: ")
             if request.group_by is None:
                 assert not open_
             else:
@@ -261,11 +267,11 @@ def check(refusal: Refusal, request: Request, fleet: HostIndex, live: Sequence[P
                 ]
                 assert (refusal.group_needs, refusal.group_has) == (each, max(free))
         case Code.KEPT:
-            barred = {hosts[number].id for number, shape in kept.items() if shape != request.shape}
+            barred = {hosts[number].id for number, shape in reserved.items() if shape != request.shape}
             assert fits(fleet, request, live)
             assert not fits(fleet, request, live, without=barred)
             count = len(barred & {host.id for host in open_})
-            assert refusal.message.startswith(f"the room on {count} host{'s' * (count != 1)} is kept")
+            assert refusal.message.startswith(f"the free capacity on {count} host{'s' * (count != 1)} is reserved")
         case Code.QUEUED:
             assert fits(fleet, request, live)
         case other:
@@ -294,17 +300,17 @@ def test_whoever_is_left_is_told_the_truth(situation: Situation, rules: Rules, g
     waiting = Queue(left)
     if preempting:
         evicting |= {victim.key for victim in evictions(situation.fleet, live, waiting, evicting, SOON, rules).victims}
-    against = UpAgainst.of(situation.fleet, live, done.rooms.kept, evicting, None)
+    state = ClusterState.of(situation.fleet, live, done.capacity.reserved, evicting)
 
     for request in left:
-        refusal = refuse(against, waiting, request)
+        refusal = refusal_of(state, live, waiting, request)
 
         assert refusal.code is not Code.QUEUED
-        check(refusal, request, situation.fleet, live, done.rooms.kept)
-        weaker = [each for each in live if each.key in evicting and each.band.rank > request.band.rank]
-        assert refusal.code is not Code.EVICTING or weaker
+        check(refusal, request, situation.fleet, live, done.capacity.reserved)
+        lower = [each for each in live if each.key in evicting and each.band.rank > request.band.rank]
+        assert refusal.code is not Code.EVICTING or lower
         if refusal.code is Code.EVICTING:
-            assert refusal.message.startswith(f"{len(weaker)} weaker gang")
+            assert refusal.message.startswith(f"{len(lower)} lower-priority gang")
             assert fits(situation.fleet, request, [each for each in live if each.key not in evicting])
 
 
@@ -312,10 +318,10 @@ def test_whoever_is_left_is_told_the_truth(situation: Situation, rules: Rules, g
 @given(situations())
 def test_whoever_asks_before_the_pass_is_told_the_truth(situation: Situation) -> None:
     """A question may come at any moment: room that there is must not be called busy, nor the other way round."""
-    against = UpAgainst.of(situation.fleet, situation.live, {}, (), None)
+    state = ClusterState.of(situation.fleet, situation.live, {})
 
     for request in situation.queue:
-        check(reason(against, request), request, situation.fleet, situation.live, {})
+        check(reason(state, request), request, situation.fleet, situation.live, {})
 
 
 @CHEAP

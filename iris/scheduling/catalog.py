@@ -1,13 +1,14 @@
 """Finds the scale groups and zones that could serve a request, ignoring what blocks them at the moment."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from iris.model.constraints import TPU_NAME, TPU_WORKER_ID, Constraint, written
 from iris.model.hosts import Host
-from iris.model.requests import Request
+from iris.model.requests import Request, Shape
 from iris.model.scale_groups import ScaleGroup
-from iris.scheduling.host_index import covers
+from iris.scheduling.host_index import REMEMBERED_SHAPES, HostIndex
 
 
 class Able(NamedTuple):
@@ -26,10 +27,12 @@ class Able(NamedTuple):
 class Catalog:
     """The scale groups, in the order in which they are tried."""
 
-    def __init__(self, groups: Iterable[ScaleGroup]) -> None:
+    def __init__(self, groups: Iterable[ScaleGroup] = ()) -> None:
         self.groups = sorted(groups, key=lambda group: (group.priority, group.name))
+        self._by_number = [group for group in self.groups for _ in group.zones]
+        #: Cached: the groups that could serve a shape. Every batch of requests needs them, until the configuration changes.
+        self._able: dict[Shape, list[Able]] = {}
         self._hosts: dict[tuple[str, str, int], Host] = {}
-        self._of_kind: dict[tuple[str | None, str], list[ScaleGroup]] = {}
         self._zones: dict[tuple[str, tuple[str, ...], str | None], tuple[tuple[str, ...], int]] = {}
 
     def able(self, request: Request) -> list[Able]:
@@ -37,7 +40,27 @@ class Catalog:
 
         The order is by priority. For a task without devices, groups without devices come before all others.
         """
-        found = [each for group in self.large_enough(request) if (each := self._able(group, request)) is not None]
+        found = self._able.get(request.shape)
+        if found is None:
+            if len(self._able) >= REMEMBERED_SHAPES:
+                self._able.clear()
+                self._zones.clear()
+            found = self._able[request.shape] = self._find(request)
+        return found
+
+    @cached_property
+    def host_index(self) -> HostIndex:
+        """The first host of a new slice of each group in each of its zones. They have no ids, because they do not exist."""
+        return HostIndex(self.host(group, zone) for group in self.groups for zone in group.zones)
+
+    def group_of(self, number: int) -> ScaleGroup:
+        """Returns the group of the host with this number in `host_index`."""
+        return self._by_number[number]
+
+    def _find(self, request: Request) -> list[Able]:
+        large = sorted(self.host_index.large_enough(request))
+        groups = {group.name: group for group in (self.group_of(number) for number in large)}
+        found = [each for group in groups.values() if (each := self._able_of(group, request)) is not None]
         plain = request.resources.device is None
         if plain or any(constraint.preferred for constraint in request.constraints):
             found.sort(
@@ -48,17 +71,6 @@ class Catalog:
                 )
             )
         return found
-
-    def of_kind(self, request: Request) -> list[ScaleGroup]:
-        """Returns the groups with hosts of the right kind."""
-        kind = (request.shape.device, request.shape.variants)
-        if kind not in self._of_kind:
-            self._of_kind[kind] = [g for g in self.groups if self.host(g, g.zones[0]).may_run(request.resources)]
-        return self._of_kind[kind]
-
-    def large_enough(self, request: Request) -> list[ScaleGroup]:
-        """Returns those of them whose empty hosts are large enough for one task."""
-        return [group for group in self.of_kind(request) if covers(group.resources.vector, request.shape.amounts)]
 
     def zones(self, group: ScaleGroup, request: Request) -> tuple[str, ...]:
         """Returns the group's zones in which its hosts meet all required constraints, those that meet most preferences first."""
@@ -78,7 +90,7 @@ class Catalog:
             )
         return self._hosts[key]
 
-    def _able(self, group: ScaleGroup, request: Request) -> Able | None:
+    def _able_of(self, group: ScaleGroup, request: Request) -> Able | None:
         zones = self.zones(group, request)
         if not zones or not group.max_slices:
             return None
@@ -116,3 +128,7 @@ class Catalog:
         workers = range(group.hosts if one_of_them else 1)
         meet = (all(each.holds(self.host(group, zone, worker).facts) for each in required) for worker in workers)
         return all(meet) if all_hosts else any(meet)
+
+
+#: For clusters whose hosts all join by themselves.
+NO_SCALE_GROUPS = Catalog()

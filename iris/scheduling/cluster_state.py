@@ -1,0 +1,56 @@
+"""Defines the state of the cluster that the reasons of waiting requests are computed from."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from iris.model.jobs import Band
+from iris.model.requests import Placement, Shape
+from iris.model.scaling import Outlook
+from iris.scheduling.capacity import Capacity
+from iris.scheduling.catalog import NO_SCALE_GROUPS, Catalog
+from iris.scheduling.host_index import HostIndex
+
+
+class ClusterState(NamedTuple):
+    """The state of the cluster that reasons are computed from. It is built once for all requests of a query."""
+
+    host_index: HostIndex
+    capacity: Capacity
+    #: The capacity after the placements that are being evicted have stopped; None if there are none.
+    after_evictions: Capacity | None
+    #: The bands of the placements that are being evicted.
+    evicting: list[Band]
+    #: The capacity with the hosts that the last pass reserved for a shape; None if it reserved none.
+    reserved: Capacity | None
+    #: Why the cluster is paused; None when it is not.
+    paused: str | None
+    #: The scale groups, and the autoscaler's latest outlook for each waiting shape.
+    catalog: Catalog
+    outlooks: Mapping[Shape, Outlook]
+
+    @classmethod
+    def of(
+        cls,
+        host_index: HostIndex,
+        live: Iterable[Placement],
+        reserved: Mapping[int, Shape],
+        evicting: Collection[str] = (),
+        paused: str | None = None,
+        catalog: Catalog = NO_SCALE_GROUPS,
+        outlooks: Iterable[Outlook] = (),
+    ) -> "ClusterState":
+        """Derives the state from the live placements.
+
+        Args:
+            reserved: the hosts that the last pass reserved, each with its shape.
+            evicting: the keys of the placements that are being evicted.
+        """
+        live = list(live)
+        capacity = Capacity(host_index, live)
+        going = [each for each in live if each.key in evicting] if evicting else []
+        with_reserved = capacity.without(()) if reserved else None
+        if with_reserved is not None:
+            with_reserved.reserved.update(reserved)
+        after = capacity.without(going) if going else None
+        by_shape = {outlook.example.shape: outlook for outlook in outlooks}
+        return cls(host_index, capacity, after, [each.band for each in going], with_reserved, paused, catalog, by_shape)

@@ -1,0 +1,394 @@
+"""Decides whether a request can be served, by hosts that exist or by new slices of a scale group, and why not.
+
+The checks have this order, so that the reason is the one to remedy first:
+
+1. Is there a host of the right kind, large enough, that meets the constraints, in a group that is large enough?
+2. Could a scale group create one?
+3. Are such hosts open?
+4. Do they have enough free capacity, and is it not reserved for another gang?
+
+`reason` gives one reason for the whole request, `host_reasons` one for each host, and `no_scale_group` one for scale groups.
+"""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from iris.model.bounds import cut
+from iris.model.constraints import SCALE_GROUP, TPU_NAME, written
+from iris.model.requests import Request
+from iris.model.resources import AMOUNTS, Device, format_amount, format_amounts
+from iris.scheduling.capacity import Capacity, shortfall
+from iris.scheduling.catalog import NO_SCALE_GROUPS, Catalog
+from iris.scheduling.cluster_state import ClusterState
+from iris.scheduling.host_index import HostIndex, covers
+from iris.scheduling.refusals import INFEASIBLE, Refusal, RefusalCode
+
+#: The most constraints for which one refusal counts the excluded hosts.
+MOST_EXCLUDED = 8
+#: The most groups, kinds of devices or values that a message names.
+MOST_NAMED = 5
+#: The codes of refusals that more hosts could end, so that the autoscaler's outlook belongs to them.
+_MORE_HOSTS_HELP = INFEASIBLE | {RefusalCode.SCALING, RefusalCode.BUSY, RefusalCode.CLOSED}
+
+
+def reason(state: ClusterState, request: Request) -> Refusal:
+    """Returns why such a request has no hosts now, and what the autoscaler does about it."""
+    if state.paused is not None:
+        paused = f"the cluster is paused: {cut(state.paused)}".removesuffix(": ")
+        return Refusal(code=RefusalCode.PAUSED, message=paused, remedy="resume the cluster: iris cluster resume")
+    absent = _no_host(state.host_index, request)
+    if absent is None:
+        refusal = _occupied(state, request)
+    else:
+        refusal = infeasible(state.host_index, request, state.catalog) or _to_be_created(absent, state.catalog, request)
+    outlook = state.outlooks.get(request.shape)
+    if outlook is None or refusal.code not in _MORE_HOSTS_HELP:
+        return refusal
+    # The reason of an infeasible request has this text already. The outlook's may be cut, and then ends with "…".
+    repeated = outlook.message[:-1] in refusal.message
+    message = refusal.message if repeated else f"{refusal.message}; {outlook.message}"
+    return refusal.model_copy(update={"message": message, "scaling": outlook.message, "since": outlook.since})
+
+
+def infeasible(index: HostIndex, request: Request, catalog: Catalog = NO_SCALE_GROUPS) -> Refusal | None:
+    """Returns why no host, empty or busy, open or closed, and no new slice could ever serve the request; None when one could."""
+    refusal = _no_host(index, request)
+    if refusal is None or not any(group.max_slices for group in catalog.groups):
+        return refusal
+    uncreatable = no_scale_group(catalog, request)
+    if uncreatable is None:
+        return None
+    code = uncreatable.code if refusal.code is RefusalCode.NO_HOSTS else refusal.code
+    message = f"{refusal.message}; {uncreatable.message}"
+    return refusal.model_copy(update={"code": code, "message": message, "remedy": uncreatable.remedy})
+
+
+def no_scale_group(catalog: Catalog, request: Request) -> Refusal | None:
+    """Returns why new slices of no scale group could ever serve the request; None when those of one could."""
+    if catalog.able(request):
+        return None
+    if not catalog.groups:
+        return Refusal(code=RefusalCode.NO_HOSTS, message="the configuration has no scale group", remedy="add a scale group")
+    return _unsuitable(catalog.host_index, request) or _slices_too_few(catalog, request)
+
+
+def _no_host(index: HostIndex, request: Request) -> Refusal | None:
+    """Returns why no present host could ever serve the request; None when some could."""
+    if not index.hosts:
+        return Refusal(
+            code=RefusalCode.NO_HOSTS,
+            message="no host has joined the cluster",
+            needed=request.resources.amounts(),
+            remedy="add a host: iris agent --join",
+        )
+    if index.feasible(request):  # a fast check for the usual case
+        return None
+    refusal = _unsuitable(index, request)
+    return _groups_too_small(index, request) if refusal is None and request.group_by is not None else refusal
+
+
+def _unsuitable(index: HostIndex, request: Request) -> Refusal | None:
+    """Returns why no host of the index could run one task of the request, if it were empty; None when some could."""
+    if not (of_kind := index.of_kind(request)):
+        return _no_device(index, request)
+    if not (large := index.large_enough(request)):
+        return _too_big(index, request, of_kind)
+    return None if index.matching(request, large) else _constraints(index, request, large)
+
+
+def _no_device(index: HostIndex, request: Request) -> Refusal:
+    wanted, noun = request.resources.device, _noun_of(index)
+    by_kind: dict[str, list[int]] = {}
+    for number, host in enumerate(index.hosts):
+        by_kind.setdefault(_kind(host.resources.device), []).append(number)
+    name = _kind(wanted)
+    near = difflib.get_close_matches(name, sorted(by_kind.keys() - {_kind(None)}), n=1, cutoff=0.5) if wanted else []
+    kinds = sorted(by_kind, key=lambda kind: (kind not in near, kind == _kind(None), kind))
+    on = "on" if noun == "host" else "in"
+    there = ", ".join(f"{kind} {on} {_these(index, by_kind[kind])}" for kind in kinds[:MOST_NAMED])
+    there += " …" if len(kinds) > MOST_NAMED else ""
+    if wanted is None:
+        message = f"no {noun} accepts tasks without devices ({there})"
+        setting = "--accept-cpu-jobs" if noun == "host" else "accept_cpu_jobs: true"
+        remedy = f"add a {noun} without devices, or one with {setting}"
+    else:
+        message = f"no {noun} has {name} ({there})"
+        remedy = f"{f'request the nearest available, {near[0]}, or ' if near else ''}add a {noun} with {name}"
+    return Refusal(
+        code=RefusalCode.NO_DEVICE, message=message, needed=request.resources.amounts(), hosts=len(index.hosts), remedy=remedy
+    )
+
+
+def _too_big(index: HostIndex, request: Request, of_kind: list[int]) -> Refusal:
+    largest = min(of_kind, key=lambda n: shortfall(index.hosts[n].resources.vector, request.shape.amounts))
+    where = f"a host of {_these(index, [largest])}"
+    if _noun_of(index) == "host":
+        where = f"{_best_of(len(of_kind), 'largest', 'host')} of this kind"
+    vector = index.hosts[largest].resources.vector
+    refusal = _short(RefusalCode.TOO_BIG, request, vector, of_kind, f"{where} has {{}} when empty")
+    remedy = f"request at most {format_amounts(refusal.free, request.resources.device)}, or add larger hosts"
+    return refusal.model_copy(update={"remedy": remedy})
+
+
+def _constraints(index: HostIndex, request: Request, large: list[int]) -> Refusal:
+    required = request.required
+    failing = {each: [n for n in large if not each.holds(index.facts(n))] for each in required}
+    worst = max(required, key=lambda each: len(failing[each]))
+    most = sorted(((cut(str(each)), len(numbers)) for each, numbers in failing.items()), key=lambda entry: -entry[1])
+    values = sorted({cut(written(index.facts(n)[worst.key])) for n in large if worst.key in index.facts(n)})
+    is_there = f"{worst.key} is {', '.join(values[:MOST_NAMED])}{' …' if len(values) > MOST_NAMED else ''}"
+    is_there = is_there if values else f"none has {worst.key}"
+    if _noun_of(index) == "host":
+        whole = f"{_hosts(len(large))} that {'is' if len(large) == 1 else 'are'} large enough"
+    else:
+        whole = f"{len(large)} zone{'' if len(large) == 1 else 's'} of {_these(index, large)}"
+    others = "" if len(required) == 1 else f"; {len(required)} constraints in all"
+    return Refusal(
+        code=RefusalCode.CONSTRAINTS,
+        message=f"{cut(str(worst))} excludes {len(failing[worst])} of {whole} ({is_there}){others}",
+        hosts=len(large),
+        excluded=dict(most[:MOST_EXCLUDED]),
+        remedy=f"drop or widen the constraint {cut(str(worst))}",
+    )
+
+
+def _groups_too_small(index: HostIndex, request: Request) -> Refusal | None:
+    each, could = request.group_size, index.matching(request, index.large_enough(request))
+    sizes = sorted((len(members) for members in index.grouped(request, could).values()), reverse=True)
+    there, enough = _groups(len(sizes), request), sum(size >= each for size in sizes)
+    if enough >= request.groups:
+        return None
+    if request.groups == 1:
+        message = f"needs {_hosts(each)} in one {_group(request)}; the largest of {there} has {sizes[0]}"
+    else:
+        message = f"needs {_groups(request.groups, request)} of {_hosts(each)}; {enough} of {there} {_has(enough)} that many"
+    return Refusal(
+        code=RefusalCode.NO_GROUP,
+        message=message,
+        hosts=len(could),
+        group_needs=each,
+        group_has=sizes[0],
+        remedy=f"request fewer tasks, or add a larger {_group(request)}",
+    )
+
+
+def _slices_too_few(catalog: Catalog, request: Request) -> Refusal:
+    """Returns why the slices of groups with suitable hosts have not enough hosts, or are too few."""
+    index = catalog.host_index
+    large = index.large_enough(request)
+    suitable = {group.name: group for group in map(catalog.group_of, sorted(large)) if catalog.zones(group, request)}
+    if not suitable:
+        return _constraints(index, request, large)
+    groups, each = list(suitable.values()), request.group_size
+    if request.group_by == TPU_NAME and all(group.hosts != each for group in groups):
+        near = min(groups, key=lambda group: (abs(group.hosts - each), group.name))
+        message = f"needs {_hosts(each)} in one slice; the slices of scale group {near.name} have {near.hosts}"
+        remedy = f"request {near.hosts} tasks for each slice, or add a scale group with slices of {_hosts(each)}"
+    elif request.group_by in (None, TPU_NAME):
+        exact = [group for group in groups if request.group_by is None or group.hosts == each]
+        most = max(exact, key=lambda group: (group.max_slices, group.name))
+        needed = _count(request.groups, "slice")
+        message = f"needs {needed}; scale group {most.name} has max_slices {most.max_slices}"
+        remedy = f"increase max_slices of scale group {most.name}"
+    else:
+        shared = f"{request.groups} x {_hosts(each)} that share {request.group_by}"
+        message = f"needs {shared}; no scale group may have that many"
+        remedy = "request fewer tasks, or increase max_slices of a scale group"
+    return Refusal(code=RefusalCode.NO_GROUP, message=message, hosts=len(large), remedy=remedy)
+
+
+def _to_be_created(absent: Refusal, catalog: Catalog, request: Request) -> Refusal:
+    names = [able.group.name for able in catalog.able(request)]
+    return Refusal(
+        code=RefusalCode.SCALING,
+        message=f"no present host can serve it; {_named_groups(names)} can create a slice that can",
+        needed=absent.needed,
+        hosts=absent.hosts,
+        remedy="wait for the new slice: iris autoscaler status",
+    )
+
+
+def _occupied(state: ClusterState, request: Request) -> Refusal:
+    """Returns why the hosts that could serve the request do not take it now."""
+    index, reserved = state.host_index, state.reserved
+    candidates = index.candidates(request)
+    if not index.feasible(request):
+        return _closed(index, request)
+    if state.capacity.find(request) is None:
+        busy = _busy(index, state.capacity, request, candidates.hosts)
+        lower = sum(band.rank > request.band.rank for band in state.evicting)
+        if not lower or state.after_evictions is None or state.after_evictions.find(request) is None:
+            return busy
+        evicted = f"{lower} lower-priority gang{'s are' if lower > 1 else ' is'} being evicted to free capacity for it"
+        update = {"code": RefusalCode.EVICTING, "message": evicted, "remedy": "wait until they have stopped"}
+        return busy.model_copy(update=update)
+    needed, hosts = request.resources.amounts(), len(candidates.hosts)
+    if reserved is None or reserved.find(request) is not None:
+        message = "there is enough free capacity; the next scheduling pass decides"
+        return Refusal(code=RefusalCode.QUEUED, message=message, needed=needed, hosts=hosts)
+    others = sum(reserved.reserved.get(n, request.shape) != request.shape for n in candidates.hosts)
+    return Refusal(
+        code=RefusalCode.KEPT,
+        message=f"the free capacity on {_hosts(others)} is reserved for gangs ahead of this one in the queue",
+        needed=needed,
+        hosts=hosts,
+        remedy="wait until those gangs have started, or until other hosts have free capacity",
+    )
+
+
+def _closed(index: HostIndex, request: Request) -> Refusal:
+    could = index.matching(request, index.large_enough(request))
+    causes = Counter(cause for n in could if (cause := index.closed(index.hosts[n])) is not None)
+    closed = sum(causes.values())
+    counts = ", ".join(f"{count} {cut(cause)}" for cause, count in causes.most_common(3))
+    accepts = "accepts" if closed == 1 else "accept"
+    return Refusal(
+        code=RefusalCode.CLOSED,
+        message=f"{closed} of {_count(len(could), 'suitable host')} {accepts} no new tasks: {counts}",
+        hosts=len(could),
+        remedy="open them: iris host uncordon, iris cluster resume",
+    )
+
+
+def _busy(index: HostIndex, capacity: Capacity, request: Request, candidates: list[int]) -> Refusal:
+    """Returns a BUSY refusal with the numbers of the host, or the group of hosts, that lacks the least."""
+    amounts, each = request.shape.amounts, request.group_size
+    if request.group_by is None:
+        free = capacity.free[min(candidates, key=lambda n: shortfall(capacity.free[n], amounts))]
+        best = _best_of(len(candidates), "best", "suitable host")
+        refusal = _short(RefusalCode.BUSY, request, free, candidates, f"{best} has {{}} free")
+        return refusal.model_copy(update={"remedy": "wait until running tasks end, or add a host"})
+    groups = index.candidates(request).groups
+    fitting = sorted((len(capacity.fitting(members, request.shape)) for members in groups.values()), reverse=True)
+    there = _groups(len(groups), request)
+    if request.groups == 1:
+        message = f"needs {_count(each, 'free host')} in one {_group(request)}; the best of {there} has {fitting[0]}"
+    else:
+        enough = sum(count >= each for count in fitting)
+        needs = f"{_groups(request.groups, request)} with {_count(each, 'free host')} each"
+        message = f"needs {needs}; {enough} of {there} {_has(enough)} that many"
+    return Refusal(
+        code=RefusalCode.BUSY,
+        message=message,
+        needed=request.resources.amounts(),
+        hosts=len(candidates),
+        group_needs=each,
+        group_has=fitting[0],
+        remedy=f"wait until running tasks end, or add a {_group(request)}",
+    )
+
+
+def _short(code: RefusalCode, request: Request, there: Sequence[int], hosts: list[int], text: str) -> Refusal:
+    """Returns a refusal with the resources that are short on the host that lacks the least.
+
+    Args:
+        text: contains `{}` in place of the amounts that the host has.
+    """
+    resources = request.resources
+    has = dict(zip(AMOUNTS, (max(0, amount) for amount in there), strict=True))
+    needed = {name: amount for name, amount in resources.amounts().items() if amount > has[name]}
+    free = {name: has[name] for name in needed}
+    available = ", ".join(_available(name, needed[name], amount) for name, amount in free.items())
+    message = f"needs {format_amounts(needed, resources.device)}; {text.format(available)}"
+    return Refusal(code=code, message=message, needed=needed, free=free, hosts=len(hosts))
+
+
+def host_reasons(index: HostIndex, capacity: Capacity, request: Request) -> list[str]:
+    """Returns for each host of the index why one task of the request could not go there now; empty text when it could."""
+    of_kind, large = set(index.of_kind(request)), set(index.large_enough(request))
+    matching, candidates = set(index.matching(request, large)), index.candidates(request)
+    each, shape = request.group_size, request.shape
+    free_in = {name: len(capacity.fitting(members, shape)) for name, members in candidates.groups.items()}
+
+    def why(number: int) -> str:
+        host = index.hosts[number]
+        if number not in of_kind:
+            device = host.resources.device
+            if device is None or request.resources.device is not None:
+                return f"has {_kind(device)}"
+            return f"accepts only tasks that request its {device}"
+        if number not in large:
+            return f"too small: has {_of_needed(host.resources.vector, request)}"
+        if number not in matching:
+            failed = next(constraint for constraint in request.required if not constraint.holds(index.facts(number)))
+            value = index.facts(number).get(failed.key)
+            if value is None:
+                return f"has no {cut(failed.key)}"
+            return f"excluded by {cut(str(failed))}: its {cut(failed.key)} is {cut(written(value))}"
+        if (closed := index.closed(host)) is not None:
+            return closed
+        if not capacity.takes(number, shape):
+            if covers(capacity.free[number], shape.amounts):
+                return "reserved for a gang ahead in the queue"
+            return f"busy: {_of_needed(capacity.free[number], request)} free"
+        if request.group_by is None:
+            return ""
+        free = free_in.get(index.group_of(number, request))
+        if free is None:
+            return f"its {_group(request)} has fewer than {each} suitable hosts"
+        return "" if free >= each else f"only {free} of the {each} hosts needed in its {_group(request)} are free"
+
+    return [why(number) for number in range(len(index.hosts))]
+
+
+def _of_needed(there: Iterable[int], request: Request) -> str:
+    return ", ".join(
+        f"{format_amount(name, max(0, has))} of {format_amount(name, needed)} {'devices' if name == 'device' else name}"
+        for name, has, needed in zip(AMOUNTS, there, request.shape.amounts, strict=True)
+        if needed > max(0, has)
+    )
+
+
+def _available(name: str, needed: int, there: int) -> str:
+    """Formats the available amount; the missing amount if the available one would read the same as the needed one."""
+    shown = format_amount(name, there)
+    if shown == format_amount(name, needed):
+        return f"{format_amount(name, needed - there)} too little {name}"
+    return f"{shown} {'devices' if name == 'device' and there != 1 else name}"
+
+
+def _noun_of(index: HostIndex) -> str:
+    """Returns what the index consists of: hosts, or scale groups whose slices do not exist yet."""
+    return "host" if index.hosts[0].id else "scale group"
+
+
+def _these(index: HostIndex, numbers: Iterable[int]) -> str:
+    """Returns how many hosts these are; for hosts that do not exist yet, the names of their scale groups."""
+    numbers = list(numbers)
+    if _noun_of(index) == "host":
+        return _hosts(len(numbers))
+    return _named_groups(list(dict.fromkeys(str(index.hosts[n].attributes[SCALE_GROUP]) for n in numbers)))
+
+
+def _named_groups(names: Sequence[str]) -> str:
+    return f"scale group{'s' if len(names) > 1 else ''} {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _best_of(count: int, best: str, noun: str) -> str:
+    return f"the only {noun}" if count == 1 else f"the {best} of {count} {noun}s"
+
+
+def _hosts(count: int) -> str:
+    return _count(count, "host")
+
+
+def _groups(count: int, request: Request) -> str:
+    return _count(count, _group(request))
+
+
+def _group(request: Request) -> str:
+    """Returns the noun for a group of hosts. Groups by `tpu-name` are called slices."""
+    return "slice" if request.group_by == TPU_NAME else str(request.group_by)
+
+
+def _has(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _kind(device: Device | None) -> str:
+    return f"{device.kind}:{cut(device.variant)}" if device else "no devices"

@@ -1,0 +1,137 @@
+"""Reasons of requests that a scale group could serve with new slices, or that none could."""
+
+from typing import Any
+
+import pytest
+
+from iris.model.requests import Request
+from iris.model.scale_groups import ScaleGroup, SliceType
+from iris.model.scaling import Outlook
+from iris.scheduling.catalog import Catalog
+from iris.scheduling.cluster_state import ClusterState
+from iris.scheduling.feasibility import infeasible, no_scale_group, reason
+from iris.scheduling.forecast import forecast
+from iris.scheduling.host_index import HostIndex
+from iris.scheduling.refusals import Refusal, RefusalCode
+from tests.builders import NOON, TPU_HOST, a_fleet, a_gang, a_host, a_request, a_slice, demands, some
+
+NO_HOSTS = HostIndex()
+
+
+def a_group(name: str = "tpus", **changes: Any) -> ScaleGroup:
+    """TPU slices of four hosts, in two zones."""
+    settings = {"type": SliceType.LOCAL_VM, "zones": ("eu-a", "eu-b"), "hosts": 4, "resources": TPU_HOST, "max_slices": 2}
+    return ScaleGroup(name=name, **{**settings, **changes})
+
+
+def refusal_of(index: HostIndex, request: Request, *outlooks: Outlook, paused: str | None = None) -> Refusal:
+    state = ClusterState.of(index, [], {}, paused=paused, catalog=Catalog([a_group()]), outlooks=outlooks)
+    return reason(state, request)
+
+
+@pytest.mark.parametrize("index", [NO_HOSTS, a_fleet(a_host())], ids=["no host", "another host"])
+def test_a_request_that_a_scale_group_can_serve_is_feasible(index: HostIndex) -> None:
+    """The cluster may have no such host now; a warning would be wrong."""
+    assert infeasible(index, a_gang(), Catalog([a_group()])) is None
+    refusal = refusal_of(index, a_gang())
+    assert refusal.code is RefusalCode.SCALING
+    assert refusal.message == "no present host can serve it; scale group tpus can create a slice that can"
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "message"),
+    [
+        (a_gang(tasks=8), RefusalCode.NO_GROUP, "needs 8 hosts in one slice; the slices of scale group tpus have 4"),
+        (a_gang(tasks=2), RefusalCode.NO_GROUP, "needs 2 hosts in one slice; the slices of scale group tpus have 4"),
+        (a_gang(tasks=12, groups=3), RefusalCode.NO_GROUP, "needs 3 slices; scale group tpus has max_slices 2"),
+        (
+            a_gang(wants=some(cpu=9, device="tpu:v5litepod-16:4")),
+            RefusalCode.TOO_BIG,
+            "needs 9 cpu; a host of scale group tpus has 8 cpu when empty",
+        ),
+        (
+            a_gang(wants=some(device="tpu:v6e-16:4")),
+            RefusalCode.NO_DEVICE,
+            "no scale group has tpu:v6e-16 (tpu:v5litepod-16 in scale group tpus)",
+        ),
+        (
+            a_gang(constraints=demands("zone = us-a")),
+            RefusalCode.CONSTRAINTS,
+            "zone = us-a excludes 2 of 2 zones of scale group tpus (zone is eu-a, eu-b); 2 constraints in all",
+        ),
+    ],
+    ids=["more hosts", "fewer hosts", "more slices", "larger hosts", "another device", "another zone"],
+)
+def test_a_request_that_no_scale_group_can_serve_has_the_reason_and_a_remedy(
+    request_: Request, code: RefusalCode, message: str
+) -> None:
+    """The same checks as for hosts, so the autoscaler's outlook and the scheduler's reason agree."""
+    catalog = Catalog([a_group()])
+    refusal = no_scale_group(catalog, request_)
+
+    assert refusal is not None
+    assert (refusal.code, refusal.message) == (code, message)
+    assert refusal.remedy
+    both = infeasible(NO_HOSTS, request_, catalog)
+    assert both is not None
+    assert (both.code, both.message) == (code, f"no host has joined the cluster; {message}")
+
+
+def test_a_constraint_that_one_zone_of_a_group_meets_is_feasible() -> None:
+    """The autoscaler chooses the zone."""
+    assert infeasible(NO_HOSTS, a_gang(constraints=demands("zone = eu-b")), Catalog([a_group()])) is None
+
+
+def test_a_gang_over_several_slices_of_one_zone_is_feasible() -> None:
+    """The autoscaler creates as many slices in the zone as the gang needs, so the scheduler must not call it impossible."""
+    assert infeasible(NO_HOSTS, a_gang(tasks=8, group_by="zone"), Catalog([a_group()])) is None
+
+
+def test_a_group_that_may_have_no_slices_creates_none() -> None:
+    """An operator has switched it off."""
+    refusal = infeasible(NO_HOSTS, a_gang(), Catalog([a_group(max_slices=0)]))
+    assert refusal is not None
+    assert refusal.code is RefusalCode.NO_HOSTS
+
+
+def test_the_outlook_is_added_to_the_reason_with_its_time() -> None:
+    """One answer has both: what is missing, and what the autoscaler does about it."""
+    outlook = Outlook(example=a_gang(), message="slice s of scale group tpus is on its way", since=NOON)
+    refusal = refusal_of(NO_HOSTS, a_gang("another"), outlook)
+
+    assert refusal.message.endswith("; slice s of scale group tpus is on its way")
+    assert (refusal.scaling, refusal.since) == (outlook.message, NOON)
+
+
+def test_the_reason_that_no_scale_group_can_serve_it_is_not_repeated() -> None:
+    """The outlook of an infeasible request has the message that the reason has already."""
+    request = a_gang(tasks=8)
+    absent = no_scale_group(Catalog([a_group()]), request)
+    assert absent is not None
+    refusal = refusal_of(NO_HOSTS, request, Outlook(example=request, message=absent.message, possible=False))
+
+    assert refusal.message.count(absent.message) == 1
+    assert refusal.scaling == absent.message
+
+
+def test_an_outlook_belongs_to_its_shape_alone() -> None:
+    """A slice for another job does not help this one."""
+    outlook = Outlook(example=a_gang(), message="a slice is on its way")
+    assert "on its way" not in refusal_of(NO_HOSTS, a_request(wants=TPU_HOST), outlook).message
+
+
+def test_a_paused_cluster_has_no_outlook() -> None:
+    """Another slice would not help while the cluster is paused."""
+    refusal = refusal_of(a_fleet(*a_slice("there")), a_gang(), Outlook(example=a_gang(), message="on its way"), paused="")
+    assert (refusal.message, refusal.scaling) == ("the cluster is paused", "")
+
+
+def test_a_dry_run_names_the_groups_without_slices() -> None:
+    """What could be created counts as much as what is present; groups that are switched off do not appear."""
+    catalog = Catalog([a_group(), a_group("small", hosts=1), a_group("off", max_slices=0)])
+    found = forecast(NO_HOSTS, [], a_gang(), hosts=(), refusal=None, reserved={}, catalog=catalog)
+
+    assert {fit.group: fit.why for fit in found.fits} == {
+        "tpus": "has no slice yet; the autoscaler can create one",
+        "small": "needs 4 hosts in one slice; the slices of scale group small have 1",
+    }
