@@ -210,7 +210,7 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
         (render.JOBS, "id state user submitted_at"),
         (render.TASKS, "index state attempt host exit_code reason"),
         (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
-        (render.VERDICTS, "group fits why hosts named"),
+        (render.FITS, "group fits why hosts named"),
         (render.HOSTS, "id state reason slice resources free attributes running"),
         (render.uses(some()), "task host at pid cpu_percent memory_bytes peak_memory_bytes processes ports"),
         (render_fleet.VERDICTS, "group availability why until demand target slices"),

@@ -317,7 +317,7 @@ def test_a_link_that_climbs_after_a_name_is_sent_with_the_place_it_means(root: P
 def test_a_file_that_no_host_would_unpack_is_refused_before_anything_is_sent(root: Path) -> None:
     """The user reads it at once, not when the job has got its hosts."""
     write(root, "/".join(["d"] * 101))
-    with pytest.raises(Rejected, match=r"is 101 levels deep; the limit is 100; rename it, or name it in \.irisignore"):
+    with pytest.raises(Rejected, match=r"is 101 levels deep; the limit is 100; rename it, or exclude it in \.irisignore"):
         pack(root)
 
 
