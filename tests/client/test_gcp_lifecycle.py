@@ -92,7 +92,7 @@ def place(google: FakeGoogle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("FAKE_GCLOUD", str(tmp_path))
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("IRIS_CLUSTER", raising=False)
-    monkeypatch.setattr(gcp_controller, "ANSWER", timedelta(seconds=2))
+    monkeypatch.setattr(gcp_controller, "ANSWER_TIMEOUT", timedelta(seconds=2))
     place = Place(google, tmp_path)
     yield place
     close_tunnel(place.name)
@@ -168,7 +168,7 @@ def test_what_is_kept_is_the_configuration_that_the_cluster_has(place: Place, mo
     assert read_config(place.name) == place.text
     asyncio.run(place.controller(other).plan_stop())
     assert read_config(place.name) == place.text
-    monkeypatch.setattr(wait_ready, "START", timedelta())
+    monkeypatch.setattr(wait_ready, "START_TIMEOUT", timedelta())
     with pytest.raises(IrisError, match="did not come up"):  # but it has it
         place.controller(other).restart()
     assert read_config(place.name) == other
@@ -182,7 +182,7 @@ def test_a_cluster_elsewhere_takes_no_name_of_a_simulation_that_has_jobs(place: 
     record = ClusterRecord(name=place.name, address="127.0.0.1:1", store="file:///x", supervisor=dead)
     write_record(record)
     for deed in (place.controller().start, place.controller().stop):
-        with pytest.raises(InvalidValue, match="is that of a cluster on this machine that was stopped"):
+        with pytest.raises(InvalidValue, match="is the name of a cluster on this machine that was stopped"):
             deed()
     assert place.alive() == []
 
@@ -207,7 +207,7 @@ def test_without_gcloud_nobody_is_asked_whether_to_stop_and_a_stop_deletes_direc
     """What a stop would do cannot be known; who says --yes is not asked."""
     place.there_is()
     without_gcloud()
-    with pytest.raises(Unreachable, match=r"no gcloud on PATH.*without asking it by: iris cluster stop c\d+ --yes$"):
+    with pytest.raises(Unreachable, match=r"no gcloud on PATH.*without the control plane, run: iris cluster stop c\d+ --yes$"):
         asyncio.run(place.controller().plan_stop())
     assert run(["cluster", "stop", "--config", str(place.file)]) == 4
     assert place.alive() == [place.machine]
@@ -220,7 +220,7 @@ def test_what_a_machine_keeps_until_it_is_made_anew_is_told_each_time(place: Pla
     machine = place.there_is()
     place.google.say(place.machine, "startup-script: [iris-init] FAILED: could not pull controller:1\n")
     place.refuse("ERROR: no")
-    monkeypatch.setattr(wait_ready, "START", timedelta())
+    monkeypatch.setattr(wait_ready, "START_TIMEOUT", timedelta())
     larger = place.text.replace("gcp: {}}", "gcp: {machine_type: n2-standard-8}}")
     words = "until it is stopped and started: controller.gcp.machine_type 'n2-standard-4', not 'n2-standard-8'"
     for deed in (place.controller(larger).restart, place.controller(larger).start):

@@ -107,7 +107,7 @@ def test_a_gang_waits_with_true_numbers_and_starts_when_a_slice_is_free(tpus: Cl
     assert (why["state"], why["code"], why["hosts"], why["ahead"]) == ("PENDING", "BUSY", 8, 0)
     assert (why["group_needs"], why["group_has"]) == (4, 3)
     assert (why["needed"]["devices"], why["attempts"]) == (4, [])
-    assert "first in band interactive" in why["message"]
+    assert "first in the queue of band interactive" in why["message"]
     assert all(task["state"] == "PENDING" and task["host"] is None for task in tpus.status("second")["tasks"])
     tpus.iris("cancel", "first")
     assert sorted(line.split()[1] for line in second.ends().out.splitlines()) == hosts
