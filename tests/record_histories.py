@@ -370,7 +370,7 @@ async def main() -> None:
     """Each group of scenes has a cluster of its own; what is not wanted is played and not written."""
     policies.HEARTBEAT = policies.CHECK_JOBS_EVERY = notifier_activities.LEFT_TO_HOSTS = SECOND
     slice_lifecycle.DRAIN_CHECK = policies.DELETE_CHECK = SECOND / 5
-    autoscaler.LOOK_EVERY = liveness.SECOND_OBSERVATION_DELAY = SECOND
+    autoscaler.OBSERVE_INTERVAL = liveness.SECOND_OBSERVATION_DELAY = SECOND
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
     for scenes, settings in ((_first_version, [short]), (_gangs, [short]), (_holds, []), (_evictions, [])):
