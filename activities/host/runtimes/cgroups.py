@@ -13,12 +13,12 @@ import hashlib
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 from iris.model.resources import Resources
-from iris.retrying import poll
 
 SELF = Path("/proc/self")
 #: The time that killed processes have to leave a group.
@@ -59,7 +59,10 @@ def remove(key: str, *known: str, proc: Path = SELF) -> None:
     with contextlib.suppress(OSError):
         mounts = _Mounts(proc)
         groups |= {parent / name for parent in mounts.parents()}
-    poll(lambda: not [group for group in groups if _still_in_use(group)], every=0.01, timeout=EMPTY_TIMEOUT)
+    deadline = time.monotonic() + EMPTY_TIMEOUT.total_seconds()
+    for group in groups:
+        while _still_in_use(group) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 def why_not(proc: Path = SELF) -> str:
