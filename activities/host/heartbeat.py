@@ -21,6 +21,7 @@ from iris.messages.task import RunTask, TaskProgress
 from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
 from iris.model.units import format_duration
+from iris.retrying import retry
 
 #: The interval of the heartbeats. Also the longest time until a cancellation is noticed.
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
@@ -136,6 +137,7 @@ class Heartbeat:
             await self._changed.wait()
 
 
+@retry(RPCError, every=FIRST_RETRY_DELAY)
 async def report(
     handle: AsyncActivityHandle,
     outcome: TaskOutcome,
@@ -151,16 +153,15 @@ async def report(
     Returns:
         ACCEPTED, REFUSED (the server does not wait for the outcome any more), or UNREPORTED (a hurried try failed).
     """
-    while True:
-        try:
-            await handle.complete(outcome, rpc_timeout=HURRIED_TIMEOUT if hurried() else RPC_TIMEOUT)
-            return Event.ACCEPTED
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                log.info("the server does not wait for the outcome of the attempt any more")
-                return Event.REFUSED
-            if hurried():
-                log.warning("the outcome of the attempt could not be reported: %s", error)
-                return Event.UNREPORTED
-            log.warning("the outcome of the attempt could not be reported, trying again: %s", error)
-        await asyncio.sleep(FIRST_RETRY_DELAY.total_seconds())
+    try:
+        await handle.complete(outcome, rpc_timeout=HURRIED_TIMEOUT if hurried() else RPC_TIMEOUT)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            log.info("the server does not wait for the outcome of the attempt any more")
+            return Event.REFUSED
+        if hurried():
+            log.warning("the outcome of the attempt could not be reported: %s", error)
+            return Event.UNREPORTED
+        log.warning("the outcome of the attempt could not be reported, trying again: %s", error)
+        raise
+    return Event.ACCEPTED

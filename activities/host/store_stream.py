@@ -12,6 +12,7 @@ from typing import Literal
 
 from iris.messages.exec import Frame, FrameKind, chunk_path, chunks_prefix, decode, encode
 from iris.model.units import KIB
+from iris.retrying import retry
 from iris.storage.object_store import STORE_ERRORS, Store
 
 Direction = Literal["in", "out"]
@@ -175,23 +176,10 @@ class StoreStream:
     def _lively(self) -> None:
         self._lively_until = time.monotonic() + QUIET_AFTER.total_seconds()
 
+    @retry(STORE_ERRORS, every=RETRY_EVERY, timeout=STORE_TIMEOUT)
     async def _put(self, chunk: bytes) -> None:
-        give_up = time.monotonic() + STORE_TIMEOUT.total_seconds()
-        while True:
-            try:
-                await self._store.put(chunk_path(self._session, self._says, self._said), chunk)
-                return
-            except STORE_ERRORS:
-                if time.monotonic() > give_up:
-                    raise
-            await asyncio.sleep(RETRY_EVERY.total_seconds())
+        await self._store.put(chunk_path(self._session, self._says, self._said), chunk)
 
+    @retry(STORE_ERRORS, every=RETRY_EVERY, timeout=STORE_TIMEOUT)
     async def _get(self) -> bytes | None:
-        give_up = time.monotonic() + STORE_TIMEOUT.total_seconds()
-        while True:
-            try:
-                return await self._store.get(chunk_path(self._session, self._hears, self._heard))
-            except STORE_ERRORS:
-                if time.monotonic() > give_up:
-                    raise
-            await asyncio.sleep(RETRY_EVERY.total_seconds())
+        return await self._store.get(chunk_path(self._session, self._hears, self._heard))

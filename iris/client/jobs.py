@@ -2,7 +2,6 @@
 
 import asyncio
 import difflib
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,6 +29,7 @@ from iris.model.requests import Request, request_for
 from iris.model.resources import Resources
 from iris.model.states import TaskState
 from iris.model.units import format_duration
+from iris.retrying import retry
 from iris.scheduling.forecast import Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
 from iris.workflows import web_ui
@@ -38,6 +38,8 @@ from iris.workflows.search_attributes import keywords
 
 #: How long `final_status` waits for a control plane to answer.
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
+#: The delay between two tries while the service or the control plane does not answer.
+RETRY_INTERVAL = timedelta(seconds=1)
 #: How long a job waits for a control plane that died with the job's workflow task: half of the server's default. A task takes
 #: milliseconds, or two seconds when the scheduler answers slowly (`policies.EXCHANGE_QUICK`).
 TASK_TIMEOUT = timedelta(seconds=5)
@@ -171,21 +173,16 @@ class Jobs:
             raise WaitTimeout(f"job {job} has not ended within {format_duration(timeout or timedelta())}; it continues") from None
         return await self.final_status(job, run_id)
 
+    @retry(Unreachable, every=RETRY_INTERVAL, timeout=FINAL_STATUS_TIMEOUT)
     async def final_status(self, job: str, run_id: str | None = None) -> JobStatus:
         """Returns the status of a job that has ended. Waits for a control plane that is being restarted.
 
         Raises:
             Unreachable: no control plane answered for a minute.
         """
-        deadline = time.monotonic() + FINAL_STATUS_TIMEOUT.total_seconds()
-        while True:
-            try:
-                return await self.status(job, run_id)
-            except Unreachable:
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(1)
+        return await self.status(job, run_id)
 
+    @retry(RPCError, every=RETRY_INTERVAL)
     async def wait_until_ended(self, job: str, run_id: str | None = None) -> None:
         """Returns once the job has ended, with or without success. Retries while the service does not answer.
 
@@ -193,18 +190,16 @@ class Jobs:
             NotFound: there is no such job.
             Unreachable: the cluster is local and has been stopped.
         """
-        while True:
-            try:
-                await self._handle(job, run_id).result()
-                return
-            except WorkflowFailureError:
-                return
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    raise await self._not_found(job) from None
-                if self._cluster.supervisor is not None and not self._cluster.alive():
-                    raise Unreachable(f"cluster {self._cluster.name} was stopped before job {job} had ended") from None
-                await asyncio.sleep(1)
+        try:
+            await self._handle(job, run_id).result()
+        except WorkflowFailureError:
+            return
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise await self._not_found(job) from None
+            if self._cluster.supervisor is not None and not self._cluster.alive():
+                raise Unreachable(f"cluster {self._cluster.name} was stopped before job {job} had ended") from None
+            raise
 
     async def log_source(self, job: str) -> LogSource:
         """Returns where the job's logs are. Asks only the service, so it works while no control plane answers.

@@ -5,7 +5,6 @@ commands use them. Calls that fail temporarily are retried for `OPERATION_TIMEOU
 """
 
 import json
-import random
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,7 +15,7 @@ from google.cloud import compute_v1
 from google.cloud.compute_v1.services.instances.pagers import AggregatedListPager
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.platforms.base import BadConfig, PlatformError, RateLimited, Unavailable
+from iris.platforms.base import BadConfig, RateLimited, Unavailable
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import DEADLINE, connect
 from iris.platforms.gcp.compute import instances_on, silent_on
@@ -31,6 +30,7 @@ from iris.platforms.gcp.errors import (
 )
 from iris.platforms.gcp.requests import zone_of
 from iris.platforms.gcp.settings import GcpSettings
+from iris.retrying import poll, retry
 
 T = TypeVar("T")
 
@@ -41,6 +41,8 @@ OPERATION = timedelta(minutes=10)
 #: The time between two polls of an operation, and the longest time between two tries of a call, in seconds.
 POLL_INTERVAL_S = 1.0
 MAX_PAUSE = 15.0
+#: The maximum of a random time that is added to the delay between two tries, in seconds.
+JITTER = 0.5
 
 LOGIN = "gcloud auth application-default login"
 RUNNING = "RUNNING"
@@ -225,20 +227,21 @@ class ControllerMachine:
             raise platform_error(error.api_error, self._zone) from None
 
     def _delete(self, name: str, zone: str) -> None:
-        give_up = time.monotonic() + OPERATION.total_seconds()
         named = self._named(name, zone)
-        while True:
+
+        def is_gone() -> bool:
             try:
                 operation = self._call(lambda: self._instances.delete_unary(retry=None, timeout=DEADLINE, **named), zone)
                 self._wait(operation, zone, "", lambda api_error: api_error.is_absence)
                 self._call(lambda: self._instances.get(retry=None, timeout=DEADLINE, **named), zone)
             except CallFailed as error:
                 if error.api_error.is_absence:
-                    return
+                    return True
                 raise platform_error(error.api_error, zone) from None
-            if time.monotonic() > give_up:
-                raise Unavailable(f"machine {name} in {zone} still exists; run the command again")
-            time.sleep(POLL_INTERVAL_S)
+            return False
+
+        if not poll(is_gone, every=POLL_INTERVAL_S, timeout=OPERATION):
+            raise Unavailable(f"machine {name} in {zone} still exists; run the command again")
 
     def _do(
         self, call: Callable[[], compute_v1.Operation], zone: str, again: Callable[[ApiError], bool] = lambda _: False
@@ -283,23 +286,27 @@ class ControllerMachine:
             CallFailed: the error is not temporary.
             RateLimited, Unavailable: the error still occurred after `OPERATION_TIMEOUT`.
         """
-        give_up, pause, reported = time.monotonic() + OPERATION_TIMEOUT.total_seconds(), 1.0, False
-        while True:
-            try:
-                return call()
-            except CALL_ERRORS as error:
-                api_error = api_error_of(error)
-            what: PlatformError = platform_error(api_error, zone)
-            passes = isinstance(what, RateLimited | Unavailable) and not api_error.is_absence and not api_error.already_exists
-            if not passes and not again(api_error):
-                raise CallFailed(api_error)
-            if time.monotonic() > give_up:
-                raise what
+        reported = False
+
+        def retryable(api_error: ApiError) -> bool:
+            known = api_error.is_absence or api_error.already_exists
+            passes = not known and isinstance(platform_error(api_error, zone), RateLimited | Unavailable)
+            return passes or again(api_error)
+
+        def delay(error: Exception) -> bool | float:
+            nonlocal reported
+            if not isinstance(error, CALL_ERRORS) or not retryable(api_error := api_error_of(error)):
+                return False
             if not reported:
-                self._tell(f"{what}; retrying")
+                self._tell(f"{platform_error(api_error, zone)}; retrying")
                 reported = True
-            time.sleep((api_error.retry_after or pause) * random.uniform(0.75, 1.25))
-            pause = min(2 * pause, MAX_PAUSE)
+            return api_error.retry_after or True
+
+        try:
+            return retry(delay, every=1.0, up_to=MAX_PAUSE, jitter=JITTER, timeout=OPERATION_TIMEOUT)(call)()
+        except CALL_ERRORS as error:
+            api_error = api_error_of(error)
+            raise (platform_error(api_error, zone) if retryable(api_error) else CallFailed(api_error)) from None
 
 
 def _seen(instance: compute_v1.Instance) -> SeenMachine:

@@ -28,7 +28,7 @@ def test_help_imports_neither_temporal_nor_pydantic() -> None:
 import sys
 from iris.cli.main import run
 code = run(["--help"])
-heavy = {"temporalio", "pydantic", "psutil", "obstore", "asyncio", "rich"} & set(sys.modules)
+heavy = {"temporalio", "pydantic", "psutil", "obstore", "asyncio", "rich", "stamina"} & set(sys.modules)
 sys.exit(f"imported: {heavy}" if heavy else code)
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)

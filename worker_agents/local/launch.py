@@ -21,6 +21,7 @@ from iris.client.client import IrisClient
 from iris.client.connect.clusters import ClusterRecord, ProcessRef, cluster_dir, make_cluster_dir, not_running, read_record
 from iris.model.errors import IrisError, Rejected
 from iris.platforms.local import MACHINES, homes
+from iris.retrying import poll
 from iris.storage.files import make_private, private_file
 from iris.worker_agents.local.cluster import (
     CHILD_STOP_TIMEOUT,
@@ -111,13 +112,8 @@ def stop_local(name: str) -> None:
     if record.supervisor is not None and record.alive():
         with contextlib.suppress(ProcessLookupError):
             os.kill(record.supervisor.pid, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_TIMEOUT.total_seconds()
-        while record.alive():
-            if time.monotonic() > deadline:
-                raise IrisError(
-                    f"the supervisor of local cluster {name!r} (process {record.supervisor.pid}) does not stop; kill it"
-                )
-            time.sleep(POLL_INTERVAL)
+        if not poll(lambda: not record.alive(), every=POLL_INTERVAL, timeout=STOP_TIMEOUT):
+            raise IrisError(f"the supervisor of local cluster {name!r} (process {record.supervisor.pid}) does not stop; kill it")
     clear_stopped(name)
 
 

@@ -1,9 +1,7 @@
 """Runs Temporal's dev server as a child process, for a cluster on this machine or beside a control plane."""
 
-import asyncio
 import shutil
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from temporalio.client import Client
 from iris.client.connect.children import Child
 from iris.client.connect.connection import connect
 from iris.model.errors import IrisError, Unreachable
+from iris.retrying import retry
 
 #: The time for which finished jobs can be inspected. The dev server's default is one day.
 RETENTION = timedelta(days=30)
@@ -82,16 +81,15 @@ async def started(server: Child, address: str, patience: timedelta) -> Client:
     Raises:
         IrisError: the server ended, or does not answer in time.
     """
-    deadline = time.monotonic() + patience.total_seconds()
-    while True:
-        try:
-            return await connect(address, timeout=timedelta(seconds=2))
-        except Unreachable:
-            ended = server.process is None or server.process.returncode is not None
-            if ended or time.monotonic() > deadline:
-                said = f"; the end of {server.log}:\n{server.last_lines()}" if server.log is not None else ""
-                raise IrisError(f"the Temporal server did not start{said}") from None
-        await asyncio.sleep(0.1)
+
+    def still_starts(error: Exception) -> bool:
+        return isinstance(error, Unreachable) and server.process is not None and server.process.returncode is None
+
+    try:
+        return await retry(still_starts, every=0.1, timeout=patience)(connect)(address, timeout=timedelta(seconds=2))
+    except Unreachable:
+        said = f"; the end of {server.log}:\n{server.last_lines()}" if server.log is not None else ""
+        raise IrisError(f"the Temporal server did not start{said}") from None
 
 
 async def keep_history(client: Client) -> None:

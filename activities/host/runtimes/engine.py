@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris.activities.host.runtimes.base import HostUnable
 from iris.activities.host.runtimes.threads import in_thread
+from iris.retrying import retry
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -161,14 +162,10 @@ def sweep(labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lam
 
 async def clear(labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
     """Does the same as `sweep`, with retries. Raises nothing."""
-    for left in reversed(range(CLEAR_TRIES)):
-        try:
-            await in_thread(lambda _: sweep(labels, matches))
-            return
-        except HostUnable as error:
-            if not left:
-                logger.warning("the containers with %s could not be removed: %s", " ".join(labels), error)
-        await asyncio.sleep(CLEAR_EVERY)
+    try:
+        await retry(HostUnable, every=CLEAR_EVERY, tries=CLEAR_TRIES)(in_thread)(lambda _: sweep(labels, matches))
+    except HostUnable as error:
+        logger.warning("the containers with %s could not be removed: %s", " ".join(labels), error)
 
 
 async def clear_strays(cluster: str, host_id: str, keep: Collection[str], attempts: Path | None = None) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from datetime import timedelta
 
 from temporalio.client import Client
@@ -13,12 +12,17 @@ from iris.client.connect.connection import connect
 from iris.client.connect.discovery import discover
 from iris.client.connect.tunnel import last_output, open_tunnel
 from iris.model.errors import Unreachable
+from iris.retrying import retry
 
 #: A connection takes seconds, and the tunnel soon replaces a broken one.
 TUNNEL_TIMEOUT = timedelta(seconds=30)
 #: The timeout of one attempt.
 ATTEMPT_TIMEOUT = timedelta(seconds=5)
 POLL_INTERVAL = timedelta(seconds=0.2)
+
+
+class _NoAnswer(Unreachable):
+    """The service does not answer through the tunnel, which may not be connected yet."""
 
 
 async def open_connection(cluster: ClusterRef) -> tuple[Client, ClusterRecord]:
@@ -47,13 +51,14 @@ async def connect_remote(name: str, timeout: timedelta = TUNNEL_TIMEOUT) -> tupl
     Raises:
         Unreachable: the cluster is not known here, no tunnel can be opened, or no service answers through it in time.
     """
-    give_up = time.monotonic() + timeout.total_seconds()
-    while True:
+
+    @retry(_NoAnswer, every=POLL_INTERVAL, timeout=timeout)
+    async def attempt() -> tuple[Client, ClusterRecord]:
         record = await asyncio.to_thread(open_tunnel, name)
         try:
             return await connect(record.address, record.namespace, timeout=ATTEMPT_TIMEOUT, quiet=True), record
         except Unreachable as error:
-            if time.monotonic() > give_up:
-                output = last_output(name) if record.vm is not None else ""
-                raise Unreachable(f"cluster {name} does not answer: {error}{output}") from None
-        await asyncio.sleep(POLL_INTERVAL.total_seconds())
+            output = last_output(name) if record.vm is not None else ""
+            raise _NoAnswer(f"cluster {name} does not answer: {error}{output}") from None
+
+    return await attempt()

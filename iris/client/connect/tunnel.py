@@ -22,6 +22,7 @@ from iris.client.connect.clusters import ClusterRecord, ControllerVm, ProcessRef
 from iris.client.connect.process import free_ports, locked, stop_event
 from iris.model.errors import IrisError, Rejected, Unreachable
 from iris.model.units import format_duration
+from iris.retrying import poll
 from iris.storage.files import make_private, private_file
 
 logger = logging.getLogger(__name__)
@@ -147,14 +148,12 @@ def _start(name: str) -> "subprocess.Popen[bytes]":
 def close_tunnel(name: str) -> None:
     """Ends the cluster's tunnel, if there is one, and waits until it is gone."""
     record = read_record(name)
-    if record is None or record.tunnel is None:
+    if record is None or (tunnel := record.tunnel) is None:
         return
     with contextlib.suppress(ProcessLookupError):
-        if record.tunnel.alive():
-            os.kill(record.tunnel.pid, signal.SIGTERM)
-    deadline = time.monotonic() + 2 * STOP.total_seconds()
-    while record.tunnel.alive() and time.monotonic() < deadline:
-        time.sleep(POLL)
+        if tunnel.alive():
+            os.kill(tunnel.pid, signal.SIGTERM)
+    poll(lambda: not tunnel.alive(), every=POLL, timeout=2 * STOP)
     _end_orphans(record)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +23,7 @@ from iris.client.operate.platforms import create_platform
 from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config
 from iris.model.errors import InvalidValue, IrisError, Unreachable
 from iris.platforms.base import SliceOps
+from iris.retrying import poll
 from iris.worker_agents.local.cluster import LocalClusterOptions, machines_dir
 from iris.worker_agents.local.launch import left_processes, restart_control_plane, start_detached, stop_local
 
@@ -46,6 +46,7 @@ DELETE_THROUGH_TIMEOUT = timedelta(minutes=4)
 DELETE_TIMEOUT = timedelta(minutes=1)
 #: A restarted control plane answers within this time.
 RESTART_TIMEOUT = timedelta(seconds=30)
+POLL_INTERVAL = timedelta(seconds=0.2)
 
 
 def create_controller(
@@ -191,10 +192,8 @@ class LocalController:
             IrisError: no new control plane started, or it does not answer.
         """
         record = restart_control_plane(self.name)
-        deadline = time.monotonic() + RESTART_TIMEOUT.total_seconds()
-        while not self.status().healthy:
-            if time.monotonic() > deadline:
-                raise IrisError(f"the control plane of cluster {self.name} does not answer:\n{self.fetch_startup_logs(15)}")
+        if not poll(lambda: self.status().healthy, every=POLL_INTERVAL, timeout=RESTART_TIMEOUT):
+            raise IrisError(f"the control plane of cluster {self.name} does not answer:\n{self.fetch_startup_logs(15)}")
         return record.address
 
     def reload(self) -> str:

@@ -1,0 +1,84 @@
+"""Repeats calls outside workflows: with a fixed or growing delay, until a timeout or for a number of tries.
+
+Workflows have Temporal's retry policies and timers instead. The library stamina is imported by the first call, because the
+command line must start quickly.
+"""
+
+import functools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+#: The exceptions to retry, or a function that returns whether to retry after an exception, or the delay before the next try.
+Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool | float | timedelta]
+
+
+class _NotYet(Exception):
+    """The awaited state is not reached yet."""
+
+
+def retry(
+    on: Retryable,
+    *,
+    every: float | timedelta,
+    up_to: float | timedelta | None = None,
+    jitter: float = 0,
+    timeout: timedelta | None = None,
+    tries: int | None = None,
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Returns a decorator that calls a function again when it raises one of these exceptions. Every other exception passes.
+
+    The function is defined with `def` or `async def`. A lambda that returns an awaitable is not retried.
+
+    Args:
+        every: the delay between two tries, in seconds if it is a number.
+        up_to: the delay doubles with each try up to this limit; None: it is constant.
+        jitter: the maximum of a random time that is added to each delay, in seconds.
+        timeout: a failure after this time passes, so there is at least one try; None: no limit.
+        tries: the failure of the last of so many tries passes; None: no limit.
+    """
+
+    def decorate(call: Callable[P, T]) -> Callable[P, T]:
+        @functools.cache
+        def retrying() -> Callable[P, T]:
+            import stamina
+
+            stamina.instrumentation.set_on_retry_hooks([])  # by default, it logs each retry
+            return stamina.retry(
+                on=on,
+                attempts=tries,
+                timeout=timeout,
+                wait_initial=every,
+                wait_max=every if up_to is None else up_to,
+                wait_jitter=jitter,
+                wait_exp_base=1 if up_to is None else 2,
+            )(call)
+
+        @functools.wraps(call)
+        def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
+            return retrying()(*args, **kwargs)
+
+        return repeated
+
+    return decorate
+
+
+def poll(check: Callable[[], bool], *, every: float | timedelta, timeout: timedelta) -> bool:
+    """Calls `check` until it returns True. Returns False if it has not after the timeout.
+
+    Args:
+        every: the delay between two calls, in seconds if it is a number.
+    """
+
+    @retry(_NotYet, every=every, timeout=timeout)
+    def wait() -> None:
+        if not check():
+            raise _NotYet
+
+    try:
+        wait()
+    except _NotYet:
+        return False
+    return True
