@@ -168,6 +168,8 @@ class AutoscalerWorkflow:
         if self._changed and not self._urgent:
             # Preemptions of many slices arrive slice by slice: evaluate them together.
             await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
+            if self._settings is not None and self._settings is not settings and workflow.patched("configured-meanwhile"):
+                settings = self._settings
         self._changed = self._urgent = False
         wanted = await self._query_demand()
         self._apply_facts()

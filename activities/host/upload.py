@@ -1,7 +1,6 @@
 """Uploads the log and the outputs of an attempt to the store, and tries again while the store is unreachable."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from datetime import timedelta
@@ -56,7 +55,7 @@ class Delivery:
         try:
             while True:
                 if self._hurried.is_set() and patience > HURRIED_TIMEOUT:
-                    since, patience = time.monotonic(), HURRIED_TIMEOUT
+                    since, delay, patience = time.monotonic(), FIRST_RETRY_DELAY, HURRIED_TIMEOUT
                 left = since + patience.total_seconds() - time.monotonic()
                 if left <= 0:
                     return False
@@ -72,8 +71,11 @@ class Delivery:
                 if self._logs.stored > stored:
                     since, delay, stored = time.monotonic(), FIRST_RETRY_DELAY, self._logs.stored
                 if not self._logs.behind:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(asyncio.shield(hurried), min(delay.total_seconds(), left))
+                    pause = min(delay.total_seconds(), left)
+                    if hurried.done():  # waiting for it would not pause at all
+                        await asyncio.sleep(pause)
+                    else:
+                        await asyncio.wait({hurried}, timeout=pause)
                     delay = min(2 * delay, LAST_RETRY_DELAY)
         finally:
             for task in (hurried, step):

@@ -53,6 +53,12 @@ class Catalog:
         """The first host of a new slice of each group in each of its zones. They have no ids, because they do not exist."""
         return HostIndex(self.host(group, zone) for group in self.groups for zone in group.zones)
 
+    @cached_property
+    def all_hosts(self) -> HostIndex:
+        """All hosts of a new slice of each group in each of its zones, for constraints on the worker id."""
+        places = ((group, zone) for group in self.groups for zone in group.zones)
+        return HostIndex(self.host(group, zone, worker) for group, zone in places for worker in range(group.hosts))
+
     def group_of(self, number: int) -> ScaleGroup:
         """Returns the group of the host with this number in `host_index`."""
         return self._by_number[number]
@@ -124,10 +130,14 @@ class Catalog:
     def _meets(self, group: ScaleGroup, zone: str, required: Sequence[Constraint], all_hosts: bool) -> bool:
         if not required:
             return True
-        one_of_them = any(constraint.key == TPU_WORKER_ID for constraint in required)
-        workers = range(group.hosts if one_of_them else 1)
+        workers = range(group.hosts if on_worker_id(required) else 1)
         meet = (all(each.holds(self.host(group, zone, worker).facts) for each in required) for worker in workers)
         return all(meet) if all_hosts else any(meet)
+
+
+def on_worker_id(required: Iterable[Constraint]) -> list[Constraint]:
+    """Returns the constraints that hosts of one slice meet differently."""
+    return [constraint for constraint in required if constraint.key == TPU_WORKER_ID]
 
 
 #: For clusters whose hosts all join by themselves.

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from iris.model.bounds import cut
-from iris.model.constraints import SCALE_GROUP, TPU_NAME, written
+from iris.model.constraints import SCALE_GROUP, TPU_NAME, Constraint, written
 from iris.model.requests import Request
 from iris.model.resources import AMOUNTS, Device, format_amount, format_amounts
 from iris.scheduling.capacity import Capacity, shortfall
-from iris.scheduling.catalog import NO_SCALE_GROUPS, Catalog
+from iris.scheduling.catalog import NO_SCALE_GROUPS, Catalog, on_worker_id
 from iris.scheduling.cluster_state import ClusterState
 from iris.scheduling.host_index import HostIndex, covers
 from iris.scheduling.refusals import INFEASIBLE, Refusal, RefusalCode
@@ -70,7 +70,8 @@ def no_scale_group(catalog: Catalog, request: Request) -> Refusal | None:
         return None
     if not catalog.groups:
         return Refusal(code=RefusalCode.NO_HOSTS, message="the configuration has no scale group", remedy="add a scale group")
-    return _unsuitable(catalog.host_index, request) or _slices_too_few(catalog, request)
+    index = catalog.all_hosts if on_worker_id(request.required) else catalog.host_index
+    return _unsuitable(index, request) or _slices_too_few(catalog, request)
 
 
 def _no_host(index: HostIndex, request: Request) -> Refusal | None:
@@ -94,7 +95,7 @@ def _unsuitable(index: HostIndex, request: Request) -> Refusal | None:
         return _no_device(index, request)
     if not (large := index.large_enough(request)):
         return _too_big(index, request, of_kind)
-    return None if index.matching(request, large) else _constraints(index, request, large)
+    return None if index.matching(request, large) else _constraints(index, request, large, request.required)
 
 
 def _no_device(index: HostIndex, request: Request) -> Refusal:
@@ -131,8 +132,8 @@ def _too_big(index: HostIndex, request: Request, of_kind: list[int]) -> Refusal:
     return refusal.model_copy(update={"remedy": remedy})
 
 
-def _constraints(index: HostIndex, request: Request, large: list[int]) -> Refusal:
-    required = request.required
+def _constraints(index: HostIndex, request: Request, large: list[int], required: list[Constraint]) -> Refusal:
+    """Returns how many hosts the constraints exclude. Those of `required` decide."""
     failing = {each: [n for n in large if not each.holds(index.facts(n))] for each in required}
     worst = max(required, key=lambda each: len(failing[each]))
     most = sorted(((cut(str(each)), len(numbers)) for each, numbers in failing.items()), key=lambda entry: -entry[1])
@@ -142,8 +143,9 @@ def _constraints(index: HostIndex, request: Request, large: list[int]) -> Refusa
     if _noun_of(index) == "host":
         whole = f"{_hosts(len(large))} that {'is' if len(large) == 1 else 'are'} large enough"
     else:
-        whole = f"{len(large)} zone{'' if len(large) == 1 else 's'} of {_these(index, large)}"
-    others = "" if len(required) == 1 else f"; {len(required)} constraints in all"
+        parts = f"{_hosts(len(large))} of new slices" if on_worker_id(request.required) else _count(len(large), "zone")
+        whole = f"{parts} of {_these(index, large)}"
+    others = "" if len(request.required) == 1 else f"; {len(request.required)} constraints in all"
     return Refusal(
         code=RefusalCode.CONSTRAINTS,
         message=f"{cut(str(worst))} excludes {len(failing[worst])} of {whole} ({is_there}){others}",
@@ -178,8 +180,9 @@ def _slices_too_few(catalog: Catalog, request: Request) -> Refusal:
     index = catalog.host_index
     large = index.large_enough(request)
     suitable = {group.name: group for group in map(catalog.group_of, sorted(large)) if catalog.zones(group, request)}
-    if not suitable:
-        return _constraints(index, request, large)
+    if not suitable:  # only some hosts of each slice meet the constraints
+        every = catalog.all_hosts
+        return _constraints(every, request, every.large_enough(request), on_worker_id(request.required))
     groups, each = list(suitable.values()), request.group_size
     if request.group_by == TPU_NAME and all(group.hosts != each for group in groups):
         near = min(groups, key=lambda group: (abs(group.hosts - each), group.name))

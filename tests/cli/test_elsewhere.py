@@ -1,5 +1,6 @@
 """`iris cluster …` of clusters that are not on this machine: what is shown beforehand, and what slips are answered with."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -8,9 +9,12 @@ from click.testing import CliRunner, Result
 
 from iris.cli.main import cli
 from iris.client.connect.clusters import ClusterRecord, ControllerVm, write_config, write_record
-from iris.config import InvalidConfig, load_written
+from iris.client.connect.identity import cluster_uid
+from iris.config import InvalidConfig, load_config, load_written
 from iris.model import names
-from iris.model.errors import InvalidValue, NotFound
+from iris.model.errors import InvalidValue, NotFound, Unreachable
+from iris.storage.object_store import Store
+from tests.fakes.google.client import FakeGoogle
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIG = str(EXAMPLES / "eu-west4.yaml")
@@ -69,6 +73,26 @@ def test_a_cluster_that_nobody_here_knows_is_meant_by_its_configuration() -> Non
     ran = iris("stop", "far", "--yes")
     assert isinstance(ran.exception, NotFound)
     assert "name its configuration with --config FILE" in str(ran.exception)
+
+
+@pytest.mark.parametrize("command", ["status", "validate", "tunnel", "restart"])
+def test_a_cluster_that_was_never_used_from_here_is_found_by_its_configuration(
+    command: str, google: FakeGoogle, tmp_path: Path
+) -> None:
+    """The store has its uid, and Google its machine. What is missing is an error with the remedy, before and after a start."""
+    endpoints = f'endpoints: {{tpu: "{google.tpu}", compute: "{google.compute}"}}'
+    text = Path(CONFIG).read_text().replace("project_id: my-project", f"project_id: my-project\n    {endpoints}")
+    store = Store((tmp_path / "store").as_uri())
+    text = text.replace(load_config(text).controller.bundle_prefix, store.url)
+    (tmp_path / "far.yaml").write_text(text)
+    never = iris(command, "--config", str(tmp_path / "far.yaml"))
+    asyncio.run(cluster_uid(store, "eu-west4"))
+    stopped = iris(command, "--config", str(tmp_path / "far.yaml"))
+
+    assert isinstance(never.exception, Unreachable)
+    assert "no cluster eu-west4 was ever started" in str(never.exception)
+    assert isinstance(stopped.exception, Unreachable)
+    assert "does not run; start it with: iris cluster start --config FILE" in str(stopped.exception)
 
 
 def test_a_name_is_that_of_one_cluster() -> None:

@@ -59,8 +59,28 @@ def test_a_request_that_a_scale_group_can_serve_is_feasible(index: HostIndex) ->
             RefusalCode.CONSTRAINTS,
             "zone = us-a excludes 2 of 2 zones of scale group tpus (zone is eu-a, eu-b); 2 constraints in all",
         ),
+        (
+            a_gang(constraints=demands("tpu-worker-id = 0")),
+            RefusalCode.CONSTRAINTS,
+            "tpu-worker-id = 0 excludes 6 of 8 hosts of new slices of scale group tpus (tpu-worker-id is 0, 1, 2, 3)"
+            "; 2 constraints in all",
+        ),
+        (
+            a_request(wants=TPU_HOST, constraints=demands("tpu-worker-id = 9")),
+            RefusalCode.CONSTRAINTS,
+            "tpu-worker-id = 9 excludes 8 of 8 hosts of new slices of scale group tpus (tpu-worker-id is 0, 1, 2, 3)",
+        ),
+        (
+            a_gang(constraints=demands("tpu-worker-id != 0", "zone = eu-a")),
+            RefusalCode.CONSTRAINTS,
+            "tpu-worker-id != 0 excludes 2 of 8 hosts of new slices of scale group tpus (tpu-worker-id is 0, 1, 2, 3)"
+            "; 3 constraints in all",
+        ),
     ],
-    ids=["more hosts", "fewer hosts", "more slices", "larger hosts", "another device", "another zone"],
+    ids=[
+        *("more hosts", "fewer hosts", "more slices", "larger hosts", "another device", "another zone"),
+        *("one host of a slice", "no host of a slice", "all hosts but one of a slice"),
+    ],
 )
 def test_a_request_that_no_scale_group_can_serve_has_the_reason_and_a_remedy(
     request_: Request, code: RefusalCode, message: str

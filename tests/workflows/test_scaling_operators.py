@@ -162,7 +162,6 @@ async def test_slices_on_their_way_of_a_group_that_has_gone_are_given_back_too(f
     fleet.platform.boot_delay = HOUR
     await fleet.scale(a_cpu_group(min_slices=2, pace=EAGER))
     await fleet.comes_true(lambda: fleet.has(2, S.PROVISIONING))
-    await fleet.later(20 * SECOND)  # no evaluation is under way: one that has begun decides by the former configuration
     await fleet.configure(a_group())
 
     await fleet.comes_true(lambda: not fleet.platform.alive, within=MINUTE)
