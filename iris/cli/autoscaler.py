@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import cluster_option, json_option, print_json, with_client
+from iris.cli.common import CommandGroup, cluster_option, json_option, print_json, with_client
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def autoscaler() -> None:
     """Show, pause and resume the autoscaler."""
 

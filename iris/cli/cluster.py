@@ -14,6 +14,7 @@ from iris.cli.common import (
     DURATION,
     KEY_VALUE,
     MEMORY,
+    CommandGroup,
     Parsed,
     cluster_option,
     config_option,
@@ -39,7 +40,7 @@ from iris.platforms.local import MAX_LOCAL_HOSTS
 TPU = Parsed("variant", accelerators.tpu)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Start, stop, show and pause clusters."""
 

@@ -37,6 +37,14 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+class CommandGroup(click.Group):
+    """A group whose help shows the whole first sentence of each command. click cuts it at the width of the terminal."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=200)) for name in sorted(self.commands)])
+
+
 class Parsed(click.ParamType[Any]):
     """A parameter type that uses one of Iris' parsers. A refused value is a usage error."""
 
@@ -116,7 +124,7 @@ def selected(
     if name is not None and file is not None:
         raise click.UsageError("NAME and --config FILE exclude each other")
     options = ctx.find_root().obj
-    return resolve_cluster(name or options["cluster"], file or options.get("config"), none_known=none_known)
+    return resolve_cluster(options["cluster"] if name is None else name, file or options.get("config"), none_known=none_known)
 
 
 async def locate(cluster: ClusterRef) -> None:

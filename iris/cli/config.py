@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from iris.cli.columns import Column, Listing
-from iris.cli.common import json_option, print_json
+from iris.cli.common import CommandGroup, json_option, print_json
 from iris.config import ClusterConfig, config_values, dump_config, load_config, make_local_config, origins, scale_groups_of
 from iris.config.defaults import IN_FILE
 from iris.model.scale_groups import ScaleGroup
@@ -36,7 +36,7 @@ _ORIGINS: Listing[tuple[str, Any, str]] = Listing(
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Check and show configuration files. Contacts no cluster."""
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from iris.cli import debug_render, render, render_fleet
-from iris.cli.common import cluster_option, json_option, locate, print_json, selected, with_client
+from iris.cli.common import CommandGroup, cluster_option, json_option, locate, print_json, selected, with_client
 from iris.cli.tunnel import show_tunnel
 from iris.client.client import IrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -50,7 +50,7 @@ def debug_options(command: Function) -> Function:
     return command
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @cluster_option
 @config_option
 def debug() -> None:

@@ -3,10 +3,10 @@
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import cluster_option, json_option, with_client
+from iris.cli.common import CommandGroup, cluster_option, json_option, with_client
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def group() -> None:
     """Show scale groups: the kinds of slice that a cluster can have."""
 

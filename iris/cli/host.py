@@ -6,11 +6,11 @@ from datetime import timedelta
 import click
 
 from iris.cli import render
-from iris.cli.common import DURATION, cluster_option, for_each, json_option, with_client
+from iris.cli.common import DURATION, CommandGroup, cluster_option, for_each, json_option, with_client
 from iris.client.client import IrisClient
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def host() -> None:
     """List, cordon, uncordon and drain hosts."""
 

@@ -159,12 +159,12 @@ def release(ctx: click.Context, job: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("job", nargs=-1)
-@click.argument("band", type=click.Choice([band.value for band in Band]))
+@click.argument("job", nargs=-1, metavar="JOB...")
+@click.argument("band", metavar="BAND", type=click.Choice([band.value for band in Band]))
 @cluster_option
 @click.pass_context
 def priority(ctx: click.Context, job: tuple[str, ...], band: str) -> None:
-    """Move each JOB to another priority BAND."""
+    """Move each JOB to another priority BAND: production, interactive or batch."""
     if not job:  # click takes a single argument for the band and cannot tell which one is missing
         raise click.UsageError(f"name at least one JOB to move to band {band}")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Parsed, cluster_option, selected
+from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, CommandGroup, Parsed, cluster_option, selected
 from iris.client.client import IrisClient
 from iris.client.connect.clusters import state_dir
 from iris.model.constraints import parse_attribute
@@ -17,7 +17,7 @@ from iris.worker_agents.logging_setup import log_to_stderr
 FAULT = Parsed("name=regex", parse_fault)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def controller() -> None:
     """Run a control plane."""
 

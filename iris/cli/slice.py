@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, with_client
+from iris.cli.common import DURATION, CommandGroup, cluster_option, for_each, json_option, print_json, with_client
 from iris.client.client import IrisClient
 from iris.client.slices import SliceRow
 from iris.messages.scheduler import HostView
@@ -15,7 +15,7 @@ from iris.model.slices import SliceState, SliceStatus
 from iris.model.units import format_duration
 
 
-@click.group("slice")
+@click.group("slice", cls=CommandGroup)
 def slice_() -> None:
     """List, show, drain and delete slices."""
 

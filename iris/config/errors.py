@@ -68,8 +68,8 @@ def _problem(path: Where, each: Mapping[str, Any]) -> str:
         return f"{dotted(path)}: the key {path[-1]!r} is not text; put it in quotes"
     if each["type"] == "missing":
         section = section_at(path[:-1])
-        meaning = section.model_fields[str(path[-1])].description if section else ""
-        return f"{dotted(path)}: is required; {meaning}"
+        meaning = section.model_fields[str(path[-1])].description if section else None
+        return f"{dotted(path)}: is required" + (f" ({meaning[0].lower()}{meaning[1:].rstrip('.')})" if meaning else "")
     if "attributes" in path[2:3] and len(path) > 3:
         return str(InvalidValue(dotted(path), each["input"], "is not an attribute value", "use text, a number, true or false"))
     problem, remedy = _TEXTS.get(each["type"], (f"is not valid: {each['msg']}", "see docs/configuration.md"))

@@ -200,7 +200,9 @@ def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
         return match[1].strip().upper(), int(match[2])
     name = re.split(r"(?<!RT)X|:", part.upper())[0].strip()
     if not name or name.isdecimal():
-        raise InvalidValue(field, text, f"names no variant in {part!r}", _GPU_REMEDY)
+        raise InvalidValue(field, text, "names no variant" + (f" in {part!r}" if part != text else ""), _GPU_REMEDY)
+    if re.fullmatch(r"-\d+", name):
+        raise InvalidValue(field, text, "is a count that is not from 1 to 9999", _GPU_REMEDY)
     if name in GPU_VARIANTS:
         raise InvalidValue(field, text, f"gives {name} a count that is not from 1 to 9999", _GPU_REMEDY)
     raise InvalidValue(field, text, f"has the unknown variant {name!r}", _suggestion(name, GPU_VARIANTS, ", ".join(GPU_VARIANTS)))

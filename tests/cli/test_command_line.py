@@ -56,6 +56,20 @@ def test_every_command_of_the_help_exists_and_explains_itself(command: str, caps
     assert f"Usage: iris {command}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("group", ["cluster", "autoscaler", "group", "slice", "host", "debug", "controller"])
+def test_a_group_shows_the_whole_first_sentence_of_each_command(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sentence that ends in dots at the width of the terminal hides what the command does."""
+    assert run([group, "--help"]) == 0
+    assert "..." not in capsys.readouterr().out.split("Commands:")[1]
+
+
+def test_an_address_without_a_service_is_named_with_the_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the types of the SDK's layers."""
+    assert run(["--cluster", "localhost:1", "jobs"]) == 4
+    problem = "no Temporal service answers at localhost:1 (namespace default): connection refused"
+    assert capsys.readouterr().err == f"error: {problem}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

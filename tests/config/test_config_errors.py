@@ -41,9 +41,9 @@ def problems(text: str) -> tuple[str, ...]:
         ("platform: {local: {port: 1}}", "platform.local.port: unknown key; platform.local has no keys"),
         (local("7: x"), "scale_groups.g.7: the key 7 is not text; put it in quotes"),
         ("platform: {local: {}}\nscale_groups: {7: {type: local_vm}}", "scale_groups.7: the key 7 is not text"),
-        ("name: x", "platform: is required; The source of the cluster's machines: one of gcp, manual and local"),
-        ("platform: {gcp: {}}", "platform.gcp.project_id: is required; The project that is billed."),
-        ("platform: {local: {}}\nscale_groups: {g: {}}", "scale_groups.g.type: is required; Type of a slice: tpu_vm"),
+        ("name: x", "platform: is required (the source of the cluster's machines: one of gcp, manual and local"),
+        ("platform: {gcp: {}}", "platform.gcp.project_id: is required (the project that is billed)"),
+        ("platform: {local: {}}\nscale_groups: {g: {}}", "scale_groups.g.type: is required (type of a slice: tpu_vm"),
         ("platform: {local: {}}\nscale_groups: {g: }", "scale_groups.g.type: is required"),
         (local("max_slices:"), "scale_groups.g.max_slices: has no value; set one or remove the key"),
         # -- values --

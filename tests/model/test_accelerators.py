@@ -194,6 +194,7 @@ def test_every_gpu_variant_can_be_asked_for_with_and_without_a_count(variant: st
         ("A100,8", "names no variant"),
         ("A100,", "names no variant"),
         ("0", "names no variant"),
+        ("-1", "is a count that is not from 1 to 9999"),
         ("", "names no variant"),
         ("A100x4,H100x8", "different counts: 4 A100, 8 H100"),
         ("A100x8,H100", "only some of the alternatives"),

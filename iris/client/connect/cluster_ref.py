@@ -119,11 +119,12 @@ def resolve_cluster(
     """
     if config is not None:
         return _of_file(config)
-    cluster = cluster or os.environ.get(names.ENV_CLUSTER) or None
+    if cluster is None:  # an empty name is an error: a script whose variable is unset must not stop the only cluster
+        cluster = os.environ.get(names.ENV_CLUSTER) or None
     if cluster is not None:
         if ":" in cluster:
             return ClusterRef(cluster)
-        record = read_record(names.check_name("name", cluster))
+        record = read_record(names.check_name("cluster", cluster))
         return ClusterRef(cluster) if record is None else _of_record(record)
     known = known_clusters()
     if not known:

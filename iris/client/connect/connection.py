@@ -1,5 +1,6 @@
 """Connects to Temporal. One plugin gives clients, workers, tests and the replayer the same converter and codec."""
 
+import re
 import zlib
 from collections.abc import Sequence
 from datetime import timedelta
@@ -97,4 +98,6 @@ async def connect(
             connect_timeout=timeout,
         )
     except (RuntimeError, ValueError) as error:  # ValueError: the address is malformed
-        raise Unreachable(f"no Temporal service answers at {address} (namespace {namespace}): {error}") from None
+        cause = re.search(r'message: "([^"]+)"', str(error))  # the SDK wraps the system's message in those of its layers
+        problem = cause[1].lower() if cause else str(error)
+        raise Unreachable(f"no Temporal service answers at {address} (namespace {namespace}): {problem}") from None
