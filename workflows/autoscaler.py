@@ -335,7 +335,7 @@ class AutoscalerWorkflow:
             RecoveryQueries.list_slices,
             ClusterRef(cluster=self._cluster),
             task_queue=names.control_queue(self._cluster),
-            start_to_close_timeout=policies.CALL_ROLL,
+            start_to_close_timeout=policies.RECOVERY_QUERIES,
             heartbeat_timeout=policies.OBSERVE,
             retry_policy=policies.UNTIL_DONE,
         )

@@ -90,7 +90,7 @@ SHORTER: dict[Any, dict[str, float]] = {
         "EXCHANGE_PATIENT": 6,
         "OBSERVE": 3,
         "QUERY_DEMAND": 4,
-        "TELL": 6,
+        "SIGNAL_OWNERS": 6,
     },
     slice_lifecycle: {
         "DESCRIBE_AGAIN": 1,

@@ -127,9 +127,9 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
         workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
         activities=[
             outbox.exchange,
-            notifier.tell_placed,
-            notifier.tell_evicted,
-            notifier.tell_reasons,
+            notifier.signal_placed,
+            notifier.signal_evicted,
+            notifier.signal_reasons,
             notifier.check_jobs,
             fleet.observe_fleet,
             fleet.query_wanted,
