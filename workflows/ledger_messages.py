@@ -145,7 +145,7 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
         case Vacate(key=key, host_id=host_id, incarnation=incarnation):
             ledger.vacate(key, host_id, incarnation)
         case Amend(key=key, band=band, held=held, said_at=said_at):
-            ledger.amend(key, band, held=held, said_at=said_at)
+            ledger.amend(key, band, held=held, changed_at=said_at)
         case SliceUp(hosts=hosts):
             ledger.hosts_up(hosts)
             return Entered(hosts=[host.id for host in hosts])
