@@ -220,7 +220,7 @@ class Steps:
             if pause is None:
                 reason = f"set-up failed: `{shown}` could not reach a server: {uv_errors.in_a_line(output)}"
                 raise HostUnable(reason, NETWORK_FAULT)
-            self.say(f"the network is to blame: once more in {pause:g} s ({tried} of {len(self._pauses)})")
+            self.say(f"the network failed; trying again in {pause:g} s ({tried} of {len(self._pauses)})")
             await asyncio.sleep(pause)
 
     async def _run(self, command: str, env: Mapping[str, str]) -> None:

@@ -83,7 +83,7 @@ class ControllerMachine:
         self._settings = settings
         self._name = label_rules.controller_name(settings)
         self._zone = zone
-        self._progress = tell
+        self._tell = tell
         try:
             clients = connect(settings)
         except GoogleAuthError as error:
@@ -176,7 +176,7 @@ class ControllerMachine:
         if named is not None and label_rules.is_ours(self._settings, named.labels):
             there[(named.name, zone_of(named.zone))] = named
         for name, zone in there:
-            self._progress(f"deleting machine {name} in {zone}")
+            self._tell(f"deleting machine {name} in {zone}")
             self._delete(name, zone)
         return sorted(name for name, _ in there)
 
@@ -296,7 +296,7 @@ class ControllerMachine:
             if time.monotonic() > give_up:
                 raise what
             if not reported:
-                self._progress(f"{what}; retrying")
+                self._tell(f"{what}; retrying")
                 reported = True
             time.sleep((api_error.retry_after or pause) * random.uniform(0.75, 1.25))
             pause = min(2 * pause, MAX_PAUSE)

@@ -99,7 +99,7 @@ SHORTER: dict[Any, dict[str, float]] = {
         "MAX_EVICTION_CHECK": 0.5,
         "EVICTION_GRACE": 3,
     },
-    availability: {"SHORT_LIFE": 3, "LONG_LIFE": 6, "CHURN_WINDOW": 20, "ONE_MOMENT": 1},
+    availability: {"SHORT_LIFETIME": 3, "LONG_LIFETIME": 6, "CHURN_WINDOW": 20, "ONE_MOMENT": 1},
 }
 #: The same, of what counts in seconds itself.
 QUICKER: dict[Any, dict[str, float]] = {

@@ -89,8 +89,8 @@ async def started(server: Child, address: str, patience: timedelta) -> Client:
         except Unreachable:
             ended = server.process is None or server.process.returncode is not None
             if ended or time.monotonic() > deadline:
-                output = f"; the end of {server.log}:\n{server.last_lines()}" if server.log is not None else ""
-                raise IrisError(f"the Temporal server did not start{output}") from None
+                said = f"; the end of {server.log}:\n{server.last_lines()}" if server.log is not None else ""
+                raise IrisError(f"the Temporal server did not start{said}") from None
         await asyncio.sleep(0.1)
 
 
