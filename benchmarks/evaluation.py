@@ -67,7 +67,7 @@ def _least(cluster: Cluster) -> float:
         began = time.perf_counter()
         made = plan.plan(cluster.groups, cluster.slices, wanted, cluster.memory, NOW)
         took.append(1000 * (time.perf_counter() - began))
-    assert len(made.verdicts) == len(cluster.groups)
+    assert len(made.groups) == len(cluster.groups)
     assert len(made.outlooks) == len(cluster.wanted.demands)
     return min(took)
 

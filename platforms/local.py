@@ -34,7 +34,7 @@ REQUEST = "request.json"
 MACHINES = "machines.json"
 DELETE = "delete"
 #: The name prefix of a directory that is being written.
-COMING = ".new-"
+UNFINISHED = ".new-"
 
 
 class Unreadable(Exception):
@@ -103,7 +103,7 @@ class LocalPlatform:
     def _write(self, request: SliceRequest, home: Path) -> None:
         try:
             self._dir.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=COMING, dir=self._dir, ignore_cleanup_errors=True) as new:
+            with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._dir, ignore_cleanup_errors=True) as new:
                 whole = Path(new, "whole")
                 whole.mkdir()
                 (whole / REQUEST).write_text(request.model_dump_json())

@@ -41,23 +41,23 @@ class TenantNotifier(BlindNotifier):
         #: By key.
         self.tenants: dict[str, Tenant] = {}
 
-    @activity.defn
-    async def tell_placed(self, notices: Notices) -> Keys:
+    @activity.defn(name="tell_placed")
+    async def signal_placed(self, notices: Notices) -> Keys:
         for each in notices.placements:
             if each.key in self.tenants:
                 self.tenants[each.key].placement = each
         jobs = tuple(each for each in notices.placements if each.key not in self.tenants)
-        return await super().tell_placed(Notices(placements=jobs))
+        return await super().signal_placed(Notices(placements=jobs))
 
-    @activity.defn
-    async def tell_evicted(self, notices: EvictionNotices) -> Keys:
+    @activity.defn(name="tell_evicted")
+    async def signal_evicted(self, notices: EvictionNotices) -> Keys:
         """A tenant that is told to go is gone: its key comes back, as that of an owner who is not there any more."""
         gone = tuple(each for each in notices.evictions if each.key in self.tenants)
         for each in gone:
             self.tenants[each.key].evicted = each.reason
         jobs = tuple(each for each in notices.evictions if each.key not in self.tenants)
-        told = await super().tell_evicted(EvictionNotices(evictions=jobs))
-        return Keys(keys=(*told.keys, *(each.key for each in gone)))
+        ended = await super().signal_evicted(EvictionNotices(evictions=jobs))
+        return Keys(keys=(*ended.keys, *(each.key for each in gone)))
 
 
 class Execution(NamedTuple):

@@ -277,26 +277,26 @@ class Notifier(notices.Notifier):
         self.evictions: list[Eviction] = []
         self.reasons: list[Reason] = []
 
-    @activity.defn
-    async def tell_placed(self, notices: Notices) -> Keys:
+    @activity.defn(name="tell_placed")
+    async def signal_placed(self, notices: Notices) -> Keys:
         self.given.extend(notices.placements)
         if self.away:
             raise ApplicationError("the notifier is away")
-        return await super().tell_placed(notices)
+        return await super().signal_placed(notices)
 
-    @activity.defn
-    async def tell_evicted(self, notices: EvictionNotices) -> Keys:
+    @activity.defn(name="tell_evicted")
+    async def signal_evicted(self, notices: EvictionNotices) -> Keys:
         self.evictions.extend(notices.evictions)
         if self.away:
             raise ApplicationError("the notifier is away")
-        return await super().tell_evicted(notices)
+        return await super().signal_evicted(notices)
 
-    @activity.defn
-    async def tell_reasons(self, reasons: Reasons) -> None:
+    @activity.defn(name="tell_reasons")
+    async def signal_reasons(self, reasons: Reasons) -> None:
         self.reasons.extend(reasons.reasons)
         if self.away:
             raise ApplicationError("the notifier is away")
-        await super().tell_reasons(reasons)
+        await super().signal_reasons(reasons)
 
 
 class BlindNotifier(Notifier):
@@ -359,9 +359,9 @@ class Cluster:
             workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
             activities=[
                 self.outbox.exchange,
-                self.notifier.tell_placed,
-                self.notifier.tell_evicted,
-                self.notifier.tell_reasons,
+                self.notifier.signal_placed,
+                self.notifier.signal_evicted,
+                self.notifier.signal_reasons,
                 self.notifier.check_jobs,
                 *self.on_machines(),
             ],

@@ -36,7 +36,7 @@ from iris.messages.wire import ClusterRef
 from iris.model import names
 from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
 from iris.model.scale_groups import ScaleGroup, unknown_group
-from iris.model.scaling import Action, Drain, GroupVerdict, Outlook, ScalePlan, Wanted
+from iris.model.scaling import Action, Drain, GroupStatus, Outlook, ScalePlan, Wanted
 from iris.model.slices import LIVE, SliceFacts, SliceState
 from iris.workflows import policies, web_ui
 from iris.workflows.slice_registry import SliceRegistry
@@ -59,7 +59,7 @@ class AutoscalerWorkflow:
         #: `_changed`: a slice reported a change. `_urgent`: the demand changed or an operator gave an order, so the evaluation is
         #: not delayed.
         self._changed, self._urgent = False, True
-        self._verdicts: tuple[GroupVerdict, ...] = ()
+        self._group_statuses: tuple[GroupStatus, ...] = ()
         self._evaluated_at: datetime | None = None
         self._next_at: datetime | None = None
         #: The number of the last fleet report, and the number of observations in this run.
@@ -149,7 +149,7 @@ class AutoscalerWorkflow:
     @workflow.query(description="Scale groups, slices, and the last actions with their reasons")
     def status(self) -> AutoscalerStatus:
         return AutoscalerStatus(
-            groups=self._verdicts,
+            groups=self._group_statuses,
             slices=self._slices.latest(self._reported_facts),
             actions=self._memory.actions,
             outlooks=self._outlooks,
@@ -204,7 +204,7 @@ class AutoscalerWorkflow:
 
         While the cluster is paused or closes down, the plan starts and drains no slice; it only gives the reasons to show.
         """
-        self._verdicts, self._evaluated_at = plan.verdicts, wanted.as_of
+        self._group_statuses, self._evaluated_at = plan.groups, wanted.as_of
         if self._closing is not None or self._paused is not None:
             self._next_at = None
         else:
@@ -337,7 +337,7 @@ class AutoscalerWorkflow:
             RecoveryQueries.list_slices,
             ClusterRef(cluster=self._cluster),
             task_queue=names.control_queue(self._cluster),
-            start_to_close_timeout=policies.CALL_ROLL,
+            start_to_close_timeout=policies.RECOVERY_QUERIES,
             heartbeat_timeout=policies.OBSERVE,
             retry_policy=policies.UNTIL_DONE,
         )
@@ -350,7 +350,7 @@ class AutoscalerWorkflow:
         notes += [f"**Paused**: {self._paused}"] if self._paused is not None else []
         notes += [f"**Closing down**: {self._closing.reason}"] if self._closing is not None else []
         notes += [f"The machines in zone {zone} could not be listed: {reason}" for zone, reason in self._unreachable.items()]
-        workflow.set_current_details(web_ui.autoscaler_details(self._verdicts, self._memory.actions, notes))
+        workflow.set_current_details(web_ui.autoscaler_details(self._group_statuses, self._memory.actions, notes))
 
 
 def _is_new(seen: SliceObservation, known: SliceFacts) -> bool:

@@ -162,7 +162,7 @@ class GangRun:
 
     async def _send_request(self) -> Answer:
         ask = self._ask()
-        self._set(self._lifecycle.asked(ask.request))
+        self._set(self._lifecycle.requested(ask.request))
         return await exchange(self.gang.cluster, ask)
 
     async def _send_overrides(self) -> Answer:

@@ -80,36 +80,36 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
     # Look up the refusal of a withdrawn request while the request is still in the ledger.
     leaving = [each.key for each in messages if isinstance(each, Release) and each.key in ledger.waiting]
     withdrawn = dict(zip(leaving, ledger.wait_reasons().explain_all(leaving), strict=True))
-    asking = dict.fromkeys(key for each in messages if (key := _asking(each)))
-    waited = {key for key in asking if key in ledger.waiting} if careful else set()
+    requested = dict.fromkeys(key for each in messages if (key := _request_key(each)))
+    waited = {key for key in requested if key in ledger.waiting} if careful else set()
     entered = tuple(enter(ledger, message, whole=whole, careful=careful) for message in messages)
     if careful:
         # An `Ask` changes nothing while its gang is placed. If a later message of the batch has ended that placement, the `Ask`
         # counts after all, and so does each `Amend` of it.
-        for message, came in zip(messages, entered, strict=True):
-            if _asking(message) and not came.problem:
+        for message, effect in zip(messages, entered, strict=True):
+            if _request_key(message) and not effect.problem:
                 enter(ledger, message, whole=whole, careful=False)  # its size has been checked
     settled = ledger.settle(now, MAX_PLACEMENTS) if whole else None
     # The answer alone informs a gang that has just asked. A gang that waited before gets a signal, too: this `Ask` may be an old
     # duplicate.
-    notices = [each for each in settled.placed if each.key not in asking or each.key in waited] if settled else []
-    waiting = [key for key in asking if key not in ledger.live]
+    notices = [each for each in settled.placed if each.key not in requested or each.key in waited] if settled else []
+    waiting = [key for key in requested if key not in ledger.live]
     refusals = dict(zip(waiting, ledger.wait_reasons().explain_all(waiting), strict=True))
-    answers, room = [], BATCH_BYTES
-    for message, came in zip(messages, entered, strict=True):
-        key = _asking(message)
+    answers, left = [], BATCH_BYTES
+    for message, effect in zip(messages, entered, strict=True):
+        key = _request_key(message)
         placement = ledger.live.get(key)
         refusal = None if placement else refusals.get(key)
         if isinstance(message, Release):
             refusal = withdrawn.get(message.key)
-        if isinstance(message, Ask) and came.problem:
-            refusal = Refusal(code=RefusalCode.CONSTRAINTS, message=came.problem, remedy=FEWER_CONSTRAINTS)
+        if isinstance(message, Ask) and effect.problem:
+            refusal = Refusal(code=RefusalCode.CONSTRAINTS, message=effect.problem, remedy=FEWER_CONSTRAINTS)
         known = refusal is not None and refusal.code is not RefusalCode.UNKNOWN
         if not whole and known:
             refusal = RECOVERING
-        answer = Answer(placement=placement, refusal=refusal, problem=cut(came.problem, MAX_PROBLEM))
-        room -= size_of(answer)
-        if room < 0 and (placement or known):
+        answer = Answer(placement=placement, refusal=refusal, problem=cut(effect.problem, MAX_PROBLEM))
+        left -= size_of(answer)
+        if left < 0 and (placement or known):
             # Many large answers do not fit: a signal sends the gang its placement, and `iris explain` shows the reason.
             notices += [placement] if placement is not None else []
             answer = Answer(refusal=MANY, problem=answer.problem)
@@ -117,7 +117,7 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
     return Served(tuple(answers), entered, settled, tuple(notices))
 
 
-def _asking(message: Message) -> str:
+def _request_key(message: Message) -> str:
     """Returns the key of the request that the message asks about; empty if it asks about none."""
     match message:
         case Ask(request=request):
@@ -145,7 +145,7 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
         case Vacate(key=key, host_id=host_id, incarnation=incarnation):
             ledger.vacate(key, host_id, incarnation)
         case Amend(key=key, band=band, held=held, said_at=said_at):
-            ledger.amend(key, band, held=held, said_at=said_at)
+            ledger.amend(key, band, held=held, changed_at=said_at)
         case SliceUp(hosts=hosts):
             ledger.hosts_up(hosts)
             return Entered(hosts=[host.id for host in hosts])
@@ -200,5 +200,5 @@ def _retire(ledger: Ledger, retire: Retire) -> Entered:
 
 def _groups(ledger: Ledger) -> set[str]:
     """Returns the scale groups that have a host or could have one."""
-    there = {str(host.attributes[SCALE_GROUP]) for host in ledger.hosts.values() if SCALE_GROUP in host.attributes}
-    return there | {group.name for group in ledger.catalog.groups}
+    groups = {str(host.attributes[SCALE_GROUP]) for host in ledger.hosts.values() if SCALE_GROUP in host.attributes}
+    return groups | {group.name for group in ledger.catalog.groups}

@@ -58,9 +58,9 @@ CENSUS_EVERY = 40
 #: yet.
 ORPHAN_OBSERVATIONS = 2
 #: Signalling the owners of placements: one signal each, a few milliseconds apiece.
-TELL = timedelta(seconds=60)
+SIGNAL_OWNERS = timedelta(seconds=60)
 #: Querying a thousand workflows during recovery; those that are in no worker's cache have to be replayed first.
-CALL_ROLL = timedelta(minutes=5)
+RECOVERY_QUERIES = timedelta(minutes=5)
 #: An upper bound for the delay of workflow lists.
 LIST_LAG = timedelta(seconds=5)
 #: How often the scheduler checks that the owners of placements and requests still exist, while there are any.

@@ -58,7 +58,7 @@ WAKE_EVERY = timedelta(seconds=1)
 BREATH = timedelta(milliseconds=1)
 News = TypeVar("News", Notices, EvictionNotices)
 Notice = TypeVar("Notice", Placement, Eviction)
-Letter = TypeVar("Letter", Placement, Eviction, Reason)
+Item = TypeVar("Item", Placement, Eviction, Reason)
 
 
 @workflow.defn
@@ -91,12 +91,12 @@ class SchedulerWorkflow:
             await self._recover(self._recovery)
         beside = [asyncio.create_task(self._check_jobs())]
         if workflow.patched("demand"):
-            beside.append(asyncio.create_task(self._tell_demand()))
+            beside.append(asyncio.create_task(self._signal_demand()))
         while not workflow.info().is_continue_as_new_suggested():
             if self._notices:
-                await self._tell()
+                await self._send_placements()
             elif self._evictions:
-                await self._evict()
+                await self._send_evictions()
             elif self._unsettled:
                 self._settle()
                 if self._unsettled and not self._notices:
@@ -213,32 +213,34 @@ class SchedulerWorkflow:
             self._watch_demand()
         self._describe()
 
-    async def _tell(self) -> None:
+    async def _send_placements(self) -> None:
         """Signals placements to the owners that waited for them."""
         notices = _some(self._notices.values())
-        gone = await self._tell_owners(Notifier.tell_placed, Notices(placements=notices), f"{len(notices)} placed")
-        self._were_told(self._notices, notices, gone)
+        gone = await self._signal_owners(Notifier.signal_placed, Notices(placements=notices), f"{len(notices)} placed")
+        self._remove_signalled(self._notices, notices, gone)
 
-    async def _evict(self) -> None:
+    async def _send_evictions(self) -> None:
         """Signals evictions to the owners of the gangs that have to leave."""
         evictions = _some(self._evictions.values())
-        gone = await self._tell_owners(Notifier.tell_evicted, EvictionNotices(evictions=evictions), f"{len(evictions)} evicted")
-        self._were_told(self._evictions, evictions, gone)
+        gone = await self._signal_owners(
+            Notifier.signal_evicted, EvictionNotices(evictions=evictions), f"{len(evictions)} evicted"
+        )
+        self._remove_signalled(self._evictions, evictions, gone)
 
-    async def _tell_owners(self, tell: Callable[[Notifier, News], Awaitable[Keys]], news: News, summary: str) -> Keys:
+    async def _signal_owners(self, signal: Callable[[Notifier, News], Awaitable[Keys]], news: News, summary: str) -> Keys:
         """Sends the signals in one activity. Returns the keys whose owners are gone."""
         return await workflow.execute_activity_method(
-            tell,
+            signal,
             news,
             task_queue=names.control_queue(self._cluster),
-            start_to_close_timeout=policies.TELL,
+            start_to_close_timeout=policies.SIGNAL_OWNERS,
             retry_policy=policies.UNTIL_DONE,
             summary=summary,
         )
 
-    def _were_told(self, waiting: dict[str, Notice], told: Sequence[Notice], gone: Keys) -> None:
+    def _remove_signalled(self, waiting: dict[str, Notice], sent: Sequence[Notice], gone: Keys) -> None:
         """Removes what was signalled, and forgets the keys of owners that are gone: they hold nothing."""
-        for each in told:
+        for each in sent:
             waiting.pop(each.key, None)
         self._forget(gone.keys)
 
@@ -261,7 +263,7 @@ class SchedulerWorkflow:
                 RecoveryQueries.query_page,
                 cursor,
                 task_queue=names.control_queue(self._cluster),
-                start_to_close_timeout=policies.CALL_ROLL,
+                start_to_close_timeout=policies.RECOVERY_QUERIES,
                 heartbeat_timeout=policies.OBSERVE,
                 retry_policy=policies.UNTIL_DONE,
             )
@@ -270,7 +272,7 @@ class SchedulerWorkflow:
                 return found
             cursor = cursor.model_copy(update={"token": page.token})
 
-    async def _tell_demand(self) -> None:
+    async def _signal_demand(self) -> None:
         """Signals the autoscaler when the demand differs from what it knows, at most once per `WAKE_EVERY`.
 
         The signal does not carry the demand; the autoscaler asks for it.
@@ -326,11 +328,11 @@ class SchedulerWorkflow:
             self._forget(gone.keys)
             self._checked_at = workflow.now()
             if workflow.patched("reasons"):
-                await self._tell_reasons()
+                await self._send_reasons()
 
-    async def _tell_reasons(self) -> None:
+    async def _send_reasons(self) -> None:
         """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same reason."""
-        changed, told = reason_changes(self._ledger, self._sent_reasons)
+        changed, sent = reason_changes(self._ledger, self._sent_reasons)
         reasons = [
             Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
         ]
@@ -339,18 +341,18 @@ class SchedulerWorkflow:
                 some = _some(reasons)
                 reasons = reasons[len(some) :]
                 await workflow.execute_activity_method(
-                    Notifier.tell_reasons,
+                    Notifier.signal_reasons,
                     Reasons(reasons=some),
                     task_queue=names.control_queue(self._cluster),
-                    start_to_close_timeout=policies.TELL,
+                    start_to_close_timeout=policies.SIGNAL_OWNERS,
                     retry_policy=policies.ONCE,
                     summary=f"{len(some) + len(reasons)} changed reasons",
                 )
         except ActivityError:
             # The reasons are only for display, and a failure must not end the checks: the next check sends them again.
             for each in changed:
-                told.pop(each.shape, None)
-        self._sent_reasons = told
+                sent.pop(each.shape, None)
+        self._sent_reasons = sent
 
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:
@@ -370,6 +372,6 @@ class SchedulerWorkflow:
         workflow.set_current_details("\n\n".join(lines))
 
 
-def _some(news: Iterable[Letter]) -> tuple[Letter, ...]:
+def _some(news: Iterable[Item]) -> tuple[Item, ...]:
     """Returns the first of the items, as many as one activity sends."""
     return tuple(fitting(((each, size_of(each)) for each in news), MAX_NOTICES))

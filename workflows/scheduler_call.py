@@ -51,7 +51,7 @@ async def exchange(cluster: str, message: Message) -> Answer:
         raise
 
 
-async def tell_autoscaler(cluster: str, facts: SliceFacts) -> None:
+async def signal_autoscaler(cluster: str, facts: SliceFacts) -> None:
     """Signals a slice's facts to the autoscaler. An autoscaler that is not running asks for them when it starts."""
     autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(cluster))
     try:

@@ -49,7 +49,7 @@ from iris.model.slice_events import (
 )
 from iris.model.slices import LIVE, SliceState, SliceStatus
 from iris.workflows import policies, slice_machines, web_ui
-from iris.workflows.scheduler_call import exchange, tell_autoscaler, uninterrupted
+from iris.workflows.scheduler_call import exchange, signal_autoscaler, uninterrupted
 from iris.workflows.search_attributes import show_state
 
 Signal = HostReady | HostLost | CloudState | Drain
@@ -154,7 +154,7 @@ class SliceWorkflow:
             case ShowState(state=state):
                 show_state(state)
             case ReportFacts(facts=facts):
-                await tell_autoscaler(cluster, facts)
+                await signal_autoscaler(cluster, facts)
             case RequestMachines(request=request):
                 return await self._request(request)
             case DescribeMachines(overdue=overdue):
@@ -183,7 +183,7 @@ class SliceWorkflow:
     async def _report_facts(self) -> None:
         """Reports the facts to the autoscaler. An autoscaler that is not running requests them when it starts."""
         if (facts := self.status().facts) is not None:
-            await tell_autoscaler(self._slice.cluster, facts)
+            await signal_autoscaler(self._slice.cluster, facts)
 
     # Deletion.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from iris.model.hosts import Host
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
-from iris.model.scaling import Action, GroupVerdict
+from iris.model.scaling import Action, GroupStatus
 from iris.model.slices import SliceStatus
 
 #: The most rows of a table; a job's other tasks are counted.
@@ -56,7 +56,7 @@ def slice_details(status: SliceStatus) -> str:
     return "\n".join(lines)
 
 
-def autoscaler_details(groups: Sequence[GroupVerdict], actions: Sequence[Action], notes: Sequence[str]) -> str:
+def autoscaler_details(groups: Sequence[GroupStatus], actions: Sequence[Action], notes: Sequence[str]) -> str:
     """Returns the slices, demand, target and reason of each scale group, and then the last actions."""
     lines = [
         "Observes the hosts and decides how many slices there are.",
@@ -78,9 +78,9 @@ def autoscaler_details(groups: Sequence[GroupVerdict], actions: Sequence[Action]
     return "\n".join(lines)
 
 
-def counts(verdict: GroupVerdict) -> str:
+def counts(status: GroupStatus) -> str:
     """Returns the number of slices by state, such as `2 READY, 1 PROVISIONING`."""
-    return ", ".join(f"{count} {state}" for state, count in verdict.counts.items() if count) or "none"
+    return ", ".join(f"{count} {state}" for state, count in status.counts.items() if count) or "none"
 
 
 def host_rows(hosts: Sequence[Host]) -> list[str]:

@@ -27,26 +27,26 @@ class Notifier:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    @activity.defn
-    async def tell_placed(self, notices: Notices) -> Keys:
+    @activity.defn(name="tell_placed")
+    async def signal_placed(self, notices: Notices) -> Keys:
         """Signals every owner. Returns the keys whose owners are gone: their placements are free again."""
-        return await self._tell("placed", [(each.owner, each.key, each) for each in notices.placements])
+        return await self._signal_owners("placed", [(each.owner, each.key, each) for each in notices.placements])
 
-    @activity.defn
-    async def tell_evicted(self, notices: EvictionNotices) -> Keys:
+    @activity.defn(name="tell_evicted")
+    async def signal_evicted(self, notices: EvictionNotices) -> Keys:
         """Signals the owners of gangs whose hosts are taken away. Returns the keys whose owners are gone."""
-        return await self._tell("evicted", [(each.owner, each.key, each) for each in notices.evictions])
+        return await self._signal_owners("evicted", [(each.owner, each.key, each) for each in notices.evictions])
 
-    @activity.defn
-    async def tell_reasons(self, reasons: Reasons) -> None:
+    @activity.defn(name="tell_reasons")
+    async def signal_reasons(self, reasons: Reasons) -> None:
         """Sends waiting gangs the reason why they wait. Owners that are gone are ignored."""
-        await self._tell("waits", [(each.owner, each.key, each) for each in reasons.reasons])
+        await self._signal_owners("waits", [(each.owner, each.key, each) for each in reasons.reasons])
 
-    async def _tell(self, signal: str, news: Sequence[tuple[str, str, Any]]) -> Keys:
+    async def _signal_owners(self, signal: str, items: Sequence[tuple[str, str, Any]]) -> Keys:
         """Signals each owner. Returns the keys of the owners that are gone."""
         at_once = asyncio.Semaphore(AT_ONCE)
 
-        async def tell(owner: str, key: str, what: Any) -> str | None:
+        async def send(owner: str, key: str, what: Any) -> str | None:
             async with at_once:
                 try:
                     await self._client.get_workflow_handle(owner).signal(signal, what)
@@ -56,7 +56,7 @@ class Notifier:
                     return key
             return None
 
-        gone = await asyncio.gather(*(tell(*each) for each in news))
+        gone = await asyncio.gather(*(send(*each) for each in items))
         return Keys(keys=tuple(key for key in gone if key is not None))
 
     @activity.defn

@@ -61,24 +61,26 @@ class FleetObserver:
         return wanted.model_copy(update={"as_of": activity.info().scheduled_time})
 
     @activity.defn
-    async def observe_fleet(self, look: ObserveFleet) -> FleetReport:
+    async def observe_fleet(self, request: ObserveFleet) -> FleetReport:
         """Returns the hosts that should report and do not, and the changes of the machines."""
-        if not look.machines or self._platform is None:
-            return FleetReport(silent=await self._silent_hosts(look.cluster))
-        silent, report = await asyncio.gather(self._silent_hosts_if_known(look.cluster), self._machines(look, self._platform))
+        if not request.machines or self._platform is None:
+            return FleetReport(silent=await self._silent_hosts(request.cluster))
+        silent, report = await asyncio.gather(
+            self._silent_hosts_if_known(request.cluster), self._machines(request, self._platform)
+        )
         return report.model_copy(update={"silent": silent})
 
-    async def _machines(self, look: ObserveFleet, platform: SliceOps) -> FleetReport:
+    async def _machines(self, request: ObserveFleet, platform: SliceOps) -> FleetReport:
         """Returns the changes since the last report that was received, machines without a workflow, and slices without
         machines."""
-        listing, owned = await asyncio.gather(self._list_machines(platform), self._owned(look.cluster))
-        if look.heard != self._number:
+        listing, owned = await asyncio.gather(self._list_machines(platform), self._owned(request.cluster))
+        if request.heard != self._number:
             self._reported = {}
         seen = {each.slice_id: each for each in listing.slices}
         changed = tuple(each for each in listing.slices if self._reported.get(each.slice_id) != each)
         # Slices in a zone that could not be listed keep their last observation.
         self._reported = {**(self._reported if listing.unreachable else {}), **seen}
-        self._number += bool(changed) or look.heard != self._number
+        self._number += bool(changed) or request.heard != self._number
         return FleetReport(
             at=activity.info().scheduled_time,
             number=self._number,
@@ -86,7 +88,7 @@ class FleetObserver:
             absent=() if ANYWHERE in listing.unreachable else tuple(sorted(owned - seen.keys())),
             unowned=tuple(each for each in listing.slices if each.slice_id not in owned),
             unreachable=listing.unreachable,
-            owned=tuple(sorted(owned)) if look.census else None,
+            owned=tuple(sorted(owned)) if request.census else None,
         )
 
     async def _list_machines(self, platform: SliceOps) -> FleetListing:
@@ -167,7 +169,7 @@ class FleetObserver:
                     report = _Report(sent, now - age_of_new_report(clock - sent, since_last_observation))
                 seen[process] = report
                 agent = (host, names.incarnation_of(heartbeat.worker_identity))
-                ages[agent] = min(now - report.came, ages.get(agent, now - report.came))
+                ages[agent] = min(now - report.received, ages.get(agent, now - report.received))
             if not response.next_page_token:
                 break
             request.next_page_token = response.next_page_token
@@ -179,7 +181,7 @@ class _Report(NamedTuple):
     """The times of an agent's report: sent, by the host's clock, and received, by this process's clock."""
 
     sent: float
-    came: float
+    received: float
 
 
 def made_slices(cluster: str) -> str:

@@ -30,12 +30,12 @@ from iris.activities.host.runtimes.threads import in_thread
 DISK_FAULT = "disk"
 #: Delay between two tries to take a lock that another process holds, in seconds: the first and the longest.
 LOOK_AFTER, LOOK_EVERY = 0.01, 0.25
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def is_disk_full(error: OSError) -> bool:
     """Returns True if the error says that the disk, or the user's quota on it, is full."""
-    return error.errno in _NO_ROOM
+    return error.errno in _DISK_FULL
 
 
 class Complete(BaseModel):

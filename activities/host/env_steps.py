@@ -133,12 +133,12 @@ class Steps:
         await in_thread(lambda _: _provide_uv(self._uv))
         options = ["--quiet", "--no-project", "--system-site-packages", "--python", python.executable]
         async with self._with_uv(venv) as kept:
-            status, said = await self._step("uv venv", (str(self._uv), "venv", *options, str(venv)), {**self._env, **kept})
+            status, output = await self._step("uv venv", (str(self._uv), "venv", *options, str(venv)), {**self._env, **kept})
         if status in (126, 127):  # uv was built for another C library
             self.say("uv does not run here: the commands have no environment of their own")
             return False
         if status != 0:
-            raise _failed("uv venv", status, said)
+            raise _failed("uv venv", status, output)
         for packages in venv.glob("lib/python*/site-packages"):
             lines = [f"import site; site.addsitedir({site!r})\n" for site in python.sites]
             (packages / "_iris_beside.pth").write_text("".join(lines))
@@ -212,22 +212,22 @@ class Steps:
     async def _call_uv(self, shown: str, arguments: Sequence[str], env: Mapping[str, str]) -> None:
         shown = _short(shown)
         for tried, pause in enumerate((*self._pauses, None), start=1):
-            status, said = await self._step(shown, (str(self._uv), *arguments), env)
+            status, output = await self._step(shown, (str(self._uv), *arguments), env)
             if status == 0:
                 return
-            if not uv_errors.is_network(said):
-                raise _failed(shown, status, said)
+            if not uv_errors.is_network(output):
+                raise _failed(shown, status, output)
             if pause is None:
-                reason = f"set-up failed: `{shown}` could not reach a server: {uv_errors.in_a_line(said)}"
+                reason = f"set-up failed: `{shown}` could not reach a server: {uv_errors.in_a_line(output)}"
                 raise HostUnable(reason, NETWORK_FAULT)
-            self.say(f"the network is to blame: once more in {pause:g} s ({tried} of {len(self._pauses)})")
+            self.say(f"the network failed; trying again in {pause:g} s ({tried} of {len(self._pauses)})")
             await asyncio.sleep(pause)
 
     async def _run(self, command: str, env: Mapping[str, str]) -> None:
         shown = _short(command)
-        status, said = await self._step(shown, ("/bin/sh", "-c", command), env)
+        status, output = await self._step(shown, ("/bin/sh", "-c", command), env)
         if status != 0:
-            raise _failed(shown, status, said)
+            raise _failed(shown, status, output)
 
     async def _step(self, shown: str, argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
         """Runs a command; returns its exit status and the end of its output."""
@@ -235,11 +235,11 @@ class Steps:
         status = await self._runtime.step(argv, env, self._workdir, self._output)
         with self._output.open("rb") as file:
             file.seek(max(before, self._written() - _TAIL))
-            said = file.read().decode(errors="replace")
+            output = file.read().decode(errors="replace")
         self.say(f"{shown} {'' if status == 0 else f'{_ended(status)} '}({since(begun)})")
-        if status != 0 and uv_errors.is_full_disk(said):
+        if status != 0 and uv_errors.is_full_disk(output):
             raise HostUnable(f"set-up failed: `{shown}`: the disk of this host is full", DISK_FAULT)
-        return status, said
+        return status, output
 
     def _written(self) -> int:
         with suppress(FileNotFoundError):
@@ -306,8 +306,8 @@ def _add_script(path: Path, text: str) -> None:
         path.chmod(0o755)
 
 
-def _failed(shown: str, status: int, said: str) -> CannotStart:
-    line = uv_errors.in_a_line(said)
+def _failed(shown: str, status: int, output: str) -> CannotStart:
+    line = uv_errors.in_a_line(output)
     return CannotStart(f"set-up failed: `{shown}` {_ended(status)}{line and f': {line}'}", status if status > 0 else 128 - status)
 
 

@@ -115,8 +115,8 @@ class Execs:
             now = self._tasks.running(request.job, request.index)
             return now is not None and now.key == running.key
 
-        talk = StoreStream(self._store, request.session, says="out")
-        return await _Session(request, command, talk, is_running, self._silence, self._grace).run()
+        stream = StoreStream(self._store, request.session, writes="out")
+        return await _Session(request, command, stream, is_running, self._silence, self._grace).run()
 
 
 class _Session:
@@ -130,14 +130,14 @@ class _Session:
         self,
         request: ExecRequest,
         command: Command,
-        talk: StoreStream,
+        stream: StoreStream,
         is_running: Callable[[], bool],
         silence: timedelta,
         grace: timedelta,
     ) -> None:
         self._request = request
         self._command = command
-        self._talk = talk
+        self._stream = stream
         self._is_running = is_running
         self._silence = silence.total_seconds()
         self._grace = grace.total_seconds()
@@ -147,10 +147,10 @@ class _Session:
 
     async def run(self) -> ExecEnd:
         """Follows the command until it ends or is ended, and brings all its output to the store."""
-        speaking = asyncio.create_task(self._talk.speak())
+        writing = asyncio.create_task(self._stream.write())
         others = [asyncio.create_task(each) for each in (self._feed(), _beat())]
-        running = asyncio.create_task(self._command.run(self._talk.say_in_turn))
-        enders = [asyncio.create_task(each) for each in (self._listen(), self._watch(), self._store_fails(speaking))]
+        running = asyncio.create_task(self._command.run(self._stream.send_in_turn))
+        enders = [asyncio.create_task(each) for each in (self._listen(), self._watch(), self._store_fails(writing))]
         try:
             await asyncio.wait([running, *enders], return_when=asyncio.FIRST_COMPLETED)
             reason, code = "", None
@@ -159,18 +159,18 @@ class _Session:
                 status = await self._stop(running)
             else:
                 status = running.result()
-            self._talk.finish()
+            self._stream.finish()
             with contextlib.suppress(TimeoutError, *STORE_ERRORS):  # the result is returned even if output is missing
-                await asyncio.wait_for(speaking, self._silence)
+                await asyncio.wait_for(writing, self._silence)
             ended = code if code is not None else status if status >= 0 else 128 - status
-            return ExecEnd(exit_code=ended, reason=reason, chunks=self._talk.said)
+            return ExecEnd(exit_code=ended, reason=reason, chunks=self._stream.sent)
         finally:
-            for each in (running, speaking, *others, *enders):
+            for each in (running, writing, *others, *enders):
                 each.cancel()
             # The cancellation ends the command at once, with every process that it has started.
-            await asyncio.gather(running, speaking, *others, *enders, return_exceptions=True)
+            await asyncio.gather(running, writing, *others, *enders, return_exceptions=True)
             if self._abandoned:
-                await self._talk.remove()
+                await self._stream.remove()
 
     async def _stop(self, running: "asyncio.Task[int]") -> int:
         """Sends SIGHUP, waits for the grace, sends SIGKILL to all processes of the command; returns its exit status.
@@ -179,7 +179,7 @@ class _Session:
         """
         await self._command.signal(signal.SIGHUP)
         await asyncio.wait([running], timeout=self._grace)
-        self._talk.give_up()  # a client that does not read must not delay the end
+        self._stream.give_up()  # a client that does not read must not delay the end
         if not running.done():
             await self._command.signal(signal.SIGKILL)
             await asyncio.wait([running], timeout=KILL_PATIENCE.total_seconds())
@@ -191,8 +191,8 @@ class _Session:
     async def _listen(self) -> _Ended:
         """Carries out what the client sends; returns when the client has hung up or cannot be understood any more."""
         try:
-            while (frames := await self._talk.hear()) is not None:
-                self._inputs.put_nowait((self._talk.heard, [frame for frame in frames if frame.kind in _INPUTS]))
+            while (frames := await self._stream.receive()) is not None:
+                self._inputs.put_nowait((self._stream.received, [frame for frame in frames if frame.kind in _INPUTS]))
                 for kind, data in frames:
                     match kind:
                         case FrameKind.SIZE:
@@ -216,7 +216,7 @@ class _Session:
                     await self._command.feed(data)
                 else:
                     await self._command.end_input()
-            self._talk.took(chunk)
+            self._stream.acknowledge(chunk)
 
     async def _watch(self) -> _Ended:
         """Returns when the attempt has ended, the client is silent for too long, or the command's timeout is over."""
@@ -224,17 +224,17 @@ class _Session:
         while True:
             if not self._is_running():
                 return "the task's attempt has ended", None
-            if monotonic() - self._talk.heard_at > self._silence:
+            if monotonic() - self._stream.received_at > self._silence:
                 self._abandoned = True
                 return "the client sent nothing for too long", None
             if (left := deadline - monotonic()) <= 0:
                 return f"it ran longer than {format_duration(self._request.timeout or timedelta())}", TIMED_OUT
             await asyncio.sleep(min(left, CANCEL_CHECK_INTERVAL.total_seconds()))
 
-    async def _store_fails(self, speaking: "asyncio.Task[None]") -> _Ended:
+    async def _store_fails(self, writing: "asyncio.Task[None]") -> _Ended:
         """Returns when the command's output cannot be stored."""
-        await asyncio.wait([speaking])
-        return f"its output could not be stored: {speaking.exception()}", None
+        await asyncio.wait([writing])
+        return f"its output could not be stored: {writing.exception()}", None
 
 
 async def _beat() -> None:

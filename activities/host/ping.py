@@ -22,8 +22,8 @@ from iris.model.hosts import Host
 #: How long one try may take. The open poll of an agent that was cut off may swallow the first try.
 TRY = timedelta(seconds=1.5)
 TRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), backoff_coefficient=1, maximum_attempts=3)
-#: The most hosts asked in one observation; the others are asked in the next one, a second later.
-MOST_ASKED = 500
+#: The most hosts pinged in one observation; the others are pinged in the next one, a second later.
+MAX_PINGED = 500
 
 
 class Ping:
@@ -39,14 +39,14 @@ class Ping:
 
 
 async def ask(client: Client, cluster: str, hosts: Iterable[Silent]) -> dict[tuple[str, str], bool]:
-    """Asks hosts whether they are there. Returns, by (host, incarnation), whether each host that was asked has answered.
+    """Pings hosts. Returns, by (host, incarnation), whether each host that was pinged has answered.
 
     Raises:
         RPCError: the service does not answer, so nothing is known of the hosts.
     """
-    asked = list(hosts)[:MOST_ASKED]
-    answers = await asyncio.gather(*(_answers(client, cluster, host) for host in asked))
-    return {host.agent: answer for host, answer in zip(asked, answers, strict=True)}
+    pinged = list(hosts)[:MAX_PINGED]
+    answers = await asyncio.gather(*(_answers(client, cluster, host) for host in pinged))
+    return {host.agent: answer for host, answer in zip(pinged, answers, strict=True)}
 
 
 async def _answers(client: Client, cluster: str, host: Silent) -> bool:

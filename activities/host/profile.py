@@ -92,23 +92,23 @@ async def _py_spy(*arguments: str) -> bytes:
 
 async def _beating(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     """Returns the process's output when it has ended. Sends heartbeats until then, so that the server can cancel this."""
-    talking = asyncio.create_task(process.communicate())
+    communicating = asyncio.create_task(process.communicate())
     try:
-        while not talking.done():
+        while not communicating.done():
             activity.heartbeat()
-            await asyncio.wait([talking], timeout=CANCEL_CHECK_INTERVAL.total_seconds())
-        return talking.result()
+            await asyncio.wait([communicating], timeout=CANCEL_CHECK_INTERVAL.total_seconds())
+        return communicating.result()
     finally:
-        talking.cancel()
+        communicating.cancel()
 
 
-def _explained(said: str) -> str:
+def _explained(output: str) -> str:
     """Explains an error of py-spy to a user who cannot log in to this host."""
-    if "permission" in said.lower() or "not permitted" in said.lower():
+    if "permission" in output.lower() or "not permitted" in output.lower():
         return "this host does not allow profiling: its agent is not root, and ptrace is restricted (kernel.yama.ptrace_scope)"
-    if "No such process" in said or "Failed to find" in said:
-        return f"the process has just ended, or is still starting: {said.strip()[:MAX_ERROR_CHARS]}"
-    return f"py-spy failed: {said.strip()[:MAX_ERROR_CHARS]}"
+    if "No such process" in output or "Failed to find" in output:
+        return f"the process has just ended, or is still starting: {output.strip()[:MAX_ERROR_CHARS]}"
+    return f"py-spy failed: {output.strip()[:MAX_ERROR_CHARS]}"
 
 
 def _cannot(reason: str) -> ApplicationError:

@@ -25,53 +25,53 @@ QUIET_AFTER = timedelta(seconds=5)
 #: How many bytes can wait to be written before the sender must wait.
 MOST_WAITING = 512 * KIB
 #: How many chunks may be unacknowledged, and after how many chunks the other side acknowledges them.
-WINDOW, TELL_EVERY = 32, 8
+WINDOW, ACKNOWLEDGE_EVERY = 32, 8
 #: How long the store may be unreachable.
 STORE_TIMEOUT = timedelta(seconds=60)
 RETRY_EVERY = timedelta(seconds=1)
 
 
 class StoreStream:
-    """One side of the exchange. `speak` must run concurrently with the code that uses this object.
+    """One side of the exchange. `write` must run concurrently with the code that uses this object.
 
     Args:
-        says: the direction in which this side writes; it reads the other one.
+        writes: the direction in which this side writes; it reads the other one.
         alive_every: after this long without data, an empty chunk is written; None: never.
     """
 
-    def __init__(self, store: Store, session: str, says: Direction, alive_every: timedelta | None = None) -> None:
+    def __init__(self, store: Store, session: str, writes: Direction, alive_every: timedelta | None = None) -> None:
         self._store = store
         self._session = session
-        self._says = says
-        self._hears: Direction = "in" if says == "out" else "out"
+        self._writes = writes
+        self._reads: Direction = "in" if writes == "out" else "out"
         self._alive_every = alive_every.total_seconds() if alive_every is not None else None
         self._waiting: list[Frame] = []
         self._size = 0
-        self._said = self._other_heard = self._heard = self._told = 0
-        self._finished = self._deaf = False
-        self._news, self._room, self._hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._room.set()
+        self._sent = self._acknowledged_by_other = self._received = self._acknowledged = 0
+        self._finished = self._discards = False
+        self._queued, self._may_send, self._hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._may_send.set()
         #: How many chunks the other side has written in total, once that is known.
         self._last: int | None = None
-        self._lively_until = time.monotonic() + QUIET_AFTER.total_seconds()
+        self._fast_until = time.monotonic() + QUIET_AFTER.total_seconds()
         #: When the last chunk was read, on this machine's monotonic clock.
-        self.heard_at = time.monotonic()
+        self.received_at = time.monotonic()
 
-    def say(self, frame: Frame) -> None:
+    def send(self, frame: Frame) -> None:
         """Queues a small frame, which is written soon."""
-        if not self._deaf:
+        if not self._discards:
             self._waiting.append(frame)
             self._size += len(frame.data)
-            self._look_for_room()
-            self._news.set()
+            self._update_may_send()
+            self._queued.set()
 
-    async def say_in_turn(self, frame: Frame) -> None:
+    async def send_in_turn(self, frame: Frame) -> None:
         """Queues a frame after the other side has acknowledged enough of the earlier ones."""
-        await self._room.wait()
-        self._lively()
-        self.say(frame)
+        await self._may_send.wait()
+        self._poll_fast()
+        self.send(frame)
 
-    async def speak(self) -> None:
+    async def write(self) -> None:
         """Writes queued frames to the store, until `finish` is called and all frames are written.
 
         Raises:
@@ -80,51 +80,49 @@ class StoreStream:
         while not (self._finished and not self._waiting):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._alive_every):
-                    await self._news.wait()
+                    await self._queued.wait()
             if self._finished and not self._waiting:
                 return
-            self._news.clear()
+            self._queued.clear()
             frames, self._waiting, self._size = self._waiting, [], 0
-            self._look_for_room()
+            self._update_may_send()
             await self._put(encode(frames))
-            self._said += 1
-            self._look_for_room()
+            self._sent += 1
+            self._update_may_send()
 
     def finish(self) -> None:
-        """Declares that no more frames follow: `speak` returns after the queued ones."""
+        """Declares that no more frames follow: `write` returns after the queued ones."""
         self._finished = True
-        self._news.set()
+        self._queued.set()
 
     def give_up(self) -> None:
         """Drops all frames from now on, because the other side does not read any more. Senders no longer wait."""
-        self._deaf = True
-        self._room.set()
+        self._discards = True
+        self._may_send.set()
 
     @property
-    def said(self) -> int:
+    def sent(self) -> int:
         """The number of chunks that this side has written."""
-        return self._said
+        return self._sent
 
-    async def hear(self) -> list[Frame] | None:
+    async def receive(self) -> list[Frame] | None:
         """Returns the next frames of the other side, or None after its last chunk.
 
-        The caller acknowledges the chunk with `took` after it has processed it.
+        The caller acknowledges the chunk with `acknowledge` after it has processed it.
 
         Raises:
             OSError, obstore.exceptions.BaseError: the store was unreachable for too long, or has lost a chunk.
             ValueError: the chunk is malformed.
         """
         pause, missing_since = POLL_INTERVAL_MIN, time.monotonic()
-        while self._last is None or self._heard < self._last:
+        while self._last is None or self._received < self._last:
             chunk = await self._get()
             if chunk is not None:
                 return self._take(chunk)
             now = time.monotonic()
             if self._last is not None and now - missing_since > STORE_TIMEOUT.total_seconds():
-                raise OSError(f"{chunk_path(self._session, self._hears, self._heard)} is not in the store")
-            pause = (
-                POLL_INTERVAL_MIN if now < self._lively_until or self._last is not None else min(pause * 1.5, POLL_INTERVAL_MAX)
-            )
+                raise OSError(f"{chunk_path(self._session, self._reads, self._received)} is not in the store")
+            pause = POLL_INTERVAL_MIN if now < self._fast_until or self._last is not None else min(pause * 1.5, POLL_INTERVAL_MAX)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause.total_seconds()):
                     await self._hurry.wait()
@@ -132,15 +130,15 @@ class StoreStream:
         return None
 
     @property
-    def heard(self) -> int:
+    def received(self) -> int:
         """The number of chunks that this side has read."""
-        return self._heard
+        return self._received
 
-    def took(self, chunks: int) -> None:
+    def acknowledge(self, chunks: int) -> None:
         """Acknowledges that the first `chunks` chunks are processed; the other side may then write as many more."""
-        if chunks - self._told >= TELL_EVERY and not self._finished:
-            self._told = chunks
-            self.say(Frame(FrameKind.HEARD, b"%d" % chunks))
+        if chunks - self._acknowledged >= ACKNOWLEDGE_EVERY and not self._finished:
+            self._acknowledged = chunks
+            self.send(Frame(FrameKind.ACKNOWLEDGED, b"%d" % chunks))
 
     def expect(self, chunks: int) -> None:
         """Sets the total number of chunks of the other side, which writes no more."""
@@ -156,30 +154,30 @@ class StoreStream:
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     def _take(self, chunk: bytes) -> list[Frame]:
-        self._heard += 1
-        self.heard_at = time.monotonic()
+        self._received += 1
+        self.received_at = time.monotonic()
         frames = decode(chunk)
-        if any(frame.kind is not FrameKind.HEARD for frame in frames):
-            self._lively()
+        if any(frame.kind is not FrameKind.ACKNOWLEDGED for frame in frames):
+            self._poll_fast()
         for frame in frames:
-            if frame.kind is FrameKind.HEARD:
-                self._other_heard = max(self._other_heard, int(frame.data))
-                self._look_for_room()
-        return [frame for frame in frames if frame.kind is not FrameKind.HEARD]
+            if frame.kind is FrameKind.ACKNOWLEDGED:
+                self._acknowledged_by_other = max(self._acknowledged_by_other, int(frame.data))
+                self._update_may_send()
+        return [frame for frame in frames if frame.kind is not FrameKind.ACKNOWLEDGED]
 
-    def _look_for_room(self) -> None:
-        if self._deaf or (self._size < MOST_WAITING and self._said - self._other_heard < WINDOW):
-            self._room.set()
+    def _update_may_send(self) -> None:
+        if self._discards or (self._size < MOST_WAITING and self._sent - self._acknowledged_by_other < WINDOW):
+            self._may_send.set()
         else:
-            self._room.clear()
+            self._may_send.clear()
 
-    def _lively(self) -> None:
-        self._lively_until = time.monotonic() + QUIET_AFTER.total_seconds()
+    def _poll_fast(self) -> None:
+        self._fast_until = time.monotonic() + QUIET_AFTER.total_seconds()
 
     @retry(STORE_ERRORS, every=RETRY_EVERY, timeout=STORE_TIMEOUT)
     async def _put(self, chunk: bytes) -> None:
-        await self._store.put(chunk_path(self._session, self._says, self._said), chunk)
+        await self._store.put(chunk_path(self._session, self._writes, self._sent), chunk)
 
     @retry(STORE_ERRORS, every=RETRY_EVERY, timeout=STORE_TIMEOUT)
     async def _get(self) -> bytes | None:
-        return await self._store.get(chunk_path(self._session, self._hears, self._heard))
+        return await self._store.get(chunk_path(self._session, self._reads, self._received))

@@ -50,8 +50,8 @@ def in_a_line(output: str) -> str:
     if _MISFIT.search(error):  # uv's own hint would change the lock on this host
         return "uv.lock does not fit pyproject.toml; run `uv lock` in the project and submit again"
     line = ""
-    if (said := _STDERR.search(error)) is not None:
-        line = _last(re.split(r"\n\s*\n(?=hint: )", error[said.end() :])[0])
+    if (match := _STDERR.search(error)) is not None:
+        line = _last(re.split(r"\n\s*\n(?=hint: )", error[match.end() :])[0])
     elif causes := _CAUSE.findall(error):
         line = causes[-1]
     elif (own := _ERROR.search(error)) is not None:

@@ -20,20 +20,20 @@ from iris.model.units import format_duration
 
 #: Number of actions that are kept, and of slice ends that are kept for each group.
 MOST_ACTIONS = 100
-MOST_LIVES = 100
+MOST_LIFETIMES = 100
 #: The period over which rates are counted.
 MINUTE = timedelta(minutes=1)
 #: A zone whose last block ended longer ago than this starts again with the first delay.
 FORGOTTEN = timedelta(hours=1)
 
-#: The period in which slice ends count, how many are needed to judge, and the limits of a short and of a long life.
+#: The period in which slice ends count, how many are needed to judge, and the limits of a short and of a long lifetime.
 CHURN_WINDOW = timedelta(minutes=30)
 CHURN_SAMPLES = 3
-SHORT_LIFE = timedelta(minutes=5)
-LONG_LIFE = timedelta(minutes=10)
-#: (share of short lives, factor on the group's rate of growth), the highest share first.
+SHORT_LIFETIME = timedelta(minutes=5)
+LONG_LIFETIME = timedelta(minutes=10)
+#: (share of short lifetimes, factor on the group's rate of growth), the highest share first.
 CHURN_LEVELS = ((0.8, 0.0), (0.5, 0.1), (0.2, 0.5))
-#: From this share of short lives on, idle slices are kept: the group might not get them back.
+#: From this share of short lifetimes on, idle slices are kept: the group might not get them back.
 CHURN_KEEPS = 0.5
 
 #: After this many slices in a row whose agents never reported, the group is stopped: what the slices start with is wrong. Then it
@@ -102,13 +102,13 @@ def out_of_stock(memory: Memory, now: datetime) -> Stock:
 
 
 def churn(lives: Iterable[tuple[datetime, bool]], now: datetime) -> Churn:
-    """Counts the short lives among the recent slice ends of a group."""
+    """Counts the short lifetimes among the recent slice ends of a group."""
     recent = [long for ended, long in lives if now - ended < CHURN_WINDOW]
     return Churn(recent.count(False), len(recent))
 
 
 def churn_eases(lives: Sequence[tuple[datetime, bool]], now: datetime) -> datetime | None:
-    """Returns when ageing alone lowers the share of short lives to the next better level; None: the growth is not slowed down."""
+    """Returns when ageing alone lowers the share of short lifetimes to the next better level; None: growth is not slowed down."""
     level = churn(lives, now).factor
     ends = sorted(ended + CHURN_WINDOW for ended, _ in lives)
     return next((end for end in ends if end > now and churn(lives, end).factor > level), None)
@@ -169,7 +169,7 @@ def group_availability(
     lives = churn(remembered.lives, now)
     if not lives.factor:
         until = churn_eases(remembered.lives, now)
-        short = f"{lives.short} of {lives.of} slices were lost within {format_duration(SHORT_LIFE)} of being ready"
+        short = f"{lives.short} of {lives.of} slices were lost within {format_duration(SHORT_LIFETIME)} of being ready"
         why = f"{short}, retried {clock(until) if until else 'later'}"
         return GroupAvailability(Availability.BACKOFF, why, until, churned=True)
     kind = kind_of(group)
@@ -267,7 +267,7 @@ def _failed(
     remembered = memory.groups.get(group.name, GroupMemory())
     if facts.ready_at is not None:
         # An agent that was stopped on purpose says nothing about its machine.
-        remembered = remembered if fault is SliceFault.HOST_LEFT else _lived(remembered, now - facts.ready_at, now)
+        remembered = remembered if fault is SliceFault.HOST_LEFT else _record_lifetime(remembered, now - facts.ready_at, now)
     elif fault is SliceFault.QUOTA and facts.quota_scope:
         memory = quotas.used_up(memory, kind_of(group), facts, now + group.pace.quota_timeout)
         # As with a zone without stock: the group has not grown.
@@ -284,14 +284,14 @@ def _failed(
     return memory.model_copy(update={"groups": memory.groups | {group.name: remembered}})
 
 
-def _lived(remembered: GroupMemory, life: timedelta, now: datetime) -> GroupMemory:
-    short = life < SHORT_LIFE
-    if not short and life < LONG_LIFE:
+def _record_lifetime(remembered: GroupMemory, lifetime: timedelta, now: datetime) -> GroupMemory:
+    short = lifetime < SHORT_LIFETIME
+    if not short and lifetime < LONG_LIFETIME:
         return remembered
     if short and any(not long and now - when < ONE_MOMENT for when, long in remembered.lives):
         return remembered  # both died of the same cause
     lives = tuple(each for each in remembered.lives if now - each[0] < CHURN_WINDOW)
-    return remembered.model_copy(update={"lives": (*lives, (now, life >= LONG_LIFE))[-MOST_LIVES:]})
+    return remembered.model_copy(update={"lives": (*lives, (now, lifetime >= LONG_LIFETIME))[-MOST_LIFETIMES:]})
 
 
 def _stock_out(memory: Memory, group: ScaleGroup, facts: SliceFacts, now: datetime) -> Memory:

@@ -10,7 +10,7 @@ from iris.autoscaling.inventory import SliceInventory
 from iris.autoscaling.packing import DemandResult, PlannedSlice
 from iris.model.requests import Request
 from iris.model.resources import ANY_VARIANT
-from iris.model.scaling import Availability, GroupVerdict, Outlook
+from iris.model.scaling import Availability, GroupStatus, Outlook
 from iris.model.slices import SliceState
 from iris.scheduling.catalog import Catalog
 from iris.scheduling.feasibility import no_scale_group
@@ -37,19 +37,19 @@ class Tally(NamedTuple):
         for slices, gangs in result.served:
             group, new = slices[0].group.name, [each for each in slices if each.facts is None]
             for each in new:
-                tally.new.setdefault((group, each.asked), set()).add(id(each))
-            requested = tally.requested if all(each.asked for each in new) else tally.later
+                tally.new.setdefault((group, each.requested), set()).add(id(each))
+            requested = tally.requested if all(each.requested for each in new) else tally.later
             (requested if new else tally.coming)[group] += gangs
         return tally
 
 
-def group_verdict(scale: GroupScaler, gangs: int) -> GroupVerdict:
+def group_status(scale: GroupScaler, gangs: int) -> GroupStatus:
     """Returns the state of one group after the decision.
 
     Args:
         gangs: number of gangs that wait for the group's slices on their way.
     """
-    return GroupVerdict(
+    return GroupStatus(
         group=scale.group.name,
         availability=scale.availability.state,
         why="; ".join(_phrases(scale, gangs)) or "no demand",
@@ -60,10 +60,10 @@ def group_verdict(scale: GroupScaler, gangs: int) -> GroupVerdict:
     )
 
 
-def unknown_group(holding: SliceInventory) -> GroupVerdict:
+def unknown_group(holding: SliceInventory) -> GroupStatus:
     """Returns the state of a group that is not in the configuration."""
     why = f"no longer in the configuration: its {_slices(holding.total)} {'is' if holding.total == 1 else 'are'} being deleted"
-    return GroupVerdict(group=holding.name, availability=Availability.AT_MAX, why=why, counts=dict(holding.counts))
+    return GroupStatus(group=holding.name, availability=Availability.AT_MAX, why=why, counts=dict(holding.counts))
 
 
 def outlook(catalog: Catalog, result: DemandResult, tally: Tally, scales: Mapping[str, GroupScaler]) -> Outlook:
@@ -96,7 +96,7 @@ def _phrases(scale: GroupScaler, gangs: int) -> Iterable[str]:
     if 0 < lives.factor < 1:
         yield f"grows at {lives.factor:.0%} of its rate: {lives.short} of {lives.of} recent slices were short-lived"
     if scale.creates:
-        purposes = ", ".join(f"{count} for {purpose}" for purpose, count in scale.asked_for.items())
+        purposes = ", ".join(f"{count} for {purpose}" for purpose, count in scale.requested_for.items())
         yield f"requests {_slices(len(scale.creates))}: {purposes}"
     if scale.lacking:
         why = "" if scale.availability.why else f": {scale.why_later()}"
@@ -136,9 +136,9 @@ def _on_the_way(result: DemandResult) -> str:
 def _blocks(result: DemandResult, scales: Mapping[str, GroupScaler]) -> str:
     """Returns why each group has no capacity, for as many groups as fit on a line."""
     whys: list[str] = []
-    for able in result.able:
+    for candidate in result.candidates:
         if sum(map(len, whys)) < LONGEST:
-            whys.append(f"{able.group.name} {scales[able.group.name].why_not(able)}")
+            whys.append(f"{candidate.group.name} {scales[candidate.group.name].why_not(candidate)}")
     return "; ".join(whys)
 
 

@@ -21,7 +21,7 @@ from iris.autoscaling.packing import PlannedSlice, Pool, Supply
 from iris.autoscaling.quotas import exhausted
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Create, Drain, GroupMemory, Memory
-from iris.scheduling.catalog import Able
+from iris.scheduling.catalog import CandidateGroup
 
 #: How many slices per minute are requested to restore `min_slices` of a group whose slices are short-lived.
 CHURNED_PER_MINUTE = 1
@@ -61,7 +61,7 @@ class GroupScaler:
         #: When the rate allows the next slice, if the rate is what delays them.
         self.token_at: datetime | None = None
         #: Requested slices by purpose: "waiting gangs", "min_slices 1", "buffer_slices 1".
-        self.asked_for: Counter[str] = Counter()
+        self.requested_for: Counter[str] = Counter()
 
     def decide(self) -> None:
         """Requests slices that are wanted and allowed, and deletes idle ones. The waiting gangs must have been packed."""
@@ -70,7 +70,7 @@ class GroupScaler:
         tokens = max(0, self.most_per_minute - len(within_minute(self.remembered.scale_ups, self.now)))
         allowed = 0 if self.availability.turns_away else min(free, tokens)
         for slice in wanted[: 0 if self.availability.holds_up else allowed]:
-            slice.asked = True
+            slice.requested = True
             self._request(slice.zone, _purpose(slice), "waiting gangs")
         waiting = len(wanted) - len(self.creates)
         least = max(0, group.min_slices - self.inventory.alive - len(self.creates))
@@ -119,15 +119,15 @@ class GroupScaler:
         """Returns when the first of the slices that are being deleted stops counting as capacity that is free soon."""
         return min((each.changed_at + self.group.pace.requesting_timeout for each in self.inventory.leaving), default=None)
 
-    def why_not(self, able: Able) -> str:
+    def why_not(self, candidate: CandidateGroup) -> str:
         """Returns why the group has no capacity for a request that it could serve."""
         if self.availability.turns_away:
             return self.availability.why
-        quotas = [self.used_up[zone] for zone in able.zones if zone in self.used_up]
-        out = [self.stocked_out[zone] for zone in able.zones if zone in self.stocked_out and zone not in self.used_up]
-        if quotas and len(out) + len(quotas) == len(able.zones):
+        quotas = [self.used_up[zone] for zone in candidate.zones if zone in self.used_up]
+        out = [self.stocked_out[zone] for zone in candidate.zones if zone in self.stocked_out and zone not in self.used_up]
+        if quotas and len(out) + len(quotas) == len(candidate.zones):
             return describe_used_up(quotas[0])
-        if len(out) == len(able.zones):
+        if len(out) == len(candidate.zones):
             return describe_stock_out(max(out, key=lambda each: each.times))
         return f"at max_slices {self.group.max_slices}"
 
@@ -163,7 +163,7 @@ class GroupScaler:
 
     def _request(self, zone: str, reason: str, purpose: str) -> None:
         self.creates.append(Create(group=self.group.name, zone=zone, reason=reason))
-        self.asked_for[purpose] += 1
+        self.requested_for[purpose] += 1
 
 
 def _purpose(slice: PlannedSlice) -> str:

@@ -2,7 +2,7 @@
 
 An agent that dies leaves its programs running. The host's next agent adopts them if it is back within the lease of the programs
 (`heartbeat.LEASE`, 50 s). If the slice is given up before that, a gang loses its attempt. If it is given up after the jobs retry
-(`policies.HEARTBEAT`, 60 s), their next attempts go to its hosts, where no agent takes them. So the verdict falls in between:
+(`policies.HEARTBEAT`, 60 s), their next attempts go to its hosts, where no agent takes them. So the decision falls in between:
 
 - When an agent goes away at time 0, its last report is up to `REPORT_INTERVAL` (10 s) old.
 - A host whose last report is `PING_AFTER` (50 s) old is pinged. It has `PING_TIMEOUT` (5 s) to answer. An agent answers as soon
@@ -66,8 +66,8 @@ def age_of_new_report(age_by_its_clock: float, since_last_observation: float | N
     """Returns the age, in seconds, of a report that this observation is the first to see.
 
     The report came between the last observation and this one. The host's clock gives its age. If that age is impossible, the
-    clock is wrong and the report counts as new, which delays a verdict. A clock that is slow by less than the time between two
-    observations is believed, which hastens a verdict by as much as it is slow.
+    clock is wrong and the report counts as new, which delays the decision. A clock that is slow by less than the time between two
+    observations is believed, which hastens the decision by as much as it is slow.
 
     Args:
         since_last_observation: None: there was no earlier observation.
@@ -108,10 +108,10 @@ def next_observation(suspects: Iterable[Silent], every: timedelta) -> timedelta:
     Args:
         every: the time between two observations when all hosts report.
     """
-    return min((_until_verdict(host, every) for host in suspects), default=every)
+    return min((_until_decision(host, every) for host in suspects), default=every)
 
 
-def _until_verdict(suspect: Silent, every: timedelta) -> timedelta:
+def _until_decision(suspect: Silent, every: timedelta) -> timedelta:
     if suspect.unanswered is not False or suspect.age is None:
         return SECOND_OBSERVATION_DELAY
     return min(every, max(SHORTEST_OBSERVATION_DELAY, PING_AFTER - timedelta(seconds=suspect.age)))

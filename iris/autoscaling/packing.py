@@ -17,7 +17,7 @@ from iris.model.requests import Request, Shape
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Demand
 from iris.model.slices import SliceFacts
-from iris.scheduling.catalog import Able, Catalog
+from iris.scheduling.catalog import CandidateGroup, Catalog
 
 _Amounts = tuple[int, int, int, int]
 #: In place of infinity: the number of tasks without resource requests that fit on one host.
@@ -36,7 +36,7 @@ class PlannedSlice:
     first: Request | None = None
     gangs: int = 0
     #: Whether it is requested now.
-    asked: bool = False
+    requested: bool = False
 
     #: Whether the scheduler has it and it is idle.
     idle: bool = False
@@ -71,10 +71,10 @@ class Supply:
 
     def request(self, zone: str, slices: int) -> list[PlannedSlice]:
         """Adds new slices."""
-        asked = [PlannedSlice(self.group, zone) for _ in range(slices)]
-        self.wanted += asked
+        requested = [PlannedSlice(self.group, zone) for _ in range(slices)]
+        self.wanted += requested
         self.free -= slices
-        return asked
+        return requested
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class DemandResult:
     """The result of packing the gangs of one shape."""
 
     demand: Demand
-    able: list[Able]
+    candidates: list[CandidateGroup]
     #: Slices, and the number of gangs that go there.
     served: list[tuple[tuple[PlannedSlice, ...], int]] = field(default_factory=list)
     #: The number of gangs for which no group has capacity.
@@ -96,12 +96,12 @@ class DemandResult:
 
 def pack(catalog: Catalog, supplies: dict[str, Supply], demands: Sequence[Demand]) -> list[DemandResult]:
     """Packs all demands and returns the results in their order. Leaves the slices that each group needs in its supply."""
-    results = [DemandResult(demand, catalog.able(demand.example), left=demand.count) for demand in demands]
+    results = [DemandResult(demand, catalog.candidates(demand.example), left=demand.count) for demand in demands]
     hosts = _OpenHosts()
     for result in sorted(results, key=lambda each: (each.demand.example.band.rank, -each.demand.example.weight)):
-        if result.able and result.able[0].slices:
+        if result.candidates and result.candidates[0].slices:
             _pack_gangs(result, supplies)
-        elif result.able:
+        elif result.candidates:
             _pack_singles(result, supplies, hosts)
     return results
 
@@ -110,9 +110,9 @@ def _pack_gangs(result: DemandResult, supplies: dict[str, Supply]) -> None:
     """Packs gangs over whole slices: first those that need only slices on their way, then those that need new ones."""
     request = result.demand.example
     for new in (False, True):
-        for able in result.able:
-            supply = supplies[able.group.name]
-            while result.left and (gangs := _whole_slices(supply, able, request, result.left, new)):
+        for candidate in result.candidates:
+            supply = supplies[candidate.group.name]
+            while result.left and (gangs := _whole_slices(supply, candidate, request, result.left, new)):
                 for slices in gangs:
                     for slice in slices:
                         slice.take(request, 1)
@@ -120,21 +120,23 @@ def _pack_gangs(result: DemandResult, supplies: dict[str, Supply]) -> None:
                 result.left -= len(gangs)
 
 
-def _whole_slices(supply: Supply, able: Able, request: Request, most: int, new: bool) -> list[tuple[PlannedSlice, ...]]:
+def _whole_slices(
+    supply: Supply, candidate: CandidateGroup, request: Request, most: int, new: bool
+) -> list[tuple[PlannedSlice, ...]]:
     """Returns slices of the group for at most `most` gangs, a complete set for each gang. Empty: not even one gang fits."""
     parts = 1 if request.group_by == TPU_NAME else request.groups
-    each = parts * able.slices
-    there = supply.count(able.zones) + (supply.free if new else 0)
+    each = parts * candidate.slices
+    there = supply.count(candidate.zones) + (supply.free if new else 0)
     if not there:
         return []
-    one_by_one = len(able.places) > 1 or (each > 1 and any(supply.idle.get(zone) for zone in able.zones))
-    most = 1 if one_by_one else min(most, there // able.slices)
-    wanted = most * able.slices
+    one_by_one = len(candidate.places) > 1 or (each > 1 and any(supply.idle.get(zone) for zone in candidate.zones))
+    most = 1 if one_by_one else min(most, there // candidate.slices)
+    wanted = most * candidate.slices
     chosen: list[tuple[int, list[PlannedSlice], str]] = []
     # If idle slices were enough for the gang, the scheduler would have placed it. So it gets at most all but one of them.
     idle = each - 1
-    for zones in able.places:
-        have = _first(supply.idle, zones, min(able.slices, idle))
+    for zones in candidate.places:
+        have = _first(supply.idle, zones, min(candidate.slices, idle))
         idle -= len(have)
         have += _first(supply.coming, zones, wanted - len(have))
         lacking = wanted - len(have)
@@ -165,10 +167,10 @@ class _OpenHosts:
     def __init__(self) -> None:
         self._hosts: dict[tuple[str, str], dict[_Amounts, list[PlannedSlice]]] = {}
 
-    def fill(self, result: DemandResult, able: Able, shape: Shape) -> None:
+    def fill(self, result: DemandResult, candidate: CandidateGroup, shape: Shape) -> None:
         """Packs as many waiting gangs as fit on the resources left of the group's slices."""
-        for zone in able.zones:
-            by_free = self._hosts.get((able.group.name, zone), {})
+        for zone in candidate.zones:
+            by_free = self._hosts.get((candidate.group.name, zone), {})
             for free in list(by_free):
                 if not result.left:
                     return
@@ -209,26 +211,26 @@ class _OpenHosts:
 def _pack_singles(result: DemandResult, supplies: dict[str, Supply], hosts: _OpenHosts) -> None:
     """Packs gangs of one: on the rest of slices that are needed anyway, then on other slices on their way, then on new ones."""
     shape = result.demand.example.shape
-    for able in result.able:
-        supply = supplies[able.group.name]
-        hosts.fill(result, able, shape)
-        if supply.count(able.zones):
-            empty = _first(supply.coming, able.zones, _slices_for(result, able, shape))
+    for candidate in result.candidates:
+        supply = supplies[candidate.group.name]
+        hosts.fill(result, candidate, shape)
+        if supply.count(candidate.zones):
+            empty = _first(supply.coming, candidate.zones, _slices_for(result, candidate, shape))
             for slice in empty:
                 supply.coming[slice.zone].remove(slice)
             hosts.open(result, empty, shape)
         if not result.left:
             return
-    for able in result.able:
-        supply = supplies[able.group.name]
-        zone = next((zone for zone in able.zones if zone in supply.zones), None) if supply.free else None
+    for candidate in result.candidates:
+        supply = supplies[candidate.group.name]
+        zone = next((zone for zone in candidate.zones if zone in supply.zones), None) if supply.free else None
         if zone is not None and result.left:
-            hosts.open(result, supply.request(zone, min(supply.free, _slices_for(result, able, shape))), shape)
+            hosts.open(result, supply.request(zone, min(supply.free, _slices_for(result, candidate, shape))), shape)
 
 
-def _slices_for(result: DemandResult, able: Able, shape: Shape) -> int:
+def _slices_for(result: DemandResult, candidate: CandidateGroup, shape: Shape) -> int:
     """Returns how many empty slices of the group all remaining gangs need."""
-    return -(-result.left // (_fitting(able.group.resources.vector, shape.amounts) * able.group.hosts))
+    return -(-result.left // (_fitting(candidate.group.resources.vector, shape.amounts) * candidate.group.hosts))
 
 
 def _fitting(free: _Amounts, wanted: _Amounts) -> int:

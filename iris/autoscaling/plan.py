@@ -61,8 +61,8 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
     return ScalePlan(
         creates=creates,
         drains=drains,
-        verdicts=(
-            *(explain.group_verdict(scaler, coming[name]) for name, scaler in scalers.items()),
+        groups=(
+            *(explain.group_status(scaler, coming[name]) for name, scaler in scalers.items()),
             *map(explain.unknown_group, gone),
         ),
         outlooks=tuple(explain.outlook(catalog, result, tally, scalers) for result, tally in zip(results, tallies, strict=True)),
@@ -110,5 +110,5 @@ def _moments(
     for each in (*(scaler.inventory for scaler in scalers.values()), *gone):
         if any(drain.idle_since is not None for drain in each.drains):
             yield now + (each.group.pace if each.group else Pace()).scale_down_delay
-    for name in {able.group.name for result in waiting for able in result.able}:
+    for name in {candidate.group.name for result in waiting for candidate in result.candidates}:
         yield from scalers[name].waits_until()

@@ -107,7 +107,7 @@ ATTEMPTS: Listing[AttemptRecord] = Listing(
     Column(key="started_at"),
     Column(key="ended_at"),
     Column("HOSTS", "hosts", text=lambda hosts: several(hosts, 1)),
-    Column("COUNTED AS", "account", text=lambda account: None if account is Account.NOBODY else account),
+    Column("COUNTED AS", "account", text=lambda account: None if account is Account.NONE else account),
     Column("OUTCOME", "reason", absent="succeeded", wraps=True),
     Column(key="ends"),
     keys="number hosts placed_at started_at ended_at account reason ends",

@@ -15,7 +15,7 @@ from iris.messages.scheduler import HostView
 from iris.model.hosts import Host
 from iris.model.resources import format_amounts
 from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Action, Availability, GroupVerdict, Outlook
+from iris.model.scaling import Action, Availability, GroupStatus, Outlook
 from iris.model.slices import SliceState, SliceStatus, SliceStep
 from iris.model.units import format_duration
 
@@ -37,10 +37,10 @@ def counts_text(counts: Mapping[SliceState, int]) -> str:
 
 # -- the autoscaler ------------------------------------------------------------------------------------------------------------
 
-VERDICTS: Listing[GroupVerdict] = Listing(
+GROUPS: Listing[GroupStatus] = Listing(
     Column("GROUP", "group"),
     Column("AVAILABILITY", "availability"),
-    Column("SLICES", "slices", lambda verdict: verdict.counts, text=counts_text, json=counts_json, absent="none"),
+    Column("SLICES", "slices", lambda status: status.counts, text=counts_text, json=counts_json, absent="none"),
     Column("DEMAND", "demand"),
     Column("TARGET", "target"),
     Column("REASON", "why", absent="", wraps=True),
@@ -67,7 +67,7 @@ ACTIONS: Listing[Action] = Listing(
 def autoscaler_json(status: AutoscalerStatus) -> dict[str, Any]:
     return {
         **status.model_dump(mode="json", include={"evaluated_at", "next_at", "paused", "closing", "unreachable"}),
-        "groups": [VERDICTS.json(each) for each in status.groups],
+        "groups": [GROUPS.json(each) for each in status.groups],
         "waiting": [OUTLOOKS.json(each) for each in status.outlooks],
         "actions": [ACTIONS.json(each) for each in status.actions],
         "unowned": [each.slice_id for each in status.unowned],
@@ -78,7 +78,7 @@ def autoscaler_text(status: AutoscalerStatus, now: datetime) -> str:
     """Formats the groups, the waiting jobs and the last actions of the autoscaler, for people."""
     groups = [each.model_copy(update={"why": _why(each, now)}) for each in status.groups]
     tables = [
-        VERDICTS.table(groups, now),
+        GROUPS.table(groups, now),
         OUTLOOKS.table(status.outlooks, now),
         ACTIONS.table(status.actions[: -LAST - 1 : -1], now),
     ]
@@ -115,38 +115,38 @@ def slice_counts(status: AutoscalerStatus) -> dict[SliceState, int]:
     return {state: states.count(state) for state in states}
 
 
-def _why(verdict: GroupVerdict, now: datetime) -> str:
-    if verdict.until is None or verdict.until <= now:
-        return verdict.why
-    return f"{verdict.why} (for {format_duration(verdict.until - now)} more)"
+def _why(status: GroupStatus, now: datetime) -> str:
+    if status.until is None or status.until <= now:
+        return status.why
+    return f"{status.why} (for {format_duration(status.until - now)} more)"
 
 
 # -- scale groups --------------------------------------------------------------------------------------------------------------
 
 
 def groups(status: AutoscalerStatus) -> Listing[ScaleGroup]:
-    """Returns the listing of scale groups, with the last verdicts on them. A group without a verdict was not evaluated yet."""
-    verdicts = {each.group: each for each in status.groups}
+    """Returns the listing of scale groups, with their last statuses. A group without a status was not evaluated yet."""
+    statuses = {each.group: each for each in status.groups}
 
-    def of_verdict(value: Callable[[GroupVerdict], Any], unknown: Any = None) -> Callable[[ScaleGroup], Any]:
-        return lambda group: value(verdicts[group.name]) if group.name in verdicts else unknown
+    def of_status(value: Callable[[GroupStatus], Any], unknown: Any = None) -> Callable[[ScaleGroup], Any]:
+        return lambda group: value(statuses[group.name]) if group.name in statuses else unknown
 
     return Listing(
         Column("NAME", "name"),
         Column("TYPE", "type"),
         Column("ACCELERATOR", "accelerator", lambda group: group.accelerator_variant or None),
         Column("HOSTS", "hosts"),
-        Column("SLICES", value=of_verdict(lambda verdict: sum(verdict.counts.get(state, 0) for state in EXISTING))),
+        Column("SLICES", value=of_status(lambda status: sum(status.counts.get(state, 0) for state in EXISTING))),
         Column("MIN", "min_slices"),
         Column("MAX", "max_slices"),
         Column("PRIORITY", "priority"),
         Column("PREEMPTIBLE", "preemptible"),
-        Column("AVAILABILITY", "availability", of_verdict(lambda verdict: verdict.availability)),
+        Column("AVAILABILITY", "availability", of_status(lambda status: status.availability)),
         Column("ZONES", "zones", wraps=True),
         Column(key="buffer_slices"),
         Column(key="resources", json=resources_json),
-        Column(key="slices", value=of_verdict(lambda verdict: counts_json(verdict.counts), {})),
-        Column(key="why", value=of_verdict(lambda verdict: verdict.why, "")),
+        Column(key="slices", value=of_status(lambda status: counts_json(status.counts), {})),
+        Column(key="why", value=of_status(lambda status: status.why, "")),
         keys="name type zones hosts preemptible priority min_slices max_slices buffer_slices accelerator resources slices "
         "availability why",
         empty="no scale groups",

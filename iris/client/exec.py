@@ -181,17 +181,17 @@ class Session:
         self._handle = handle
         self._where = where
         self._connection = connection
-        self._stream = StoreStream(Store(connection.record.store), request.session, says="in", alive_every=ALIVE_EVERY)
-        self._sending = asyncio.create_task(self._stream.speak())
+        self._stream = StoreStream(Store(connection.record.store), request.session, writes="in", alive_every=ALIVE_EVERY)
+        self._sending = asyncio.create_task(self._stream.write())
         self._ending = asyncio.create_task(self._end())
 
     async def send(self, frame: Frame) -> None:
         """Sends a frame to the command. Waits while the command has not consumed enough of the frames before it."""
-        await self._stream.say_in_turn(frame)
+        await self._stream.send_in_turn(frame)
 
     def say(self, frame: Frame) -> None:
         """Sends a small frame without waiting."""
-        self._stream.say(frame)
+        self._stream.send(frame)
 
     async def output(self) -> AsyncIterator[Frame]:
         """Yields the command's output until the command has ended and all of its output is read.
@@ -200,10 +200,10 @@ class Session:
             Unreachable: the store does not answer.
         """
         try:
-            while (frames := await self._stream.hear()) is not None:
+            while (frames := await self._stream.receive()) is not None:
                 for frame in frames:
                     yield frame
-                self._stream.took(self._stream.heard)
+                self._stream.acknowledge(self._stream.received)
         except (ValueError, *STORE_ERRORS) as error:
             raise Unreachable(f"the store at {self._connection.record.store} does not answer: {error}") from None
 
@@ -219,7 +219,7 @@ class Session:
     async def close(self) -> None:
         """Ends the command if it still runs, and removes the session's frames from the store."""
         if not self._ending.done():
-            self._stream.say(Frame(FrameKind.HANG_UP))
+            self._stream.send(Frame(FrameKind.HANG_UP))
             self._stream.finish()
             await asyncio.wait([self._ending], timeout=CLOSE_TIMEOUT.total_seconds())
         if ended := self._ending.done():

@@ -221,10 +221,10 @@ def _accelerator(group: ScaleGroupConfig) -> Source:
 
 def _machine(group: ScaleGroupConfig) -> Source:
     """Returns the smallest machine type with the group's CPU and memory, for a gce_vm group that names no type."""
-    asked = group.resources
-    if group.type is not SliceType.GCE_VM or not {"cpu", "memory"} <= asked.model_fields_set:
+    resources = group.resources
+    if group.type is not SliceType.GCE_VM or not {"cpu", "memory"} <= resources.model_fields_set:
         return Source(MACHINE_TABLE, {})
-    found = smallest_machine_type(round(asked.cpu * 1000), asked.memory)
+    found = smallest_machine_type(round(resources.cpu * 1000), resources.memory)
     return Source(MACHINE_TABLE, {"machine_type": found.name} if found else {})
 
 

@@ -8,7 +8,7 @@ from iris.autoscaling.liveness import Silent
 from iris.messages.wire import Wire
 from iris.model.provisioning import SliceObservation
 from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Action, GroupVerdict, Memory, Outlook
+from iris.model.scaling import Action, GroupStatus, Memory, Outlook
 from iris.model.slices import SliceFacts
 
 
@@ -105,7 +105,7 @@ class PauseScaling(Wire):
 class AutoscalerStatus(Wire):
     """The autoscaler's view of its cluster."""
 
-    groups: tuple[GroupVerdict, ...] = ()
+    groups: tuple[GroupStatus, ...] = ()
     slices: tuple[SliceFacts, ...] = ()
     actions: tuple[Action, ...] = ()
     outlooks: tuple[Outlook, ...] = ()

@@ -98,7 +98,7 @@ class FrameKind(StrEnum):
     HANG_UP = "h"  # the client does not need the command any more
     OUT = "o"
     ERR = "e"
-    HEARD = "a"  # the number of chunks processed so far, as a decimal
+    ACKNOWLEDGED = "a"  # the number of chunks processed so far, as a decimal
 
 
 class Frame(NamedTuple):

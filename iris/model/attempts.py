@@ -23,7 +23,7 @@ class Account(StrEnum):
     FAILURES = "failures"  # the program's own fault
     PREEMPTIONS = "preemptions"  # caused by the machine, the cloud provider or a job of a higher band
     UNDELIVERED = "undelivered"  # it never started: free, but the retry is delayed
-    NOBODY = "nobody"  # it succeeded, or was ended on purpose
+    NONE = "nobody"  # it succeeded, or was ended on purpose
 
 
 class MemberEnd(BaseModel):

@@ -81,7 +81,7 @@ class Availability(StrEnum):
     AVAILABLE = "AVAILABLE"
 
 
-class GroupVerdict(BaseModel):
+class GroupStatus(BaseModel):
     """The result of an evaluation for one group: its slices, the demand for it, and why no more is done."""
 
     model_config = ConfigDict(frozen=True)
@@ -212,7 +212,7 @@ class ScalePlan(BaseModel):
 
     creates: tuple[Create, ...] = ()
     drains: tuple[Drain, ...] = ()
-    verdicts: tuple[GroupVerdict, ...] = ()
+    groups: tuple[GroupStatus, ...] = ()
     outlooks: tuple[Outlook, ...] = ()
     #: The memory after this plan, with the rates and cooldowns of what it does.
     memory: Memory = Memory()

@@ -11,7 +11,7 @@ from iris.model.scale_groups import ScaleGroup
 from iris.scheduling.host_index import REMEMBERED_SHAPES, HostIndex
 
 
-class Able(NamedTuple):
+class CandidateGroup(NamedTuple):
     """A group that could serve a request."""
 
     group: ScaleGroup
@@ -31,21 +31,21 @@ class Catalog:
         self.groups = sorted(groups, key=lambda group: (group.priority, group.name))
         self._by_number = [group for group in self.groups for _ in group.zones]
         #: Cached: the groups that could serve a shape. Every batch of requests needs them, until the configuration changes.
-        self._able: dict[Shape, list[Able]] = {}
+        self._candidates: dict[Shape, list[CandidateGroup]] = {}
         self._hosts: dict[tuple[str, str, int], Host] = {}
         self._zones: dict[tuple[str, tuple[str, ...], str | None], tuple[tuple[str, ...], int]] = {}
 
-    def able(self, request: Request) -> list[Able]:
+    def candidates(self, request: Request) -> list[CandidateGroup]:
         """Returns the groups that could serve the request, in the order in which they are tried.
 
         The order is by priority. For a task without devices, groups without devices come before all others.
         """
-        found = self._able.get(request.shape)
+        found = self._candidates.get(request.shape)
         if found is None:
-            if len(self._able) >= REMEMBERED_SHAPES:
-                self._able.clear()
+            if len(self._candidates) >= REMEMBERED_SHAPES:
+                self._candidates.clear()
                 self._zones.clear()
-            found = self._able[request.shape] = self._find(request)
+            found = self._candidates[request.shape] = self._find(request)
         return found
 
     @cached_property
@@ -63,10 +63,10 @@ class Catalog:
         """Returns the group of the host with this number in `host_index`."""
         return self._by_number[number]
 
-    def _find(self, request: Request) -> list[Able]:
+    def _find(self, request: Request) -> list[CandidateGroup]:
         large = sorted(self.host_index.large_enough(request))
         groups = {group.name: group for group in (self.group_of(number) for number in large)}
-        found = [each for group in groups.values() if (each := self._able_of(group, request)) is not None]
+        found = [each for group in groups.values() if (each := self._candidate(group, request)) is not None]
         plain = request.resources.device is None
         if plain or any(constraint.preferred for constraint in request.constraints):
             found.sort(
@@ -96,16 +96,16 @@ class Catalog:
             )
         return self._hosts[key]
 
-    def _able_of(self, group: ScaleGroup, request: Request) -> Able | None:
+    def _candidate(self, group: ScaleGroup, request: Request) -> CandidateGroup | None:
         zones = self.zones(group, request)
         if not zones or not group.max_slices:
             return None
         if request.group_by is None:
-            return Able(group, zones, (zones,), 0)
+            return CandidateGroup(group, zones, (zones,), 0)
         if request.group_by == TPU_NAME:
             if group.hosts != request.group_size or group.max_slices < request.groups:
                 return None
-            return Able(group, zones, (zones,), request.groups)
+            return CandidateGroup(group, zones, (zones,), request.groups)
         slices = -(-request.group_size // group.hosts)
         places: dict[str, tuple[str, ...]] = {}
         for zone in zones:
@@ -113,7 +113,7 @@ class Catalog:
             places[value] = (*places.get(value, ()), zone)
         if len(places) < request.groups or group.max_slices < slices * request.groups:
             return None
-        return Able(group, zones, tuple(places.values()), slices)
+        return CandidateGroup(group, zones, tuple(places.values()), slices)
 
     def _meeting(self, group: ScaleGroup, request: Request) -> tuple[tuple[str, ...], int]:
         """Returns the zones, and how many preferred constraints the best zone fails."""

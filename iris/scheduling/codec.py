@@ -135,8 +135,8 @@ def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> T
             return {"names": names, **placement.model_dump(mode="json", include={"user", "resources", "band"})}
 
         alike = (placement.resources.kind, placement.resources.vector, placement.user, placement.band, names)
-        lives = [((seat.host_id, seat.slice_id, seat.incarnation), seat.group) for seat in placement.seats]
-        seats = [[numbers.get(life, life), group] for life, group in lives]
+        incarnations = [((seat.host_id, seat.slice_id, seat.incarnation), seat.group) for seat in placement.seats]
+        seats = [[numbers.get(each, each), group] for each, group in incarnations]
         rows.append((shared.number(alike, write), placement.key, at - before, placement.coordinator, seats))
         before = at
     return {"shared": shared.written, "rows": rows}

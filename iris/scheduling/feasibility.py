@@ -66,7 +66,7 @@ def infeasible(index: HostIndex, request: Request, catalog: Catalog = NO_SCALE_G
 
 def no_scale_group(catalog: Catalog, request: Request) -> Refusal | None:
     """Returns why new slices of no scale group could ever serve the request; None when those of one could."""
-    if catalog.able(request):
+    if catalog.candidates(request):
         return None
     if not catalog.groups:
         return Refusal(code=RefusalCode.NO_HOSTS, message="the configuration has no scale group", remedy="add a scale group")
@@ -202,7 +202,7 @@ def _slices_too_few(catalog: Catalog, request: Request) -> Refusal:
 
 
 def _to_be_created(absent: Refusal, catalog: Catalog, request: Request) -> Refusal:
-    names = [able.group.name for able in catalog.able(request)]
+    names = [candidate.group.name for candidate in catalog.candidates(request)]
     return Refusal(
         code=RefusalCode.SCALING,
         message=f"no present host can serve it; {_named_groups(names)} can create a slice that can",

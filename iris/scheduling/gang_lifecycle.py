@@ -79,7 +79,7 @@ class GangLifecycle:
         """Goes on with an attempt that began while the user held the gang."""
         return self._move(GangEvent.BEGIN, amended=False)
 
-    def asked(self, request: Request) -> Self:
+    def requested(self, request: Request) -> Self:
         """Records the request. It does not carry a hold, and has no effect if the scheduler has it already: overrides follow."""
         return self._move(GangEvent.ASK, request=request, amended=self.amended or self.gang.overrides.hold is not None)
 
@@ -131,23 +131,23 @@ class GangLifecycle:
             cancelled: the reason of the workflow's cancellation; None: it is not cancelled. Only success counts nevertheless.
         """
         empty = replace(self, request=None, placement=None)
-        verdict = retries.judge(self.outcomes, self.eviction) if self.outcomes else None
-        if cancelled is not None and (verdict is None or verdict.outcome.state is not TaskState.SUCCEEDED):
+        result = retries.judge(self.outcomes, self.eviction) if self.outcomes else None
+        if cancelled is not None and (result is None or result.outcome.state is not TaskState.SUCCEEDED):
             killed = empty._killed(cancelled, now)
-            return (killed._recorded(verdict, Account.NOBODY, now) if verdict else killed)._move(GangEvent.END)
+            return (killed._recorded(result, Account.NONE, now) if result else killed)._move(GangEvent.END)
         if self.forgotten:
             # The key is used up: the next attempt has the next number.
             gang = self.gang.with_tasks(attempt=self.gang.first.attempt + 1)
             return empty._move(GangEvent.RETRY, gang=gang, delay=NEW_KEY_DELAY)
-        verdict = verdict or retries.judge(self._unschedulable(refusal))
-        decision = retries.decide(self.gang.spec, self.gang.first, verdict)
-        after = empty._with(tasks=tuple(retries.after(self.gang.tasks, verdict, decision, now)))
-        after = after._recorded(verdict, decision.account, now) if self.outcomes else after
+        result = result or retries.judge(self._unschedulable(refusal))
+        decision = retries.decide(self.gang.spec, self.gang.first, result)
+        after = empty._with(tasks=tuple(retries.after(self.gang.tasks, result, decision, now)))
+        after = after._recorded(result, decision.account, now) if self.outcomes else after
         if not decision.retry:
             return after._move(GangEvent.END)
         # The siblings of the culprit were ended because of it, and retry with it.
-        again = move_task(after.gang.tasks[verdict.culprit].state, TaskState.PENDING)
-        gang = after.gang.with_tasks(state=again, reason=f"retry after: {verdict.outcome.reason}")
+        again = move_task(after.gang.tasks[result.culprit].state, TaskState.PENDING)
+        gang = after.gang.with_tasks(state=again, reason=f"retry after: {result.outcome.reason}")
         return after._move(GangEvent.RETRY, gang=gang, delay=decision.delay)
 
     # -- signals ---------------------------------------------------------------------------------------------------------------
@@ -253,17 +253,17 @@ class GangLifecycle:
         outcome = TaskOutcome(state=TaskState.UNSCHEDULABLE, reason=f"no host within the scheduling timeout of {waited}: {why}")
         return [outcome] * len(self.gang.tasks)
 
-    def _recorded(self, verdict: retries.Verdict, account: Account, now: datetime) -> Self:
+    def _recorded(self, result: retries.AttemptResult, account: Account, now: datetime) -> Self:
         """Adds the record of an attempt that had hosts."""
         tasks = self.gang.tasks
         record = AttemptRecord(
             number=self.gang.first.attempt,
             hosts=tuple(task.host or "" for task in tasks),
             placed_at=self.placed_at or now,
-            started_at=min((each.started_at for each in verdict.outcomes if each.started_at), default=None),
+            started_at=min((each.started_at for each in result.outcomes if each.started_at), default=None),
             ended_at=now,
             account=account,
-            reason=tasks[verdict.culprit].reason,
-            ends=member_ends([task.index for task in tasks], verdict.outcomes),
+            reason=tasks[result.culprit].reason,
+            ends=member_ends([task.index for task in tasks], result.outcomes),
         )
         return self._with(attempts=kept([*self.gang.attempts, record]))

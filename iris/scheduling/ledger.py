@@ -38,7 +38,7 @@ from iris.scheduling.slice_idle import SliceIdle
 from iris.scheduling.strikes import QUARANTINE, Strikes
 
 #: The delay of the next search for victims, if the last one did not examine all waiting requests.
-LOOK_ON = timedelta(seconds=1)
+CONTINUE_AFTER = timedelta(seconds=1)
 
 
 class Settled(NamedTuple):
@@ -141,18 +141,18 @@ class Ledger:
             if placement.key not in self.live:
                 self._seat(codec.dated(placement))
 
-    def amend(self, key: str, band: Band, *, held: bool, said_at: datetime | None = None) -> None:
+    def amend(self, key: str, band: Band, *, held: bool, changed_at: datetime | None = None) -> None:
         """Changes the band of a request, or holds or releases a waiting request. A gang that has hosts keeps them.
 
         Args:
-            said_at: when the gang made the change, by its own clock. A change older than the last one is ignored.
+            changed_at: when the gang made the change, by its own clock. A change older than the last one is ignored.
         """
         if key not in self.live and key not in self.waiting and key not in self.held:
             return
-        if said_at is not None:
-            if said_at < self._amended.get(key, said_at):
+        if changed_at is not None:
+            if changed_at < self._amended.get(key, changed_at):
                 return
-            remember(self._amended, key, said_at)
+            remember(self._amended, key, changed_at)
         request = self.waiting.remove(key) or self.held.remove(key)
         if request is not None:
             (self.held if held else self.waiting).add(request.model_copy(update={"band": band}))
@@ -216,20 +216,20 @@ class Ledger:
         """Removes a lost host, unless it has come back in a new incarnation."""
         self.slice_down([(host_id, incarnation)])
 
-    def slice_down(self, lives: Iterable[tuple[str, str]]) -> None:
+    def slice_down(self, incarnations: Iterable[tuple[str, str]]) -> None:
         """Removes a slice's hosts, given as (host, incarnation) pairs. Other incarnations of the same hosts stay."""
-        lives, gone = list(lives), set()
-        for host_id, incarnation in lives:
+        incarnations, gone = list(incarnations), set()
+        for host_id, incarnation in incarnations:
             remember(self._ended, (host_id, incarnation), None)
             host = self.hosts.get(host_id)
             if host is not None and host.incarnation == incarnation:
                 del self.hosts[host_id]
                 gone.add(host.slice_id)
                 self._host_index = None
-        self._drop_orphans(host_id for host_id, _ in lives)
+        self._drop_orphans(host_id for host_id, _ in incarnations)
         self._uses.gone(gone)
 
-    def retire(self, lives: Iterable[tuple[str, str]], idle_since: datetime | None = None) -> str:
+    def retire(self, incarnations: Iterable[tuple[str, str]], idle_since: datetime | None = None) -> str:
         """Removes the hosts of a slice that is to be deleted, if nothing runs there.
 
         Args:
@@ -238,15 +238,15 @@ class Ledger:
         Returns:
             Why the hosts stay; empty when they are removed.
         """
-        lives = list(lives)
-        for host_id, _ in lives:
+        incarnations = list(incarnations)
+        for host_id, _ in incarnations:
             if running := sorted(self.live[key].task for key in self._seated.get(host_id, ())):
                 return f"host {host_id} runs {', '.join(running[:3])}{' …' if len(running) > 3 else ''}"
             host = self.hosts.get(host_id)
             if host is not None and (used := self._uses.after(host.slice_id, idle_since)) is not None:
                 return f"something ran on it until {used:%H:%M:%S} UTC"
-        self.slice_down(lives)
-        for host_id, _ in lives:
+        self.slice_down(incarnations)
+        for host_id, _ in incarnations:
             self.closed.pop(host_id, None)  # a host of a deleted slice does not come back
         return ""
 
@@ -325,7 +325,7 @@ class Ledger:
         going = evictions(index, live, self.waiting, self.evicting, now, self.rules, done.capacity, self._fruitless, lately)
         self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
         self._fruitless = set() if going.complete else self._fruitless | going.fruitless
-        again_at = going.again_at if going.complete else now + LOOK_ON
+        again_at = going.again_at if going.complete else now + CONTINUE_AFTER
         return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
 
     def explain(self, key: str, now: datetime | None = None) -> Refusal:

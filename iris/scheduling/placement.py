@@ -33,7 +33,7 @@ FIRST_PORT, LAST_PORT = 30_000, 39_999
 
 #: The most hosts that one bounded pass examines, each counted once for every shape that it could serve. That takes less than half
 #: a second.
-MOST_LOOKS = 500_000
+MAX_CHECKS = 500_000
 
 
 class Pass(NamedTuple):
@@ -72,7 +72,7 @@ def place(
     usage = Usage.of(live, waiting, now - rules.owed_after, lately)
     capacity = Capacity(index, live)
     capacity.reserved.update(reserved or {})
-    looks, looked_at = 0, set[Shape]()
+    checks, looked_at = 0, set[Shape]()
     refused: set[Shape] = set()
     going = [placement for placement in live if placement.key in evicting]
     after_evictions = capacity.without(going) if going else None
@@ -85,14 +85,14 @@ def place(
             held[placement.user] = held.get(placement.user, 0) + placement.weight
         turns, served = waiting.turns(band, held, usage.recent[band]), set[Shape]()
         for request in turns:
-            if most is not None and (len(placed) >= most or looks > MOST_LOOKS):
+            if most is not None and (len(placed) >= most or checks > MAX_CHECKS):
                 return Pass(placed, capacity, stopped=True, refused=refused)
             if request.shape in passed_over:
                 turns.skip()
                 continue
             if request.shape not in looked_at:
                 looked_at.add(request.shape)
-                looks += len(index.candidates(request).hosts)
+                checks += len(index.candidates(request).hosts)
             numbers = capacity.find(request)
             if numbers is None:
                 refused.add(request.shape)

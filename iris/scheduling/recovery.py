@@ -80,5 +80,5 @@ class LedgerRecovery:
             elif report.request is not None:
                 self._ledger.ask(report.request)
             held = report.held and report.placement is None
-            self._ledger.amend(gang.key, gang.band, held=held, said_at=requested_at)
+            self._ledger.amend(gang.key, gang.band, held=held, changed_at=requested_at)
         return len(page.hosts) + len(page.claims)

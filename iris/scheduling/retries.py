@@ -32,7 +32,7 @@ class RetryDecision(BaseModel):
     reason: str = ""
 
 
-class Verdict(BaseModel):
+class AttemptResult(BaseModel):
     """The result of an attempt of a gang."""
 
     model_config = ConfigDict(frozen=True)
@@ -74,28 +74,28 @@ def account_of(outcome: TaskOutcome) -> Account:
         return Account.FAILURES
     if outcome.state in (TaskState.WORKER_FAILED, TaskState.PREEMPTED):
         return Account.PREEMPTIONS if outcome.started_at or outcome.fault else Account.UNDELIVERED
-    return Account.NOBODY
+    return Account.NONE
 
 
-def judge(outcomes: Sequence[TaskOutcome], evicted: str = "") -> Verdict:
-    """Returns the verdict on an attempt of a gang whose tasks ended with these outcomes.
+def judge(outcomes: Sequence[TaskOutcome], evicted: str = "") -> AttemptResult:
+    """Returns the result of an attempt of a gang whose tasks ended with these outcomes.
 
     Args:
         evicted: why the scheduler evicted the gang; empty when it did not.
     """
     if evicted and not all(outcome.state is TaskState.SUCCEEDED for outcome in outcomes):
         preempted = tuple(outcome.model_copy(update={"state": TaskState.PREEMPTED, "reason": evicted}) for outcome in outcomes)
-        return Verdict(account=Account.PREEMPTIONS, culprit=0, outcomes=preempted)
+        return AttemptResult(account=Account.PREEMPTIONS, culprit=0, outcomes=preempted)
     accounts = [account_of(outcome) for outcome in outcomes]
-    account = next((each for each in _WEIGHT if each in accounts), Account.NOBODY)
-    if account is Account.NOBODY:
+    account = next((each for each in _WEIGHT if each in accounts), Account.NONE)
+    if account is Account.NONE:
         # A task that was stopped decides, not one that had succeeded by then.
         stopped = (index for index, outcome in enumerate(outcomes) if outcome.state is not TaskState.SUCCEEDED)
-        return Verdict(account=account, culprit=next(stopped, 0), outcomes=tuple(outcomes))
+        return AttemptResult(account=account, culprit=next(stopped, 0), outcomes=tuple(outcomes))
     # The culprit is the task that ended first. The time at which a host was lost is unknown: the time it was given up counts.
     guilty = [index for index, each in enumerate(accounts) if each is account]
     culprit = min(guilty, key=lambda index: (outcomes[index].finished_at is None, outcomes[index].finished_at, index))
-    return Verdict(account=account, culprit=culprit, outcomes=tuple(_shared(outcomes, culprit, account)))
+    return AttemptResult(account=account, culprit=culprit, outcomes=tuple(_shared(outcomes, culprit, account)))
 
 
 def _shared(outcomes: Sequence[TaskOutcome], culprit: int, account: Account) -> list[TaskOutcome]:
@@ -119,14 +119,14 @@ def _own_end(outcome: TaskOutcome) -> str:
     return "had succeeded" if outcome.state is TaskState.SUCCEEDED else outcome.reason
 
 
-def decide(spec: JobSpec, before: TaskStatus, verdict: Verdict) -> RetryDecision:
+def decide(spec: JobSpec, before: TaskStatus, result: AttemptResult) -> RetryDecision:
     """Decides whether there is another attempt after this one.
 
     Args:
         before: the task's status before this attempt counts in its accounts.
     """
-    account, outcome = verdict.account, verdict.outcome
-    if account is Account.NOBODY:
+    account, outcome = result.account, result.outcome
+    if account is Account.NONE:
         return RetryDecision(account=account, retry=False)
     if account is Account.UNDELIVERED:
         return RetryDecision(account=account, retry=True, delay=_delay(before.undelivered))
@@ -142,27 +142,27 @@ def decide(spec: JobSpec, before: TaskStatus, verdict: Verdict) -> RetryDecision
     return RetryDecision(account=account, retry=False, reason=f"{outcome.reason}{used_up}")
 
 
-def after(tasks: Sequence[TaskStatus], verdict: Verdict, decision: RetryDecision, now: datetime) -> list[TaskStatus]:
+def after(tasks: Sequence[TaskStatus], result: AttemptResult, decision: RetryDecision, now: datetime) -> list[TaskStatus]:
     """Returns the tasks of a gang after an attempt, with their outcomes and updated accounts.
 
     Raises:
         IllegalMove: a task was not in a state that an attempt can end from.
     """
     before = tasks[0]
-    in_a_row = {"undelivered": 0, "faults": before.faults + 1 if verdict.outcome.fault else 0}
+    in_a_row = {"undelivered": 0, "faults": before.faults + 1 if result.outcome.fault else 0}
     paid = {
         Account.FAILURES: {"failures": before.failures + 1, **in_a_row},
         Account.PREEMPTIONS: {"preemptions": before.preemptions + 1, **in_a_row},
         Account.UNDELIVERED: {"undelivered": before.undelivered + 1},
-        Account.NOBODY: {},
+        Account.NONE: {},
     }[decision.account]
     ended = []
-    for place, (task, outcome) in enumerate(zip(tasks, verdict.outcomes, strict=True)):
+    for place, (task, outcome) in enumerate(zip(tasks, result.outcomes, strict=True)):
         # If there is another attempt, siblings take the culprit's state. If there is none, their own outcome is final.
-        state = verdict.outcome.state if decision.retry else outcome.state
+        state = result.outcome.state if decision.retry else outcome.state
         changes = {
             "state": move_task(task.state, state),
-            "reason": decision.reason if place == verdict.culprit and decision.reason else outcome.reason,
+            "reason": decision.reason if place == result.culprit and decision.reason else outcome.reason,
             "exit_code": outcome.exit_code,
             "started_at": outcome.started_at or task.started_at,
             "finished_at": outcome.finished_at or now,

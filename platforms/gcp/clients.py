@@ -134,15 +134,15 @@ async def pages(calls: Calls, ask: Callable[[Clients, str], Any], most: int | No
     Raises:
         CallFailed: Google refused a call or did not answer.
     """
-    token, asked = "", 0
-    while most is None or asked < most:
+    token, read = "", 0
+    while most is None or read < most:
 
         def call(to: Clients, token: str = token) -> Any:
             return ask(to, token)
 
         page = await calls.make(Urgency.READ, call)
         yield page
-        token, asked = page.next_page_token, asked + 1
+        token, read = page.next_page_token, read + 1
         if not token:
             return
 

@@ -18,7 +18,7 @@ _HEALTH = tpu_v2.Node.Health
 _QUEUED = tpu_v2.QueuedResourceState.State
 
 
-def marked(console: str) -> list[str]:
+def startup_lines(console: str) -> list[str]:
     """Returns the lines of the machine's startup script, without the console's prefix."""
     return [line[line.index(MARK) :] for line in console.splitlines() if MARK in line]
 
@@ -27,7 +27,7 @@ def tail(output: str) -> str:
     """Returns the last lines, at most `MAX_OUTPUT_BYTES` bytes. If the startup script printed any lines, only those are used."""
     kept: list[str] = []
     left = MAX_OUTPUT_BYTES
-    for line in reversed(marked(output) or [line for line in output.splitlines() if line.strip()]):
+    for line in reversed(startup_lines(output) or [line for line in output.splitlines() if line.strip()]):
         cut = line.strip()[:LONGEST_LINE]
         left -= len(cut.encode()) + 1
         if left < 0:
@@ -38,7 +38,7 @@ def tail(output: str) -> str:
 
 def node_problems(node: tpu_v2.Node) -> str:
     """Returns the problems of a TPU node, one per line; empty if there are none."""
-    return "\n".join(_ailments(node))
+    return "\n".join(_problems(node))
 
 
 def queued_state(queued: tpu_v2.QueuedResource) -> str:
@@ -47,7 +47,7 @@ def queued_state(queued: tpu_v2.QueuedResource) -> str:
     return "" if number in (_QUEUED.ACTIVE, _QUEUED.STATE_UNSPECIFIED) else f"queued resource is {_name(_QUEUED, number)}"
 
 
-def _ailments(node: tpu_v2.Node) -> Iterator[str]:
+def _problems(node: tpu_v2.Node) -> Iterator[str]:
     plain = tpu_v2.Node.pb(node)  # plain numbers, because later versions may have values that the enumerations lack
     if plain.state != tpu_v2.Node.State.READY:
         yield f"TPU node is {_name(tpu_v2.Node.State, plain.state)}"

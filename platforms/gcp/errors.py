@@ -300,14 +300,14 @@ def _of_call(error: exceptions.GoogleAPICallError) -> ApiError:
     headers = getattr(error.response, "headers", None)
     if headers is not None and error.code == 429:
         reasons.add("rateLimitExceeded")  # the only meaning of 429 in HTTP
-    asked = (headers or {}).get("Retry-After", "")
+    header = (headers or {}).get("Retry-After", "")
     metadata = error.metadata or {}
     consumers = {str(metadata.get(key, "")).removeprefix("projects/") for key in ("consumer", "containerInfo")}
     return api_error.model_copy(
         update={
             "reasons": frozenset(reasons - {""}),
             "consumers": frozenset((consumers | set(_PROJECT_NAME.findall(api_error.message))) - {""}),
-            "retry_after": float(asked) if asked.isdecimal() else api_error.retry_after,
+            "retry_after": float(header) if header.isdecimal() else api_error.retry_after,
         }
     )
 

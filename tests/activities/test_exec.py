@@ -59,8 +59,8 @@ async def becomes(look: Callable[[], bool]) -> None:
 class Side:
     """A client: what it says, and all it has heard."""
 
-    def __init__(self, talk: StoreStream) -> None:
-        self.talk = talk
+    def __init__(self, stream: StoreStream) -> None:
+        self.stream = stream
         self.heard: dict[FrameKind, bytes] = {FrameKind.OUT: b"", FrameKind.ERR: b""}
         self._hearing: asyncio.Task[None] | None = None
 
@@ -68,17 +68,17 @@ class Side:
         self._hearing = asyncio.create_task(self._hear())
 
     async def _hear(self) -> None:
-        while (frames := await self.talk.hear()) is not None:
+        while (frames := await self.stream.receive()) is not None:
             for kind, data in frames:
                 self.heard[kind] += data
-            self.talk.took(self.talk.heard)
+            self.stream.acknowledge(self.stream.received)
 
     async def has_heard(self, words: bytes) -> None:
         await becomes(lambda: words in self.heard[FrameKind.OUT])
 
     async def ends(self, end: ExecEnd) -> ExecEnd:
         """All that was printed has been heard."""
-        self.talk.expect(end.chunks)
+        self.stream.expect(end.chunks)
         assert self._hearing is not None
         async with asyncio.timeout(PATIENCE):
             await self._hearing
@@ -100,24 +100,24 @@ class Bench:
         self._sessions += 1
         request = ExecRequest(session=f"s{self._sessions}", job=JOB, index=0, argv=argv, **how)
         alive_every = timedelta(milliseconds=100) if alive else None
-        side = Side(StoreStream(self.store, request.session, says="in", alive_every=alive_every))
+        side = Side(StoreStream(self.store, request.session, writes="in", alive_every=alive_every))
         running = asyncio.create_task(ActivityEnvironment().run(self.execs.exec_task, request))
-        speaking = asyncio.create_task(side.talk.speak())
+        writing = asyncio.create_task(side.stream.write())
         side.listen()
         try:
             yield side, running
         finally:
-            for each in (running, speaking):
+            for each in (running, writing):
                 each.cancel()
-            await asyncio.gather(running, speaking, return_exceptions=True)
+            await asyncio.gather(running, writing, return_exceptions=True)
 
     async def run(self, *argv: str, given: bytes | None = None, **how: Any) -> tuple[ExecEnd, bytes, bytes]:
         """(how it ended, standard output, standard error) of a command that ends by itself."""
         async with self.session(*argv, stdin=given is not None, **how) as (side, running):
             if given is not None:
                 for at in range(0, len(given), 50_000):
-                    await side.talk.say_in_turn(Frame(FrameKind.INPUT, given[at : at + 50_000]))
-                await side.talk.say_in_turn(Frame(FrameKind.END_OF_INPUT))
+                    await side.stream.send_in_turn(Frame(FrameKind.INPUT, given[at : at + 50_000]))
+                await side.stream.send_in_turn(Frame(FrameKind.END_OF_INPUT))
             end = await side.ends(await asyncio.wait_for(running, PATIENCE))
             return end, side.heard[FrameKind.OUT], side.heard[FrameKind.ERR]
 
@@ -214,7 +214,7 @@ sys.stdout.flush(); signal.pause(); print(os.environ['TERM'], os.get_terminal_si
         running,
     ):
         await side.has_heard(b"columns=101, lines=33")
-        side.talk.say(size_frame(50, 120))
+        side.stream.send(size_frame(50, 120))
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
     assert end.exit_code == 0
     assert side.heard[FrameKind.OUT].startswith(b"True os.terminal_size")
@@ -224,11 +224,11 @@ sys.stdout.flush(); signal.pause(); print(os.environ['TERM'], os.get_terminal_si
 async def test_ctrl_c_in_a_terminal_reaches_the_command_in_front_of_the_shell(bench: Bench) -> None:
     """As at any prompt: the terminal makes the signal of the byte, and the shell lives on."""
     async with bench.session("env", "PS1=ready", "sh", "-i", tty=True, stdin=True) as (side, running):
-        side.talk.say(Frame(FrameKind.INPUT, b"echo up; sleep 1000\n"))
+        side.stream.send(Frame(FrameKind.INPUT, b"echo up; sleep 1000\n"))
         await side.has_heard(b"up\r\n")
-        side.talk.say(Frame(FrameKind.INPUT, b"\x03"))
+        side.stream.send(Frame(FrameKind.INPUT, b"\x03"))
         await becomes(lambda: side.heard[FrameKind.OUT].count(b"ready") == 2)
-        side.talk.say(Frame(FrameKind.INPUT, b"echo back $COLOUR\nexit 3\n"))
+        side.stream.send(Frame(FrameKind.INPUT, b"echo back $COLOUR\nexit 3\n"))
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
     assert end.exit_code == 3
     assert b"back blue" in side.heard[FrameKind.OUT]
@@ -241,7 +241,7 @@ async def test_a_signal_of_the_client_is_sent_to_the_command(bench: Bench) -> No
         running,
     ):
         await side.has_heard(b"up")
-        side.talk.say(Frame(FrameKind.SIGNAL, b"%d" % signal.SIGINT))
+        side.stream.send(Frame(FrameKind.SIGNAL, b"%d" % signal.SIGINT))
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
     assert (end.exit_code, side.heard[FrameKind.OUT]) == (5, b"up\ncaught\n")
 
@@ -257,7 +257,7 @@ async def test_whatever_ends_a_session_ends_all_that_it_has_started(bench: Bench
         await side.has_heard(b"up")
         assert len(of_the_attempt()) >= 4
         if how == "hung up":
-            side.talk.say(Frame(FrameKind.HANG_UP))
+            side.stream.send(Frame(FrameKind.HANG_UP))
         elif how == "attempt over":
             bench.here.attempt = None
         elif how == "cancelled":
@@ -282,7 +282,7 @@ async def test_what_a_command_leaves_running_ends_with_it(bench: Bench) -> None:
 
 
 async def test_a_command_does_not_outlive_the_agent_that_was_killed(bench: Bench, tmp_path: Path) -> None:
-    """`kill -9` of the agent: the task goes on, but to these nobody will ever talk again."""
+    """`kill -9` of the agent: the task goes on, but to these no agent ever writes again."""
     script = f"""
 import asyncio
 from pathlib import Path
@@ -345,7 +345,7 @@ async def test_a_session_can_be_removed_from_the_store_whole_and_twice(bench: Be
     async with bench.session("echo", "secret") as (side, running):
         await side.ends(await running)
         assert await store.objects("exec/s1/out")
-    await side.talk.remove()  # now nothing is said any more
+    await side.stream.remove()  # now nothing is said any more
     assert await store.objects("exec/s1/out") == await store.objects("exec/s1/in") == []
     await store.delete(["exec/s1/out/0000000000"])
 
@@ -406,7 +406,7 @@ async def test_a_terminal_in_a_container_is_one(boxed: Bench) -> None:
     """With its size, its kind, and a prompt that answers."""
     async with boxed.session("sh", "-i", tty=True, stdin=True, rows=33, columns=101, term="vt100") as (side, running):
         script = "import os; print(os.environ['TERM'], os.get_terminal_size())"
-        side.talk.say(Frame(FrameKind.INPUT, f'python3 -c "{script}"; exit 4\n'.encode()))
+        side.stream.send(Frame(FrameKind.INPUT, f'python3 -c "{script}"; exit 4\n'.encode()))
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
     assert end.exit_code == 4
     assert b"vt100 os.terminal_size(columns=101, lines=33)" in side.heard[FrameKind.OUT]
@@ -433,7 +433,7 @@ async def test_a_command_in_a_container_ends_with_its_session(boxed: Bench, how:
         await side.has_heard(b"up")
         assert len(of_the_attempt()) > own
         if how == "hung up":
-            side.talk.say(Frame(FrameKind.HANG_UP))
+            side.stream.send(Frame(FrameKind.HANG_UP))
         if how == "cancelled":
             running.cancel()
         end = await asyncio.wait_for(asyncio.gather(running, return_exceptions=True), PATIENCE)

@@ -48,7 +48,7 @@ def lives(*minutes: float) -> Memory:
 
 
 def standing(made: ScalePlan) -> Availability:
-    return made.verdicts[0].availability
+    return made.groups[0].availability
 
 
 def in_all_ways(quota: bool, failing: bool, requested: bool, grown: bool, full: bool) -> ScalePlan:
@@ -128,7 +128,7 @@ def test_a_group_whose_agents_never_come_is_stopped_after_five_slices() -> None:
     memory, waits = silent(7)
 
     assert waits == [5, 10, 20, 40, 3600, 3600, 3600]
-    verdict = decide(a_group(), (), a_gang(), memory=memory, now=at(75 + 2 * 3600 + 1)).verdicts[0]
+    verdict = decide(a_group(), (), a_gang(), memory=memory, now=at(75 + 2 * 3600 + 1)).groups[0]
     assert verdict.availability is Availability.BACKOFF
     assert verdict.why.startswith("stopped after 7 slices in a row whose agents never reported, retried at 15:01:15 UTC or when")
     assert "0 of 4 agents have reported" in verdict.why
@@ -184,7 +184,7 @@ def test_what_the_platform_does_not_understand_is_not_tried_again_soon_and_the_r
     """No number of tries corrects a configuration."""
     memory = befalls(a_group(), F.BAD_CONFIG, reason="no such runtime: v2-alhpa")
 
-    verdict = decide(a_group(), (), a_gang(), memory=memory).verdicts[0]
+    verdict = decide(a_group(), (), a_gang(), memory=memory).groups[0]
 
     assert verdict.until == at(300)
     assert "no such runtime: v2-alhpa; correct scale group tpu in the configuration and reload it" in verdict.why
@@ -212,7 +212,7 @@ def test_with_no_stock_in_any_zone_the_group_backs_off_until_the_first_may_have_
     made = decide(groups, (), a_gang(), memory=memory, now=at(10))
 
     assert asked_groups(made) == {"second": 1}
-    assert (made.verdicts[0].availability, made.verdicts[0].until) == (Availability.BACKOFF, at(30))
+    assert (made.groups[0].availability, made.groups[0].until) == (Availability.BACKOFF, at(30))
     assert asked(decide(groups, (), a_gang(), memory=memory, now=at(30))) == {("first", A): 1}
 
 
@@ -303,7 +303,7 @@ def test_short_lives_are_forgotten_after_half_an_hour() -> None:
 
     assert standing(made) is Availability.BACKOFF
     eases = at(1800 - 122)  # when the first of the three is forgotten
-    assert made.next_at == made.verdicts[0].until == churn_eases(memory.groups["tpu"].lives, at(60)) == eases
+    assert made.next_at == made.groups[0].until == churn_eases(memory.groups["tpu"].lives, at(60)) == eases
     assert asked_groups(decide(a_group(), (), a_gang(), memory=memory, now=eases)) == {"tpu": 1}
 
 

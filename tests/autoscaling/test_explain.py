@@ -16,7 +16,7 @@ KIND = "tpu_vm:v5litepod-16:on-demand"
 
 
 def why(*args: object, **kwargs: object) -> str:
-    return decide(*args, **kwargs).verdicts[0].why
+    return decide(*args, **kwargs).groups[0].why
 
 
 def outlook(*args: object, **kwargs: object) -> Outlook:
@@ -39,7 +39,7 @@ def test_a_verdict_counts_what_there_is_and_what_is_wanted() -> None:
     """Slices by state, those that the waiting gangs want, and how many there should be."""
     group = a_group(max_slices=9, buffer_slices=1)
 
-    verdict = decide(group, slices_of(group, S.READY, S.PROVISIONING, S.FAILED), (2, a_gang())).verdicts[0]
+    verdict = decide(group, slices_of(group, S.READY, S.PROVISIONING, S.FAILED), (2, a_gang())).groups[0]
 
     assert verdict.counts == {S.READY: 1, S.PROVISIONING: 1, S.FAILED: 1}
     assert (verdict.demand, verdict.target) == (2, 4)
@@ -49,8 +49,8 @@ def test_the_target_stays_within_the_limits() -> None:
     """It is what the group should have, and never what it may not have."""
     group = a_group(min_slices=1, max_slices=2, buffer_slices=1)
 
-    assert decide(group).verdicts[0].target == 1
-    assert decide(group, (), (9, a_gang())).verdicts[0].target == 2
+    assert decide(group).groups[0].target == 1
+    assert decide(group, (), (9, a_gang())).groups[0].target == 2
 
 
 @pytest.mark.parametrize(

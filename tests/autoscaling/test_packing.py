@@ -291,7 +291,7 @@ def test_nobody_is_promised_what_a_slice_does_not_have_and_nobody_is_lost(
                     each[place] += count * request.shape.amounts[place] * request.group_size
                 gangs[id(slice)] = gangs.get(id(slice), 0) + (count if request.group_by is None else 10**6)
         if result.left and request.groups == 1:
-            assert all(supplies[able.group.name].free == 0 for able in result.able)
+            assert all(supplies[candidate.group.name].free == 0 for candidate in result.candidates)
     for key, amounts in load.items():
         vector = hosts[key].resources.vector
         assert all(there * hosts[key].hosts >= used for there, used in zip(vector, amounts, strict=True))

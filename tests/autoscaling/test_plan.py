@@ -198,7 +198,7 @@ def test_a_paused_group_is_asked_for_nothing_and_its_slices_help_nobody() -> Non
     made = decide(GROUPS, slices_of(GROUPS[0], S.PROVISIONING), a_gang(), paused=("first",))
 
     assert asked_groups(made) == {"second": 1}
-    assert "paused" in made.verdicts[0].why
+    assert "paused" in made.groups[0].why
     over_two = decide(GROUPS, slices_of(GROUPS[0], S.READY), a_gang(tasks=8, groups=2), idle={"s1": at(-9)}, paused=("first",))
     assert asked_groups(over_two) == {"second": 2}
 
@@ -318,5 +318,5 @@ def test_a_group_whose_slices_are_all_on_their_way_stands_as_available() -> None
     """What is on its way blocks nothing by itself."""
     group = a_group()
 
-    assert decide(group, slices_of(group, S.PROVISIONING)).verdicts[0].availability is Availability.AVAILABLE
+    assert decide(group, slices_of(group, S.PROVISIONING)).groups[0].availability is Availability.AVAILABLE
     assert given_back(decide(group, slices_of(group, S.PROVISIONING))) == []

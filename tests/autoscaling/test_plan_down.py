@@ -95,7 +95,7 @@ def test_an_idle_slice_that_a_gang_needs_beside_new_ones_is_kept() -> None:
     made = decide(group, there, a_gang(tasks=8, groups=2), idle={"s1": at(-900)})
 
     assert (made.creates, made.drains) == ((), ())
-    assert "idle slice s1 kept: a gang needs it and slices on their way" in made.verdicts[0].why
+    assert "idle slice s1 kept: a gang needs it and slices on their way" in made.groups[0].why
 
 
 def test_no_more_are_given_back_in_a_minute_than_the_rate_allows() -> None:
@@ -116,7 +116,7 @@ def test_where_slices_die_young_the_idle_ones_are_kept() -> None:
     made = shrink(memory=died)
 
     assert (made.drains, made.next_at) == ((), at(1700))
-    assert "2 of 3 recent slices were short-lived" in made.verdicts[0].why
+    assert "2 of 3 recent slices were short-lived" in made.groups[0].why
 
 
 def test_a_busy_slice_that_may_go_is_looked_at_again_after_the_delay() -> None:
@@ -196,8 +196,8 @@ def test_a_group_that_is_no_longer_in_the_configuration_gives_everything_back() 
 
     assert given_back(made) == ["s1", "s3", "s2"]
     assert {drain.reason for drain in made.drains} == {"scale group gone is no longer in the configuration"}
-    assert made.verdicts[-1].group == "gone"
-    assert "no longer in the configuration" in made.verdicts[-1].why
+    assert made.groups[-1].group == "gone"
+    assert "no longer in the configuration" in made.groups[-1].why
     assert [action.group for action in made.memory.actions] == ["gone"] * 3
 
 

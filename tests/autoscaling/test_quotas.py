@@ -46,8 +46,8 @@ def test_a_quota_keeps_the_autoscaler_away_from_where_it_counts_and_from_nowhere
     made = decide(GROUP, (), a_gang(), memory=refused(scope))
 
     assert asked(made) == ({("tpu", next_zone): 1} if next_zone else {})
-    assert (made.verdicts[0].availability is Availability.QUOTA_EXCEEDED) is (next_zone is None)
-    assert NAME in made.verdicts[0].why
+    assert (made.groups[0].availability is Availability.QUOTA_EXCEEDED) is (next_zone is None)
+    assert NAME in made.groups[0].why
     assert asked(decide(GROUP, (), a_gang(), memory=refused(scope), now=at(300))) == {("tpu", A): 1}
 
 
@@ -65,9 +65,9 @@ def test_a_quota_here_and_no_stock_there_are_told_both() -> None:
     empty = a_slice_of(group, state=S.FAILED, zone=B, fault=F.STOCK_OUT, ready_at=None, requested_at=NOON)
     made = decide(group, (), a_gang(), memory=learn(refused(A), group, empty, None, NOON))
 
-    assert (made.creates, made.verdicts[0].availability) == ((), Availability.BACKOFF)
-    assert f"out of stock in {B}" in made.verdicts[0].why
-    assert f"quota used up in {A}" in made.verdicts[0].why
+    assert (made.creates, made.groups[0].availability) == ((), Availability.BACKOFF)
+    assert f"out of stock in {B}" in made.groups[0].why
+    assert f"quota used up in {A}" in made.groups[0].why
 
 
 @pytest.mark.parametrize("by", ["the same kind", "a larger slice of the family"])

@@ -165,7 +165,7 @@ def test_sixty_slices_taken_back_at_once_are_replaced_within_one_decision_and_th
     world.run(until=world.now + timedelta(seconds=30))
 
     assert world.created - asked_before == group.pace.scale_ups_per_minute
-    assert {verdict.availability for verdict in world.last.verdicts} <= {
+    assert {verdict.availability for verdict in world.last.groups} <= {
         Availability.AVAILABLE,
         Availability.REQUESTING,
         Availability.COOLDOWN,

@@ -11,7 +11,7 @@ from iris.messages.autoscaler import AutoscalerStatus, ScalingSettings
 from iris.messages.scheduler import HostView
 from iris.model.provisioning import MachineState, SliceFault, SliceObservation
 from iris.model.scale_groups import ScaleGroup, SliceType
-from iris.model.scaling import Action, Availability, GroupVerdict, Outlook
+from iris.model.scaling import Action, Availability, GroupStatus, Outlook
 from iris.model.slices import SliceFacts, SliceState, SliceStatus, SliceStep
 from tests.builders import a_host, a_request, at, some
 
@@ -54,7 +54,7 @@ def a_status(**changes: Any) -> AutoscalerStatus:
     """One group that is out of quota, one job that waits for it."""
     settings: dict[str, Any] = {
         "groups": (
-            GroupVerdict(
+            GroupStatus(
                 group="tpus",
                 availability=Availability.QUOTA_EXCEEDED,
                 why="quota used up",
@@ -147,10 +147,10 @@ def test_the_status_of_the_autoscaler_for_programs() -> None:
 
 def test_groups_that_cannot_grow_are_blocked_and_those_that_need_not_are_not() -> None:
     """`cluster status` names only what somebody should look at."""
-    verdicts = tuple(
-        GroupVerdict(group=availability.lower(), availability=availability, why="because") for availability in Availability
+    statuses = tuple(
+        GroupStatus(group=availability.lower(), availability=availability, why="because") for availability in Availability
     )
-    assert render_fleet.blocked(a_status(groups=verdicts)) == {
+    assert render_fleet.blocked(a_status(groups=statuses)) == {
         "quota_exceeded": "QUOTA_EXCEEDED: because",
         "backoff": "BACKOFF: because",
     }

@@ -155,7 +155,7 @@ def test_an_explanation_lists_every_attempt() -> None:
     attempts = (
         an_attempt(1, Account.UNDELIVERED, "host h1 did not start the task within 1m", "h1", started=False),
         an_attempt(2, Account.PREEMPTIONS, "the agent of host h2 died", "h1", "h2", "h3"),
-        an_attempt(3, Account.NOBODY, "", "h1", "h2", "h3"),
+        an_attempt(3, Account.NONE, "", "h1", "h2", "h3"),
     )
     done = Explanation(id="ada/train", state=JobState.SUCCEEDED, message="done", attempts={0: attempts})
     assert plain(render.explanation_text(done, at(0)))[2:] == [

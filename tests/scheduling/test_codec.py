@@ -102,7 +102,7 @@ def books(draw: st.DrawFn) -> Ledger:
         ledger.ask(request)
     for request in draw(wanted("held")):
         ledger.ask(request)
-        ledger.amend(request.key, request.band, held=True, said_at=at(1))
+        ledger.amend(request.key, request.band, held=True, changed_at=at(1))
     for host_id in draw(st.sets(st.sampled_from(["h0", "h1", "gone"]))):
         ledger.close(host_id, Closure(by=draw(st.sampled_from(ClosedBy)), reason=draw(WORDS)))
     for group in draw(st.sets(st.none() | WORDS, max_size=2)):
@@ -153,8 +153,8 @@ def test_a_book_that_was_read_again_goes_on_as_if_nothing_had_been(ledger: Ledge
     for book in (ledger, again):
         for key in forgotten:
             book.forget(key, ["h0"])
-        for key, band, held, said_at in amended:
-            book.amend(key, band, held=held, said_at=said_at)
+        for key, band, held, changed_at in amended:
+            book.amend(key, band, held=held, changed_at=changed_at)
         for request in asked:
             book.ask(request)
         book.resume()

@@ -70,7 +70,7 @@ class Scenario:
             case "unheld" | "timeout" | "unknown":
                 self.gang = {"unheld": gang.unheld, "timeout": gang.timed_out, "unknown": gang.forget}[command]()
             case "ask":
-                self.gang = gang.asked(self._request())
+                self.gang = gang.requested(self._request())
             case "refused":
                 self.gang = gang.refused(_refusal(rest), "" if gang.repeated else gang.gang.first.reason)
             case "placed":

@@ -37,19 +37,19 @@ def ended(
     outcomes: Sequence[TaskOutcome], spec: JobSpec | None = None, evicted: str = "", **paid: int
 ) -> tuple[list[TaskStatus], RetryDecision]:
     """The tasks after an attempt that ended like this, and what follows."""
-    tasks, verdict = a_gang(len(outcomes), **paid), judge(outcomes, evicted)
-    decision = decide(spec or a_spec(), tasks[0], verdict)
-    return after(tasks, verdict, decision, at(99)), decision
+    tasks, result = a_gang(len(outcomes), **paid), judge(outcomes, evicted)
+    decision = decide(spec or a_spec(), tasks[0], result)
+    return after(tasks, result, decision, at(99)), decision
 
 
 @pytest.mark.parametrize("outcomes", list(permutations([LOST, CRASHED, CRASHED, STOPPED])))
 def test_a_lost_host_explains_the_crashes_of_its_siblings_whatever_the_order(outcomes: tuple[TaskOutcome, ...]) -> None:
     """They crash within seconds of the loss; that the host is gone is known a minute later. The user is charged for neither."""
-    verdict = judge(outcomes)
+    result = judge(outcomes)
 
-    assert verdict.account is Account.PREEMPTIONS
-    assert verdict.outcome.reason == "host h9 was lost"
-    assert {outcome.state for outcome in verdict.outcomes} == {S.WORKER_FAILED}
+    assert result.account is Account.PREEMPTIONS
+    assert result.outcome.reason == "host h9 was lost"
+    assert {outcome.state for outcome in result.outcomes} == {S.WORKER_FAILED}
 
 
 @pytest.mark.parametrize("cause", [LOST, PREEMPTED, FAULTY, NOT_TAKEN])
@@ -76,7 +76,7 @@ def test_infrastructure_never_costs_failures_and_success_never_costs_anything(ou
 
     assert {task.failures for task in tasks} == {int(not everybody and not by_machine and Account.FAILURES in accounts)}
     if everybody:
-        assert decision.account is Account.NOBODY
+        assert decision.account is Account.NONE
 
 
 @CHEAP
@@ -125,7 +125,7 @@ def test_the_job_is_what_ended_its_gang(outcomes: list[TaskOutcome], evicted: st
     expected = {
         Account.FAILURES: JobState.FAILED,
         Account.PREEMPTIONS: JobState.WORKER_FAILED,
-        Account.NOBODY: JobState.KILLED if stopped else JobState.SUCCEEDED,
+        Account.NONE: JobState.KILLED if stopped else JobState.SUCCEEDED,
     }
 
     assert roll_up((task.state for task in tasks), has_run=True) is expected[decision.account]
@@ -149,11 +149,11 @@ def test_of_several_failures_the_first_one_counts_and_the_others_keep_their_own_
     """A crash takes others along: the first is the cause. What the others said may still help."""
     later = CRASHED.model_copy(update={"reason": "exit code 1", "exit_code": 1, "finished_at": at(6)})
 
-    verdict = judge([later, CRASHED])
+    result = judge([later, CRASHED])
 
-    assert verdict.culprit == 1
-    assert [outcome.reason for outcome in verdict.outcomes] == ["exit code 1", "exit code 134"]
-    assert {outcome.state for outcome in verdict.outcomes} == {S.FAILED}
+    assert result.culprit == 1
+    assert [outcome.reason for outcome in result.outcomes] == ["exit code 1", "exit code 134"]
+    assert {outcome.state for outcome in result.outcomes} == {S.FAILED}
 
 
 def test_the_machine_that_went_first_is_the_one_that_is_named() -> None:
@@ -168,10 +168,10 @@ def test_the_machine_that_went_first_is_the_one_that_is_named() -> None:
 
 def test_a_gang_that_somebody_stopped_was_stopped_even_if_a_task_had_succeeded_by_then() -> None:
     """Otherwise a cancelled job whose first task was done would not count as cancelled."""
-    verdict = judge([SUCCEEDED, STOPPED])
+    result = judge([SUCCEEDED, STOPPED])
 
-    assert verdict.account is Account.NOBODY
-    assert verdict.outcome.state is S.KILLED
+    assert result.account is Account.NONE
+    assert result.outcome.state is S.KILLED
 
 
 @CHEAP
@@ -240,10 +240,10 @@ def test_the_reason_of_the_last_attempt_names_the_limit_once() -> None:
 def test_a_gang_that_found_no_hosts_in_time_is_unschedulable_as_a_whole() -> None:
     """Nobody pays, nothing is tried again, and every task says why."""
     nowhere = TaskOutcome(state=S.UNSCHEDULABLE, reason="no host within 60 s")
-    tasks, verdict = a_gang(2, state=S.PENDING), judge([nowhere, nowhere])
-    decision = decide(a_spec(max_retries_failure=9), tasks[0], verdict)
+    tasks, result = a_gang(2, state=S.PENDING), judge([nowhere, nowhere])
+    decision = decide(a_spec(max_retries_failure=9), tasks[0], result)
 
-    after_it = after(tasks, verdict, decision, NOON)
+    after_it = after(tasks, result, decision, NOON)
 
     assert not decision.retry
     assert {(task.state, task.reason) for task in after_it} == {(S.UNSCHEDULABLE, "no host within 60 s")}

@@ -266,7 +266,7 @@ def test_the_book_is_bounded_however_much_has_passed_through_it() -> None:
         for number in range(REMEMBERED + 50):
             key = f"k{number:05}"
             ledger.ask(a_request(key))
-            ledger.amend(key, Band.BATCH, held=True, said_at=at(number))
+            ledger.amend(key, Band.BATCH, held=True, changed_at=at(number))
             ledger.forget(key, spoilt_by=[f"gone{number:05}"])
             ledger.host_lost("h2", f"life {number:05}")
 

@@ -44,12 +44,12 @@ def test_a_late_copy_of_an_earlier_wish_does_not_undo_a_later_one(again: bool) -
     """A job that its user has let go would be held for ever by the echo of the hold."""
     ledger = Ledger()
     ledger.ask(a_request("k1"))
-    ledger.amend("k1", Band.BATCH, held=True, said_at=at(1))
-    ledger.amend("k1", Band.PRODUCTION, held=False, said_at=at(2))
+    ledger.amend("k1", Band.BATCH, held=True, changed_at=at(1))
+    ledger.amend("k1", Band.PRODUCTION, held=False, changed_at=at(2))
     if again:
         ledger = renewed(ledger)
 
-    ledger.amend("k1", Band.BATCH, held=True, said_at=at(1))
+    ledger.amend("k1", Band.BATCH, held=True, changed_at=at(1))
     ledger.hosts_up([a_host("h1", some(cpu=1))])
 
     (placed,) = ledger.settle(at(3)).placed
@@ -78,8 +78,8 @@ def test_a_change_of_what_nobody_asked_for_or_everybody_forgot_is_nothing() -> N
     ledger.ask(a_request("k1"))
     ledger.forget("k1")
 
-    ledger.amend("k1", Band.PRODUCTION, held=False, said_at=at(1))
-    ledger.amend("k2", Band.PRODUCTION, held=True, said_at=at(1))
+    ledger.amend("k1", Band.PRODUCTION, held=False, changed_at=at(1))
+    ledger.amend("k2", Band.PRODUCTION, held=True, changed_at=at(1))
 
     assert settle(ledger) == []
     assert ledger.explain("k2").code is RefusalCode.UNKNOWN

@@ -51,7 +51,7 @@ class Delivery(RuleBasedStateMachine):
         # The second book: what has arrived, as plain sets and numbers.
         self.asked: dict[str, Request] = {}
         self.asks: dict[str, Message] = {}
-        self.said_at: dict[str, datetime] = {}
+        self.changed_at: dict[str, datetime] = {}
         self.band: dict[str, Band] = {}
         self.held: set[str] = set()
         self.seated: dict[str, list[str]] = {}
@@ -78,14 +78,14 @@ class Delivery(RuleBasedStateMachine):
     @rule(target=messages, key=keys, band=BANDS, held=st.booleans(), late=st.booleans())
     def a_user_wishes_something(self, key: str, band: Band, held: bool, late: bool) -> Message:
         self.clock += 1
-        said_at = at(self.clock)
+        changed_at = at(self.clock)
 
         def amend() -> None:
-            if self._known(key) and said_at >= self.said_at.get(key, said_at):
-                self.said_at[key], self.band[key] = said_at, band
+            if self._known(key) and changed_at >= self.changed_at.get(key, changed_at):
+                self.changed_at[key], self.band[key] = changed_at, band
                 if key not in self.ledger.live:
                     (self.held.add if held else self.held.discard)(key)
-            self.ledger.amend(key, band, held=held, said_at=said_at)
+            self.ledger.amend(key, band, held=held, changed_at=changed_at)
 
         if not late:
             amend()

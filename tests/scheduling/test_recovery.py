@@ -58,7 +58,7 @@ def test_a_wish_that_was_heard_after_a_page_was_asked_for_is_not_undone_by_it() 
     ledger = Ledger()
     recovery = LedgerRecovery(ledger)
     ledger.ask(a_request("k1"))
-    ledger.amend("k1", Band.PRODUCTION, held=False, said_at=at(5))
+    ledger.amend("k1", Band.PRODUCTION, held=False, changed_at=at(5))
     recovery.request_page()
     recovery.enter(waits(a_request("k1", band=Band.BATCH), held=True), at(4))
 

@@ -32,9 +32,9 @@ def decided(spec: JobSpec, before: TaskStatus, outcome: TaskOutcome) -> RetryDec
         (S.PREEMPTED, NOON, Account.PREEMPTIONS),
         (S.WORKER_FAILED, None, Account.UNDELIVERED),
         (S.PREEMPTED, None, Account.UNDELIVERED),
-        (S.SUCCEEDED, NOON, Account.NOBODY),
-        (S.KILLED, NOON, Account.NOBODY),
-        (S.UNSCHEDULABLE, None, Account.NOBODY),
+        (S.SUCCEEDED, NOON, Account.NONE),
+        (S.KILLED, NOON, Account.NONE),
+        (S.UNSCHEDULABLE, None, Account.NONE),
     ],
 )
 def test_the_account_follows_from_whose_fault_it_was(state: TaskState, started_at: datetime | None, account: Account) -> None:
@@ -149,9 +149,9 @@ def test_a_task_ends_with_the_attempt_that_overdraws_its_account_and_no_sooner(
     paid = {"failures": 0, "preemptions": 0, "undelivered": 0}
     for number, mishap in enumerate(story):
         outcome, account = ENDS[mishap]
-        verdict = judge([outcome])
-        decision = decide(spec, task, verdict)
-        (task,) = after([task.model_copy(update={"state": S.RUNNING, "attempt": number + 1})], verdict, decision, NOON)
+        result = judge([outcome])
+        decision = decide(spec, task, result)
+        (task,) = after([task.model_copy(update={"state": S.RUNNING, "attempt": number + 1})], result, decision, NOON)
         paid[account] += 1
         assert (task.failures, task.preemptions) == (paid["failures"], paid["preemptions"])
         assert timedelta(0) <= decision.delay <= MAX_DELAY
@@ -166,10 +166,10 @@ def test_a_task_ends_with_the_attempt_that_overdraws_its_account_and_no_sooner(
 def test_what_ended_a_task_is_written_on_it() -> None:
     """Status and page show the task; the outcome itself is kept nowhere else once the task has ended."""
     outcome = an_outcome(S.FAILED, reason="exit code 3", exit_code=3)
-    verdict = judge([outcome])
+    result = judge([outcome])
     before = a_task(state=S.RUNNING)
 
-    (task,) = after([before], verdict, decide(a_spec(), before, verdict), at(99))
+    (task,) = after([before], result, decide(a_spec(), before, result), at(99))
 
     assert (task.state, task.exit_code, task.reason) == (S.FAILED, 3, "exit code 3")
     assert (task.started_at, task.finished_at) == (NOON, at(60))
@@ -177,18 +177,18 @@ def test_what_ended_a_task_is_written_on_it() -> None:
 
 def test_an_attempt_of_which_nobody_knows_when_it_ended_ended_when_it_was_given_up() -> None:
     """The host is gone, and cannot say."""
-    verdict = judge([an_outcome(S.WORKER_FAILED, finished_at=None)])
+    result = judge([an_outcome(S.WORKER_FAILED, finished_at=None)])
     before = a_task(state=S.RUNNING)
 
-    (task,) = after([before], verdict, decide(a_spec(), before, verdict), at(99))
+    (task,) = after([before], result, decide(a_spec(), before, result), at(99))
 
     assert task.finished_at == at(99)
 
 
 def test_a_task_that_has_ended_does_not_end_again() -> None:
     """A second end of one attempt would charge its account twice."""
-    verdict = judge([an_outcome(S.FAILED)])
+    result = judge([an_outcome(S.FAILED)])
     before = a_task(state=S.SUCCEEDED)
 
     with pytest.raises(IllegalMove):
-        after([before], verdict, decide(a_spec(), before, verdict), NOON)
+        after([before], result, decide(a_spec(), before, result), NOON)

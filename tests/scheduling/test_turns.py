@@ -143,7 +143,7 @@ def test_a_band_that_is_changed_while_a_gang_runs_pays_only_for_its_own_time() -
     ask(ledger, gangs("moved", 1))
     ledger.settle(at(0))
     ledger.settle(at(3 * HOUR))
-    ledger.amend("moved-0", Band.BATCH, held=False, said_at=at(0))
+    ledger.amend("moved-0", Band.BATCH, held=False, changed_at=at(0))
     ledger.settle(at(3 * HOUR))
     ledger.forget("moved-0")
     ledger.settle(at(6 * HOUR))

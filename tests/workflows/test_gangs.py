@@ -124,7 +124,7 @@ async def test_a_gang_in_which_one_task_failed_is_tried_again_as_a_whole(cluster
     first, second = await cluster.attempts(cluster.job(job))
     assert [first.account, first.reason] == [Account.FAILURES, "exited with code 7"]
     assert [(end.state, end.exit_code) for end in first.ends] == [(TaskState.KILLED, 143), (TaskState.FAILED, 7)]
-    assert [second.number, second.account, second.hosts] == [2, Account.NOBODY, ("s1-w0", "s1-w1")]
+    assert [second.number, second.account, second.hosts] == [2, Account.NONE, ("s1-w0", "s1-w1")]
 
 
 async def test_one_lost_host_bounces_the_whole_gang_and_crashes_in_its_wake_cost_no_failure(cluster: Cluster) -> None:
@@ -222,7 +222,7 @@ async def test_a_cancelled_gang_is_killed_and_its_last_attempt_is_part_of_its_st
     assert (status.state, status.reason) == (JobState.KILLED, "not needed")
     assert [(task.state, task.exit_code) for task in status.tasks] == [(TaskState.KILLED, 143)] * 2
     (attempt,) = await cluster.attempts(cluster.job(job))
-    assert [attempt.account, attempt.hosts, attempt.reason] == [Account.NOBODY, ("s1-w0", "s1-w1"), "not needed"]
+    assert [attempt.account, attempt.hosts, attempt.reason] == [Account.NONE, ("s1-w0", "s1-w1"), "not needed"]
     assert await cluster.nothing_held()
 
 

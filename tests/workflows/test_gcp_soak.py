@@ -90,7 +90,7 @@ SHORTER: dict[Any, dict[str, float]] = {
         "EXCHANGE_PATIENT": 6,
         "OBSERVE": 3,
         "QUERY_DEMAND": 4,
-        "TELL": 6,
+        "SIGNAL_OWNERS": 6,
     },
     slice_lifecycle: {
         "DESCRIBE_AGAIN": 1,
@@ -99,7 +99,7 @@ SHORTER: dict[Any, dict[str, float]] = {
         "MAX_EVICTION_CHECK": 0.5,
         "EVICTION_GRACE": 3,
     },
-    availability: {"SHORT_LIFE": 3, "LONG_LIFE": 6, "CHURN_WINDOW": 20, "ONE_MOMENT": 1},
+    availability: {"SHORT_LIFETIME": 3, "LONG_LIFETIME": 6, "CHURN_WINDOW": 20, "ONE_MOMENT": 1},
 }
 #: The same, of what counts in seconds itself.
 QUICKER: dict[Any, dict[str, float]] = {

@@ -95,13 +95,13 @@ async def serve(options: ControlPlaneOptions) -> None:
     await _take_over(client, options.cluster)
     async with control, planner:
         planners = Planners(client, options, platform)
-        await planners.look_after()
+        await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), PLANNER_CHECK_INTERVAL.total_seconds())
             try:
-                await planners.look_after()
+                await planners.check()
             except RPCError as error:
                 logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
 
@@ -127,9 +127,9 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
         workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
         activities=[
             outbox.exchange,
-            notifier.tell_placed,
-            notifier.tell_evicted,
-            notifier.tell_reasons,
+            notifier.signal_placed,
+            notifier.signal_evicted,
+            notifier.signal_reasons,
             notifier.check_jobs,
             fleet.observe_fleet,
             fleet.query_wanted,
@@ -160,9 +160,9 @@ class Planners:
         self._client = client
         self._options = options
         self._platform = platform
-        self._told: ClusterConfig | None = None
+        self._sent_config: ClusterConfig | None = None
 
-    async def look_after(self) -> None:
+    async def check(self) -> None:
         """Starts the planners that do not run, and sends both a configuration that is new.
 
         Raises:
@@ -170,9 +170,9 @@ class Planners:
         """
         config = self._platform.renew() if self._platform is not None else None
         await start_planners(self._client, self._options, config)
-        if config is not None and config is not self._told:
+        if config is not None and config is not self._sent_config:
             await configure_planners(self._client, self._options.cluster, config)
-            self._told = config
+            self._sent_config = config
 
 
 async def start_planners(client: Client, options: ControlPlaneOptions, config: ClusterConfig | None = None) -> None:

@@ -77,8 +77,8 @@ class Metadata:
         for _ in range(TRIES):
             with contextlib.suppress(OSError):
                 connection = HTTPConnection(self._address, timeout=self._patience.total_seconds())
-                said = _exchange(connection, "instance/service-accounts/default/token", self._patience).text
-                return _access_token(said or "")
+                text = _exchange(connection, "instance/service-accounts/default/token", self._patience).text
+                return _access_token(text or "")
         return None
 
     async def ask(self, path: str, changed_from: str | None = None) -> Value:
@@ -122,9 +122,9 @@ def _exchange(connection: HTTPConnection, path: str, patience: timedelta) -> Val
     return Value(text, answer.headers["ETag"] or "0")
 
 
-def _access_token(said: str) -> str | None:
+def _access_token(text: str) -> str | None:
     with contextlib.suppress(ValueError, TypeError, KeyError):
-        return str(json.loads(said)["access_token"])
+        return str(json.loads(text)["access_token"])
     return None
 
 
@@ -140,8 +140,8 @@ def of_this_machine(environment: Mapping[str, str] = os.environ, product: Path =
 
 async def probe_tpu(metadata: Metadata) -> TpuHost | None:
     """Returns the TPU slice of which this machine is a host; None: it is not a host of any."""
-    asked = ("accelerator-type", "tpu-env", "agent-worker-number", "worker-network-endpoints", "instance-id")
-    values = await asyncio.gather(*(metadata.get(f"instance/attributes/{each}") for each in asked))
+    keys = ("accelerator-type", "tpu-env", "agent-worker-number", "worker-network-endpoints", "instance-id")
+    values = await asyncio.gather(*(metadata.get(f"instance/attributes/{each}") for each in keys))
     kind, environment, number, endpoints, node = ((value or "").strip() for value in values)
     settings = parse_tpu_env(environment)
     variant = kind or settings.get("ACCELERATOR_TYPE", "")

@@ -119,15 +119,15 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
     """
     with engine() as found:
         found.api.start(container)
-    heard, away = time.monotonic(), ""
+    last_contact, away = time.monotonic(), ""
     while True:
         try:
             with engine(GREETING) as found:
                 state: dict[str, Any] = found.api.inspect_container(container)["State"]
-            heard = time.monotonic()
+            last_contact = time.monotonic()
         except HostUnable as error:
             away = str(error)
-            if time.monotonic() - heard > AWAY:
+            if time.monotonic() - last_contact > AWAY:
                 raise
         else:
             if away and not state["Running"] and state["ExitCode"]:
@@ -193,10 +193,10 @@ def executable(found: "DockerClient", container: str, path: Path) -> bool | None
     answer = found.api.head(address, params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S)
     if answer.status_code == codes.not_found:
         return None
-    said = answer.headers.get("X-Docker-Container-Path-Stat")
-    if said is None:  # the engine does not tell; the start of the program will show it
+    header = answer.headers.get("X-Docker-Container-Path-Stat")
+    if header is None:  # the engine does not tell; the start of the program will show it
         return True
-    stat = json.loads(base64.b64decode(said))
+    stat = json.loads(base64.b64decode(header))
     # The mode is Go's: the highest bit marks a directory. A link has the rights of its target.
     link, directory = stat["mode"] & 1 << 27, stat["mode"] & 1 << 31
     return not directory and bool(link or stat["mode"] & 0o111)

@@ -57,9 +57,9 @@ class ContainerCommand:
         except (OSError, asyncio.IncompleteReadError) as error:
             raise HostUnable(f"the container engine closed the connection: {error}", FAULT) from None
         if status not in (101, 200):
-            said = (await self._reader.read(BLOCK)).decode(errors="replace")
+            output = (await self._reader.read(BLOCK)).decode(errors="replace")
             self._writer.close()
-            raise CannotStart(f"the command could not be started in the container: {said}", 126)
+            raise CannotStart(f"the command could not be started in the container: {output}", 126)
         await self.resize(request.rows, request.columns)
 
     async def run(self, tell: Tell) -> int:

@@ -82,12 +82,12 @@ def main() -> None:
     for descriptor in (0, 1, 2):  # so that the other ends see when the command closes them
         os.dup2(nothing, descriptor)
     if failed is not None:
-        _tell(agent, {"error": failed[0], "status": failed[1]})
+        _send(agent, {"error": failed[0], "status": failed[1]})
         return
-    _tell(agent, {"pid": command.pid})
+    _send(agent, {"pid": command.pid})
     status = _see_through(command, agent, wake, orders)
     command.sweep()
-    _tell(agent, {"status": status})
+    _send(agent, {"status": status})
 
 
 def _see_through(command: CommandProcess, agent: socket.socket, wake: int, orders: bytes) -> int:
@@ -119,7 +119,7 @@ def _hear(agent: socket.socket) -> bytes:
         return b""
 
 
-def _tell(agent: socket.socket, what: dict[str, Any]) -> None:
+def _send(agent: socket.socket, what: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         agent.sendall(json.dumps(what).encode() + b"\n")
 

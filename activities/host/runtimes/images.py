@@ -65,12 +65,12 @@ def get(
     shown = token() if _GOOGLES.match(name) else None
     login = {"username": _WITH_TOKEN, "password": shown} if shown else None
     try:
-        for said in engine.api.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=login):
+        for progress in engine.api.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=login):
             if stop.is_set():
                 return None
-            if "error" in said:
-                raise _refused(name, said["error"])
-            line = f"{said.get('id', '')} {said.get('status', '')}".strip()
+            if "error" in progress:
+                raise _refused(name, progress["error"])
+            line = f"{progress.get('id', '')} {progress.get('status', '')}".strip()
             if _SHOWN.search(line):
                 print(line, file=output, flush=True)
         return engine.images.get(name)
@@ -80,7 +80,7 @@ def get(
         raise HostUnable(f"the image {name!r} could not be fetched: {error}", FAULT) from None
 
 
-def _refused(name: str, said: str) -> CannotStart | HostUnable:
-    if _ABSENT.search(said):
-        return CannotStart(f"the image {name!r} does not exist, or this cluster may not read it: {said}", EXIT_CODE)
-    return HostUnable(f"the image {name!r} could not be fetched: {said}", FAULT)
+def _refused(name: str, message: str) -> CannotStart | HostUnable:
+    if _ABSENT.search(message):
+        return CannotStart(f"the image {name!r} does not exist, or this cluster may not read it: {message}", EXIT_CODE)
+    return HostUnable(f"the image {name!r} could not be fetched: {message}", FAULT)

@@ -193,9 +193,9 @@ class Program:
         """
         self._grace = grace.total_seconds() if self._grace < 0 else min(self._grace, grace.total_seconds())
         self._kill_at = min(self._kill_at, shim.now() + grace.total_seconds())
-        heard = self._order()
+        written = self._order()
         self._wake(signal.SIGUSR1)
-        if not heard:  # the order was not written, so the shim cannot read it
+        if not written:  # the order was not written, so the shim cannot read it
             self._kill_at = -math.inf
         self._sooner.set()
 
@@ -214,7 +214,7 @@ class Program:
         Args:
             stop: ends the work early, because the caller no longer waits.
         """
-        dead_since, told_at = None, time.monotonic()
+        dead_since, logged_at = None, time.monotonic()
         while (shims := self._shims()) and not (stop is not None and stop.is_set()):
             living = self._living(shims)
             for process in living:
@@ -227,8 +227,8 @@ class Program:
             for pid in shims:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL if over else signal.SIGCONT)
-            if living and now - told_at >= STILL_THERE:
-                told_at = now
+            if living and now - logged_at >= STILL_THERE:
+                logged_at = now
                 logger.error("processes of %s cannot be killed: %s", self._dir, living)
             time.sleep(0.02 if living else 0.1)
 

@@ -46,7 +46,7 @@ class Container:
         self._path = f"/containers/{self._id}"
         #: The connection on which the engine reports the end, and the bytes received on it so far.
         self._waiting: socket.socket | None = None
-        self._heard = b""
+        self._buffer = b""
         #: True if the engine went away since it last took a request. It may have ended the program.
         self._away = False
         self._killed = False
@@ -63,10 +63,10 @@ class Container:
             self.kill()  # the engine may have started it without an answer
             return f"the container engine does not answer: {error}", None
         if status not in (204, 304):
-            said = str(body.get("message", status))
+            content = str(body.get("message", status))
             # The agent checked everything else before. Only errors about the command itself are the user's fault.
-            users = any(words in said for words in ("argument list too long", "invalid argument", "exec format error"))
-            return f"the container could not be started: {said}", 126 if users else None
+            users = any(words in content for words in ("argument list too long", "invalid argument", "exec format error"))
+            return f"the container could not be started: {content}", 126 if users else None
         self.pid = self._inspect().get("Pid") or None
         self._seen = time.monotonic() if self._there() else None
         for line in _lines(f"/proc/{self.pid}", "cgroup"):
@@ -93,27 +93,27 @@ class Container:
         try:
             while select.select([waiting.fileno()], [], [], 0)[0]:
                 chunk = waiting.recv(65536)
-                self._heard += chunk
+                self._buffer += chunk
                 if not chunk:
                     break
             else:
                 return self._dead()
         except OSError:  # the engine closed the connection
-            self._heard = b""
+            self._buffer = b""
         waiting.close()
         self._waiting = None
-        status, said = _answer(self._heard)
-        self._heard = b""
+        status, content = _answer(self._buffer)
+        self._buffer = b""
         if status == 404:
             raise Lost(REMOVED)
-        if "StatusCode" not in said:
+        if "StatusCode" not in content:
             self._away = True
             return None
         self._state = self._inspect()
         if not self._state and not self._killed:  # the engine is stopping, and may have ended the program
             self._away = True
             return None
-        code = int(said["StatusCode"])
+        code = int(content["StatusCode"])
         return 128 - code if 128 < code < 160 else code
 
     def _wait_again(self) -> socket.socket | None:
@@ -177,34 +177,34 @@ class Container:
     def _inspect(self) -> dict[str, Any]:
         """Returns the container's state; empty: the engine does not report it."""
         with contextlib.suppress(OSError):
-            status, said = self._call("GET", f"{self._path}/json")
+            status, content = self._call("GET", f"{self._path}/json")
             if status == 404:
                 raise Lost(REMOVED)
-            return dict(said.get("State", {}))
+            return dict(content.get("State", {}))
         return {}
 
     def _ask(self, method: str, path: str, patience: float = ANSWER) -> socket.socket:
         """Sends a request and returns the connection for the answer. HTTP/1.0 makes the answer end with the connection."""
-        asking = socket.socket(socket.AF_UNIX)
-        asking.settimeout(patience)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(patience)
         try:
-            asking.connect(self._socket)
-            asking.sendall(f"{method} {path} HTTP/1.0\r\nHost: docker\r\nContent-Length: 0\r\n\r\n".encode())
+            connection.connect(self._socket)
+            connection.sendall(f"{method} {path} HTTP/1.0\r\nHost: docker\r\nContent-Length: 0\r\n\r\n".encode())
         except OSError:
-            asking.close()
+            connection.close()
             raise
-        return asking
+        return connection
 
     def _call(self, method: str, path: str, patience: float = ANSWER) -> tuple[int, dict[str, Any]]:
         """Sends a request and returns (status, body)."""
-        with self._ask(method, path, patience) as asking:
+        with self._ask(method, path, patience) as connection:
             answer = b""
-            while chunk := asking.recv(65536):
+            while chunk := connection.recv(65536):
                 answer += chunk
-        status, said = _answer(answer)
+        status, content = _answer(answer)
         if status is None:
             raise OSError("it hung up")
-        return status, said
+        return status, content
 
 
 def _answer(answer: bytes) -> tuple[int | None, dict[str, Any]]:

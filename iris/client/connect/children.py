@@ -131,8 +131,8 @@ class Child:
     def last_lines(self, count: int = 15) -> str:
         """Returns the last lines of its log; empty when it has none."""
         with contextlib.suppress(OSError):
-            said = self.log.read_text(errors="replace") if self.log is not None else ""
-            return "\n".join(said.splitlines()[-count:])
+            log = self.log.read_text(errors="replace") if self.log is not None else ""
+            return "\n".join(log.splitlines()[-count:])
         return ""
 
 

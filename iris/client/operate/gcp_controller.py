@@ -36,7 +36,7 @@ from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
 from iris.platforms.base import SliceOps, Unavailable
 from iris.platforms.gcp.controller_ops import RUNNING, ControllerMachine, SeenMachine
 from iris.platforms.gcp.controller_vm import build_of, insert_request, made_with
-from iris.platforms.gcp.diagnostics import FAILED, marked
+from iris.platforms.gcp.diagnostics import FAILED, startup_lines
 from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.storage.object_store import Store
 
@@ -236,7 +236,7 @@ class GcpController:
 
     async def _has_failed(self, machine: ControllerMachine, seen: SeenMachine) -> bool:
         """Returns whether the machine's setup has failed, and no earlier control plane answers on it."""
-        lines = marked(await asyncio.to_thread(machine.console, seen)) if seen.status == RUNNING else []
+        lines = startup_lines(await asyncio.to_thread(machine.console, seen)) if seen.status == RUNNING else []
         return bool(lines) and lines[-1].startswith(FAILED) and await answering_client(self.name, ANSWER_TIMEOUT) is None
 
     async def _reboot(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> tuple[SeenMachine, int]:
@@ -246,7 +246,7 @@ class GcpController:
             The machine, and how many lines it has logged about earlier starts.
         """
         seen = await self._rebuilt(settings, machine, seen)
-        before = len(marked(await asyncio.to_thread(machine.console, seen)))
+        before = len(startup_lines(await asyncio.to_thread(machine.console, seen)))
         self._progress(f"switching {seen.name} off and on")
         await asyncio.to_thread(machine.reset if seen.status == RUNNING else machine.switch_on, seen)
         return seen, before

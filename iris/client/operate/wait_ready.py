@@ -14,7 +14,7 @@ from iris.config import ClusterConfig
 from iris.model.errors import IrisError
 from iris.platforms.base import PlatformError
 from iris.platforms.gcp.controller_ops import ControllerMachine, SeenMachine
-from iris.platforms.gcp.diagnostics import FAILED, marked
+from iris.platforms.gcp.diagnostics import FAILED, startup_lines
 
 #: A new machine installs Docker and pulls its image, which takes minutes. It gives a pull up to five minutes.
 START_TIMEOUT = timedelta(minutes=15)
@@ -49,7 +49,7 @@ async def until_it_answers(
         console = ""
         with contextlib.suppress(PlatformError):
             console = await asyncio.to_thread(machine.console, seen)
-        lines = marked(console)
+        lines = startup_lines(console)
         if console and len(lines) < reported:
             # The console has started again.
             reported = before = 0

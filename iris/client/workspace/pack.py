@@ -16,7 +16,7 @@ from iris.model.errors import InvalidValue, IrisError, Rejected
 from iris.model.units import MIB, format_bytes
 
 #: How many times a file that changes while it is read is read, before the last copy is used.
-_LOOKS = 3
+_MAX_SCANS = 3
 #: How many files a refusal names.
 _NAMED = 10
 _COPY = 1 * MIB
@@ -161,8 +161,8 @@ def _link(root: Path, path: str) -> str:
 
 def _add_extra(members: dict[str, _Member], directory: Path | None, files: Sequence[ExtraFile]) -> None:
     added: dict[str, Path] = {}
-    for source, asked in files:
-        dest = _place(asked) if asked is not None else _own_place(directory, source)
+    for source, wanted in files:
+        dest = _place(wanted) if wanted is not None else _own_place(directory, source)
         if added.setdefault(dest, source) != source:
             raise InvalidValue("file", dest, f"would be {added[dest]} and {source}", "give each its own destination: PATH:DEST")
         try:
@@ -195,8 +195,8 @@ def _write(archive: IO[bytes], name: str, member: _Member) -> int:
     if member.link:
         _append(archive, info.tobuf(GNU_FORMAT, "utf-8", "surrogateescape"))
         return 0
-    for look in range(1, _LOOKS + 1):
-        if look > 1:
+    for scan in range(1, _MAX_SCANS + 1):
+        if scan > 1:
             archive.seek(begin)
             archive.truncate()
         try:
@@ -210,7 +210,7 @@ def _write(archive: IO[bytes], name: str, member: _Member) -> int:
             raise _unreadable(name, error) from None
         calm = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
         # A growing log changes at every read; any copy of its beginning is valid.
-        if whole and (calm or look == _LOOKS):
+        if whole and (calm or scan == _MAX_SCANS):
             _append(archive, bytes(-info.size % BLOCKSIZE))
             return info.size
     raise Rejected(

@@ -17,7 +17,7 @@ from iris.model.errors import IrisError
 from iris.storage.object_store import Store
 
 #: How long the store may take to say whether it has an object; the store's library would retry for minutes.
-LOOK_PATIENCE = timedelta(seconds=30)
+CHECK_PATIENCE = timedelta(seconds=30)
 #: The gzip level: four times faster than the best level, with archives a tenth larger.
 _LEVEL = 1
 _COPY = 1024 * 1024
@@ -34,7 +34,7 @@ async def upload(store: Store, packed: Packed, progress: Callable[[int, int], No
     """
     name = names.bundle(packed.bundle.sha256)
     try:
-        async with asyncio.timeout(LOOK_PATIENCE.total_seconds()):
+        async with asyncio.timeout(CHECK_PATIENCE.total_seconds()):
             there = await store.exists(name)
     except (TimeoutError, OSError, BaseError) as error:
         raise _refused(store, error) from None
@@ -74,7 +74,7 @@ def _compress(packed: Packed, file: Path) -> None:
 
 def _refused(store: Store, error: BaseException) -> IrisError:
     if isinstance(error, TimeoutError):
-        problem = f"it has not answered for {LOOK_PATIENCE.total_seconds():g} s"
+        problem = f"it has not answered for {CHECK_PATIENCE.total_seconds():g} s"
     else:
         problem = (str(error).splitlines() or [type(error).__name__])[0]  # the further lines are for the library's developers
     return IrisError(
