@@ -17,6 +17,7 @@ def test_output_that_is_no_text_arrives_readable_with_all_its_lines(cluster: Clu
     assert ran.out == "before\n��\nafter\n"
 
 
+@pytest.mark.long
 def test_a_last_line_without_its_newline_is_not_lost(cluster: Cluster) -> None:
     """Neither while following nor afterwards, also when it is all there is."""
     assert cluster.iris("submit", "-n", "unterminated", "--", "printf", "one\ntwo").out == "one\ntwo\n"
@@ -84,6 +85,7 @@ def test_lines_of_several_tasks_carry_the_number_of_their_task(cluster: Cluster)
     assert "its tasks are 0 to 2" in cluster.iris("logs", "several:3", code=3).err
 
 
+@pytest.mark.long
 def test_a_job_that_has_not_run_has_no_lines_yet(cluster: Cluster) -> None:
     """Not an error; and a follower who comes that early sees everything."""
     cluster.submit("early", "--cpu", "4", "--", "sh", "-c", until("early.go"))
@@ -141,6 +143,7 @@ def test_who_follows_is_led_from_one_attempt_into_the_next(cluster: Cluster) -> 
     assert "no output of attempt 3" in cluster.iris("logs", "again", "--attempt", "3", code=3).err
 
 
+@pytest.mark.long
 def test_lines_tell_when_they_were_written_and_old_ones_can_be_left_out(cluster: Cluster) -> None:
     """By the times that `--timestamps` shows; and programs get them as JSON."""
     command = "echo early; sleep 1.5; echo late >&2"

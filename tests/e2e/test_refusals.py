@@ -1,23 +1,10 @@
 """What is wrong is said in a sentence with the right exit code; nothing hangs, and nobody sees a traceback (`Running.ends`)."""
 
-from tests.e2e.cluster import USER, Cluster, a_home, until
+import pytest
 
+from tests.e2e.cluster import Cluster, a_home
 
-def test_a_name_in_use_is_refused_until_its_job_has_ended(cluster: Cluster) -> None:
-    """Exit code 5 and which job it is; afterwards the name is free, and the new job has logs and status of its own."""
-    cluster.submit("taken", "--", "sh", "-c", f"echo first; {until('taken.go')}")
-    assert f"job {USER}/taken already exists and has not ended" in cluster.iris("submit", "-n", "taken", "--", "true", code=5).err
-    cluster.file("taken.go").touch()
-    cluster.iris("wait", "taken")
-    assert cluster.iris("submit", "-n", "taken", "--", "echo", "second").out == "second\n"
-    assert cluster.logs("taken") == ["second"]
-
-
-def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster) -> None:
-    """Exit code 3, whatever was asked of it."""
-    cluster.iris("submit", "-n", "training-run", "--", "true")
-    for asked in [cluster.begin(command, "traning-run") for command in ("status", "explain", "logs", "wait", "cancel")]:
-        assert f"there is no job {USER}/traning-run; did you mean {USER}/training-run?" in asked.ends(3).err
+pytestmark = pytest.mark.long  # tests of the command line and of programs try each refusal by itself
 
 
 def test_without_a_cluster_every_command_says_how_to_start_one() -> None:

@@ -3,6 +3,8 @@
 import json
 from datetime import datetime
 
+import pytest
+
 from tests.e2e.cluster import SECRET, USER, Cluster, until
 
 
@@ -162,6 +164,7 @@ def test_ctrl_c_detaches_from_a_job_and_leaves_it_running(cluster: Cluster) -> N
     assert cluster.status("detached")["state"] == "SUCCEEDED"
 
 
+@pytest.mark.long
 def test_a_failed_program_is_tried_again_as_often_as_was_asked(cluster: Cluster) -> None:
     """`--max-retries`: each attempt has a number and logs of its own."""
     cluster.submit("again", "--max-retries", "1", "--", "sh", "-c", "echo attempt $IRIS_ATTEMPT; [ $IRIS_ATTEMPT = 2 ]")
@@ -198,3 +201,20 @@ def test_temporals_own_tools_tell_what_a_job_is_and_why(cluster: Cluster) -> Non
     cluster.iris("wait", "seen", code=126)
     (closed,) = cluster.temporal("workflow", "list", "--query", f"WorkflowId = '{waits}' AND IrisState = 'KILLED'")
     assert closed["status"] == "WORKFLOW_EXECUTION_STATUS_CANCELED"
+
+
+def test_a_name_in_use_is_refused_until_its_job_has_ended(cluster: Cluster) -> None:
+    """Exit code 5 and which job it is; afterwards the name is free, and the new job has logs and status of its own."""
+    cluster.submit("taken", "--", "sh", "-c", f"echo first; {until('taken.go')}")
+    assert f"job {USER}/taken already exists and has not ended" in cluster.iris("submit", "-n", "taken", "--", "true", code=5).err
+    cluster.file("taken.go").touch()
+    cluster.iris("wait", "taken")
+    assert cluster.iris("submit", "-n", "taken", "--", "echo", "second").out == "second\n"
+    assert cluster.logs("taken") == ["second"]
+
+
+def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster) -> None:
+    """Exit code 3, whatever was asked of it."""
+    cluster.iris("submit", "-n", "training-run", "--", "true")
+    for asked in [cluster.begin(command, "traning-run") for command in ("status", "explain", "logs", "wait", "cancel")]:
+        assert f"there is no job {USER}/traning-run; did you mean {USER}/training-run?" in asked.ends(3).err
