@@ -213,7 +213,7 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
         (render.FITS, "group fits why hosts named"),
         (render.HOSTS, "id state reason slice resources free attributes running"),
         (render.uses(some()), "task host at pid cpu_percent memory_bytes peak_memory_bytes processes ports"),
-        (render_fleet.VERDICTS, "group availability why until demand target slices"),
+        (render_fleet.GROUPS, "group availability why until demand target slices"),
         (render_fleet.OUTLOOKS, "example message since possible"),
         (render_fleet.ACTIONS, "slice at group what reason"),
         (render_fleet.slices(()), "id state group zone made hosts running requested_at reason"),
