@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.cluster import Cluster, a_home
 
-pytestmark = pytest.mark.long  # tests of the command line and of programs try each refusal by itself
+pytestmark = pytest.mark.long  # each refusal end to end; tests of the command line and of programs try most of them by themselves
 
 
 def test_without_a_cluster_every_command_says_how_to_start_one() -> None:
@@ -20,16 +20,6 @@ def test_an_address_where_nobody_answers_is_unreachable(cluster: Cluster) -> Non
     """Exit code 4 for a closed port, and for one that cannot be."""
     for address in ("127.0.0.1:1", "localhost:99999", "no.such.host.invalid:7233"):
         assert address in cluster.iris("--cluster", address, "jobs", code=4).err
-
-
-def test_an_address_finds_the_cluster_behind_it(cluster: Cluster) -> None:
-    """`--cluster HOST:PORT`, `HOST:PORT/NAME` and IRIS_CLUSTER, from a machine that knows nothing else of the cluster."""
-    with a_home() as home:
-        elsewhere = Cluster(home)
-        by_address = elsewhere.begin("--cluster", cluster.address, "host", "list", "--json")
-        by_name = elsewhere.begin("host", "list", "--json", IRIS_CLUSTER=f"{cluster.address}/local")
-        assert [[host["id"] for host in asked.ends().json] for asked in (by_address, by_name)] == [[cluster.only_host()]] * 2
-        assert "there are: local" in elsewhere.iris("--cluster", f"{cluster.address}/other", "jobs", code=3).err
 
 
 #: Jobs that cannot even be submitted: arguments, exit code, and what is said.

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.e2e.cluster import SECRET, USER, Cluster, until
+from tests.e2e.cluster import SECRET, USER, Cluster, a_home, until
 
 
 def test_a_submitted_command_runs_and_its_output_and_end_come_back(cluster: Cluster) -> None:
@@ -218,3 +218,13 @@ def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster) -> None
     cluster.iris("submit", "-n", "training-run", "--", "true")
     for asked in [cluster.begin(command, "traning-run") for command in ("status", "explain", "logs", "wait", "cancel")]:
         assert f"there is no job {USER}/traning-run; did you mean {USER}/training-run?" in asked.ends(3).err
+
+
+def test_an_address_finds_the_cluster_behind_it(cluster: Cluster) -> None:
+    """`--cluster HOST:PORT`, `HOST:PORT/NAME` and IRIS_CLUSTER, from a machine that knows nothing else of the cluster."""
+    with a_home() as home:
+        elsewhere = Cluster(home)
+        by_address = elsewhere.begin("--cluster", cluster.address, "host", "list", "--json")
+        by_name = elsewhere.begin("host", "list", "--json", IRIS_CLUSTER=f"{cluster.address}/local")
+        assert [[host["id"] for host in asked.ends().json] for asked in (by_address, by_name)] == [[cluster.only_host()]] * 2
+        assert "there are: local" in elsewhere.iris("--cluster", f"{cluster.address}/other", "jobs", code=3).err
