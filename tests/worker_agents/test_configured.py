@@ -132,13 +132,13 @@ async def test_planners_that_could_not_be_told_of_a_configuration_are_told_later
     """It is written once, by somebody who has gone, and nobody would say it again."""
     options = ControlPlaneOptions(address="", namespace="default", cluster=cluster.name, store="")
     platform = CurrentPlatform(ConfigFile(written(tmp_path, "first")), local_platform(tmp_path))
-    await Planners(cluster.client, options, platform).look_after()
+    await Planners(cluster.client, options, platform).check()
     planners = Planners(faulty(cluster.client, lost), options, platform)
     written(tmp_path, "second", at=2)
 
     with pytest.raises(RPCError):
-        await planners.look_after()
-    await planners.look_after()
+        await planners.check()
+    await planners.check()
 
     async def known() -> bool:
         settings = (await cluster.scaling()).settings
