@@ -8,6 +8,7 @@ Unlike the hosts of `crowd` they are not agents: they report once, run nothing, 
 import asyncio
 import contextlib
 import sys
+import uuid
 
 from temporalio import activity
 from temporalio.common import WorkflowIDConflictPolicy
@@ -50,6 +51,7 @@ async def serve(address: str, cluster: str, slice_id: str, count: int) -> None:
                 {TPU_NAME: slice_id, TPU_WORKER_ID: number},
                 slice_id=slice_id,
                 address="127.0.0.1",
+                incarnation=uuid.uuid4().hex,
             )
             worker = Worker(
                 client,
