@@ -62,7 +62,7 @@ from iris.messages.scheduler import (
 )
 from iris.messages.slice import HostReady, SliceInput
 from iris.messages.task import RunTask, TaskProgress
-from iris.messages.wire import ClusterRef, Keys
+from iris.messages.wire import ClusterName, Keys
 from iris.model import names
 from iris.model.attempts import AttemptRecord
 from iris.model.constraints import TPU_NAME, TPU_WORKER_ID
@@ -303,7 +303,7 @@ class BlindNotifier(Notifier):
     """To them nobody is ever gone: finding that out needs a list of workflows."""
 
     @activity.defn
-    async def check_jobs(self, ref: ClusterRef) -> Keys:
+    async def check_jobs(self, ref: ClusterName) -> Keys:
         return Keys()
 
 
@@ -318,7 +318,7 @@ class Watch:
         self.reports.extend(FleetReport(silent=silent) for silent in reports)
 
     @activity.defn
-    async def observe_fleet(self, ref: ClusterRef) -> FleetReport:
+    async def observe_fleet(self, ref: ClusterName) -> FleetReport:
         self.looks += 1
         return self.reports.popleft() if self.reports else FleetReport()
 

@@ -32,7 +32,7 @@ from iris.messages.autoscaler import (
 )
 from iris.messages.scheduler import Batch, HostLost, Message, Outlooks
 from iris.messages.slice import CloudState
-from iris.messages.wire import ClusterRef
+from iris.messages.wire import ClusterName
 from iris.model import names
 from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
 from iris.model.scale_groups import ScaleGroup, unknown_group
@@ -189,7 +189,7 @@ class AutoscalerWorkflow:
         try:
             return await workflow.execute_activity_method(
                 FleetObserver.query_wanted,
-                ClusterRef(cluster=self._cluster),
+                ClusterName(cluster=self._cluster),
                 task_queue=names.control_queue(self._cluster),
                 start_to_close_timeout=policies.QUERY_DEMAND,
                 retry_policy=policies.A_FEW_TIMES,
@@ -335,7 +335,7 @@ class AutoscalerWorkflow:
         """Queries the running slices for their facts: the previous autoscaler may have been terminated."""
         found = await workflow.execute_activity_method(
             RecoveryQueries.list_slices,
-            ClusterRef(cluster=self._cluster),
+            ClusterName(cluster=self._cluster),
             task_queue=names.control_queue(self._cluster),
             start_to_close_timeout=policies.RECOVERY_QUERIES,
             heartbeat_timeout=policies.OBSERVE,

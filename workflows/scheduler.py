@@ -34,7 +34,7 @@ from iris.messages.scheduler import (
     Snapshot,
     SnapshotPage,
 )
-from iris.messages.wire import ClusterRef, Keys
+from iris.messages.wire import ClusterName, Keys
 from iris.model import names
 from iris.model.bounds import MESSAGE_BYTES, cut, fitting, size_of
 from iris.model.requests import Placement, Request, Shape
@@ -319,7 +319,7 @@ class SchedulerWorkflow:
             self._checked_at = None
             gone = await workflow.execute_activity_method(
                 Notifier.check_jobs,
-                ClusterRef(cluster=self._cluster),
+                ClusterName(cluster=self._cluster),
                 task_queue=names.control_queue(self._cluster),
                 start_to_close_timeout=policies.CHECK_JOBS,
                 heartbeat_timeout=policies.CHECK_JOBS,

@@ -45,7 +45,7 @@ from iris.model.slice_events import (
     RetireAnswered,
     RetireHosts,
     ShowState,
-    Started,
+    WorkflowStarted,
 )
 from iris.model.slices import LIVE, SliceState, SliceStatus
 from iris.workflows import policies, slice_machines, web_ui
@@ -69,7 +69,7 @@ class SliceWorkflow:
     @workflow.run
     async def run(self, start: SliceInput) -> SliceStatus:
         try:
-            await self._handle(Started())
+            await self._handle(WorkflowStarted())
             await self._handle_signals()
             await self._delete()
         except asyncio.CancelledError:

@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.messages.scheduler import EvictionNotices, Notices, Owner, Owners, Reasons, SnapshotPage
-from iris.messages.wire import ClusterRef, Keys
+from iris.messages.wire import ClusterName, Keys
 from iris.model import names
 
 #: Concurrent signals: enough to hide the round trip, far below the frontend's limits.
@@ -60,7 +60,7 @@ class Notifier:
         return Keys(keys=tuple(key for key in gone if key is not None))
 
     @activity.defn
-    async def check_jobs(self, ref: ClusterRef) -> Keys:
+    async def check_jobs(self, ref: ClusterName) -> Keys:
         """Returns the keys whose owners have ended without releasing them: terminated in the Web UI, for instance.
 
         Visibility lists the running workflows, with a delay, so an owner that it does not list is described directly. An owner

@@ -14,7 +14,7 @@ from iris.activities.host import ping
 from iris.autoscaling.liveness import Silent, age_of_new_report, must_be_pinged, silent_hosts
 from iris.messages.autoscaler import FleetReport, ObserveFleet
 from iris.messages.scheduler import Snapshot, SnapshotPage
-from iris.messages.wire import ClusterRef
+from iris.messages.wire import ClusterName
 from iris.model import names
 from iris.model.provisioning import ANYWHERE, FleetListing, SliceObservation
 from iris.model.scaling import Wanted
@@ -53,7 +53,7 @@ class FleetObserver:
         self._missed: dict[tuple[str, str], float] = {}
 
     @activity.defn(name="ask_wanted")
-    async def query_wanted(self, ref: ClusterRef) -> Wanted:
+    async def query_wanted(self, ref: ClusterName) -> Wanted:
         """Returns what the scheduler could not place, and which slices are idle or broken."""
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(ref.cluster))
         wanted: Wanted = await scheduler.query("wanted", result_type=Wanted)

@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.observe import made_slices
 from iris.messages.autoscaler import SliceList
-from iris.messages.wire import ClusterRef
+from iris.messages.wire import ClusterName
 from iris.model import names
 from iris.model.bounds import MESSAGE_BYTES, size_of
 from iris.model.slices import SliceState, SliceStatus
@@ -81,7 +81,7 @@ class RecoveryQueries:
         )
 
     @activity.defn
-    async def list_slices(self, ref: ClusterRef) -> SliceList:
+    async def list_slices(self, ref: ClusterName) -> SliceList:
         """Returns the facts of the slices that were created and have a workflow, as the slices report them."""
         running = [execution async for execution in self._client.list_workflows(made_slices(ref.cluster), page_size=PAGE)]
         answers = await _some_at_once(lambda execution: self._query(execution, "status", SliceStatus), running)

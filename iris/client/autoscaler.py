@@ -7,7 +7,7 @@ from iris.client.connect.rpc import Connection
 from iris.messages.autoscaler import AutoscalerStatus, CloseDown, PauseScaling
 
 
-class Autoscaler:
+class AutoscalerClient:
     """The autoscaler of one cluster."""
 
     def __init__(self, connection: Connection) -> None:

@@ -4,16 +4,16 @@ from typing import Self
 
 from temporalio.client import Client
 
-from iris.client.autoscaler import Autoscaler
-from iris.client.cluster import Cluster
+from iris.client.autoscaler import AutoscalerClient
+from iris.client.cluster import ClusterClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
-from iris.client.exec import Exec
-from iris.client.hosts import Hosts
-from iris.client.jobs import Jobs
-from iris.client.slices import Slices
+from iris.client.exec import ExecClient
+from iris.client.hosts import HostsClient
+from iris.client.jobs import JobsClient
+from iris.client.slices import SlicesClient
 
 
 class IrisClient:
@@ -28,12 +28,12 @@ class IrisClient:
         """Creates a client from a connected Temporal client and the cluster's record."""
         self.record = record
         self.connection = Connection(client, record)
-        self.autoscaler = Autoscaler(self.connection)
-        self.slices = Slices(self.connection, self.autoscaler)
-        self.hosts = Hosts(self.connection, self.slices)
-        self.jobs = Jobs(self.connection)
-        self.exec = Exec(self.connection, self.jobs)
-        self.cluster = Cluster(self.connection)
+        self.autoscaler = AutoscalerClient(self.connection)
+        self.slices = SlicesClient(self.connection, self.autoscaler)
+        self.hosts = HostsClient(self.connection, self.slices)
+        self.jobs = JobsClient(self.connection)
+        self.exec = ExecClient(self.connection, self.jobs)
+        self.cluster = ClusterClient(self.connection)
 
     @classmethod
     async def connect(cls, cluster: str | ClusterRef | None = None) -> Self:

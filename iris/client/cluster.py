@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from iris.config import ClusterConfig
 
 
-class Cluster:
+class ClusterClient:
     """One cluster."""
 
     def __init__(self, connection: Connection) -> None:

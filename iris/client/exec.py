@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.host.store_stream import StoreStream
 from iris.client.connect.rpc import Connection
-from iris.client.jobs import Jobs
+from iris.client.jobs import JobsClient
 from iris.messages.exec import (
     CANNOT,
     EXEC_TASK,
@@ -63,10 +63,10 @@ class TaskLocation(NamedTuple):
         return names.task_id(self.job, self.task)
 
 
-class Exec:
+class ExecClient:
     """Commands next to running tasks of one cluster, and profiles of these tasks."""
 
-    def __init__(self, connection: Connection, jobs: Jobs) -> None:
+    def __init__(self, connection: Connection, jobs: JobsClient) -> None:
         self._connection = connection
         self._jobs = jobs
 

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
-from iris.client.slices import Slices
+from iris.client.slices import SlicesClient
 from iris.messages.scheduler import Close, Envelope, HostView, Open, Snapshot, SnapshotPage
 from iris.model import names
 from iris.model.errors import NotFound, Rejected
@@ -26,10 +26,10 @@ _SEND_MESSAGE = "exchange"
 _NOT_SCHEDULED = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.UNIMPLEMENTED)
 
 
-class Hosts:
+class HostsClient:
     """The hosts of one cluster."""
 
-    def __init__(self, connection: Connection, slices: Slices) -> None:
+    def __init__(self, connection: Connection, slices: SlicesClient) -> None:
         self._connection = connection
         self._slices = slices
 

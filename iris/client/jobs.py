@@ -47,7 +47,7 @@ TASK_TIMEOUT = timedelta(seconds=5)
 MAX_TASKS_WITH_ATTEMPTS = 20
 
 
-class Jobs:
+class JobsClient:
     """The jobs of one cluster."""
 
     def __init__(self, connection: Connection) -> None:

@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict
 from temporalio.client import WorkflowExecution
 
-from iris.client.autoscaler import Autoscaler
+from iris.client.autoscaler import AutoscalerClient
 from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
 from iris.client.views import attribute
@@ -51,10 +51,10 @@ class SliceRow(BaseModel):
         return cls(**facts.model_dump(include=set(cls.model_fields)))
 
 
-class Slices:
+class SlicesClient:
     """The slices of one cluster."""
 
-    def __init__(self, connection: Connection, autoscaler: Autoscaler) -> None:
+    def __init__(self, connection: Connection, autoscaler: AutoscalerClient) -> None:
         self._connection = connection
         self._autoscaler = autoscaler
 

@@ -11,5 +11,5 @@ class Keys(Wire):
     keys: tuple[str, ...] = ()
 
 
-class ClusterRef(Wire):
+class ClusterName(Wire):
     cluster: str

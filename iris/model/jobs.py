@@ -98,7 +98,7 @@ class JobSpec(BaseModel):
 
     @property
     def is_gang(self) -> bool:
-        """Whether all tasks are placed, started and retried together; a single task is a gang of one."""
+        """Returns whether all tasks are placed, started and retried together; a single task is a gang of one."""
         return self.replicas == 1 or self.coscheduling is not None
 
     @field_validator("user", "name")

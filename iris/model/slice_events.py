@@ -62,7 +62,7 @@ class RetireHosts:
 
     @property
     def evicts(self) -> bool:
-        """Whether the scheduler evicts what still runs on the hosts."""
+        """True if the scheduler evicts what still runs on the hosts."""
         return self.drain.idle_since is None and self.drain.is_over(self.due)
 
 
@@ -73,7 +73,7 @@ Effect = ShowState | ReportFacts | RequestMachines | DescribeMachines | ReadCons
 
 
 @dataclass(frozen=True)
-class Started:
+class WorkflowStarted:
     """The workflow starts, or continues a previous run."""
 
 
@@ -168,7 +168,7 @@ class MachinesDeleted:
 
 
 Event = (
-    Started
+    WorkflowStarted
     | RequestAnswered
     | RequestAbandoned
     | HostReported

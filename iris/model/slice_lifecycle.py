@@ -44,7 +44,7 @@ from iris.model.slice_events import (
     RetireAnswered,
     RetireHosts,
     ShowState,
-    Started,
+    WorkflowStarted,
 )
 from iris.model.slice_record import SliceRecord
 from iris.model.slices import LIVE, SliceState
@@ -113,7 +113,7 @@ def deadline(slice: SliceRecord) -> datetime | None:
 # Until the machines exist.
 
 
-def _start(slice: SliceRecord, event: Started, now: datetime) -> Transition:
+def _start(slice: SliceRecord, event: WorkflowStarted, now: datetime) -> Transition:
     if slice.request is None:
         return _move(slice, SliceState.BOOTSTRAPPING, f"waits for {slice.size} host(s) to report", now)
     if slice.adopted:
@@ -355,7 +355,7 @@ def _in(states: Iterable[SliceState], handler: _Handler) -> dict[SliceState, _Ha
 _COMING = (_S.PROVISIONING, _S.BOOTSTRAPPING)
 #: What happens at each event in each state. Signals wait until the request is answered, so none arrives in REQUESTED.
 TABLE: dict[type[Event], dict[SliceState, _Handler]] = {
-    Started: {_S.REQUESTED: _start, **_in((*LIVE, _S.DELETING), _ignore)},
+    WorkflowStarted: {_S.REQUESTED: _start, **_in((*LIVE, _S.DELETING), _ignore)},
     RequestAnswered: {_S.REQUESTED: _answer_request},
     RequestAbandoned: {_S.REQUESTED: _abandon},
     HostReported: {**_in(LIVE, _add_host), **_in(_ENDING, _ignore)},

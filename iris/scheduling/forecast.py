@@ -17,7 +17,7 @@ NAMED = 4
 
 
 class Fit(BaseModel):
-    """Whether one task of the request fits on a set of hosts of one scale group, and why not. Its fields are keys of the JSON."""
+    """The fit of one task on hosts of one scale group, with the reason if it does not fit. Its fields are keys of the JSON."""
 
     model_config = ConfigDict(frozen=True)
 

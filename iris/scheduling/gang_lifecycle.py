@@ -206,7 +206,7 @@ class GangLifecycle:
 
     @property
     def interrupted(self) -> bool:
-        """Whether there is something to do for a gang that waits."""
+        """Returns whether there is something to do for a gang that waits."""
         return self.offer is not None or self.amended
 
     def member_key(self, task: TaskStatus) -> str:

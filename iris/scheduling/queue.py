@@ -324,7 +324,7 @@ class Turns:
 
 
 class Usage(NamedTuple):
-    """What counts when the users of a band are compared, by band and user."""
+    """The use that counts when the users of a band are compared, by band and user."""
 
     #: The weight that the user holds in the band and the higher ones; 0 for an overdue user.
     held: dict[Band, dict[str, int]]

@@ -50,7 +50,7 @@ class AttemptResult(BaseModel):
 
 
 class HostsAfter(NamedTuple):
-    """What an attempt shows of its hosts."""
+    """The evidence that an attempt gives about its hosts."""
 
     #: The hosts that spoilt the attempt.
     spoilt_by: tuple[str, ...] = ()

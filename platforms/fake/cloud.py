@@ -13,7 +13,7 @@ from typing import TypeVar
 from iris.model.provisioning import ANYWHERE, MachineState, SliceRequest
 from iris.model.scale_groups import region_of
 from iris.platforms.base import PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
-from iris.platforms.fake.machines import Event, EventKind, FakeMachines, Shortage, kind_of
+from iris.platforms.fake.machines import AuditEvent, EventKind, FakeMachines, Shortage, kind_of
 
 T = TypeVar("T")
 Clock = Callable[[], Awaitable[datetime]]
@@ -82,7 +82,7 @@ class FakeCloud:
 
         #: The machines in the cloud, by slice id.
         self.machines: dict[str, FakeMachines] = {}
-        self.audit: list[Event] = []
+        self.audit: list[AuditEvent] = []
         #: By group: the highest number of slices that ran or were being created at the same time.
         self.most_alive: Counter[str] = Counter()
         self._calls: deque[datetime] = deque()
@@ -264,7 +264,9 @@ class FakeCloud:
             self._log(gone_at, EventKind.DELETED, request)
 
     def _log(self, at: datetime, what: EventKind, request: SliceRequest, reason: str = "") -> None:
-        event = Event(at=at, what=what, slice_id=request.slice_id, group=request.group.name, zone=request.zone, reason=reason)
+        event = AuditEvent(
+            at=at, what=what, slice_id=request.slice_id, group=request.group.name, zone=request.zone, reason=reason
+        )
         self.audit.append(event)
 
     def _slices_of(self, what: EventKind) -> list[str]:

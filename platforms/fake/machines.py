@@ -20,7 +20,7 @@ class EventKind(StrEnum):
     VANISHED = "VANISHED"  # nothing is left, without a delete call
 
 
-class Event(BaseModel):
+class AuditEvent(BaseModel):
     """An entry of the audit log."""
 
     model_config = ConfigDict(frozen=True)

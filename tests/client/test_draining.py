@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from temporalio.client import ActivityExecutionStatus
 
-from iris.client.hosts import Hosts
+from iris.client.hosts import HostsClient
 from iris.model import names
 from iris.model.errors import NotFound
 from iris.model.states import JobState, TaskState
@@ -22,7 +22,7 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-def operator(cluster: Cluster) -> Hosts:
+def operator(cluster: Cluster) -> HostsClient:
     return cluster.users.hosts
 
 

@@ -134,11 +134,11 @@ async def test_who_looks_for_a_cluster_that_was_never_started_leaves_no_trace(pl
 def test_a_cluster_that_is_there_is_not_new_and_is_not_stopped_by_who_found_it(place: Place) -> None:
     """By a program for a block, or by the smoke test: it may be the one that everybody works on."""
     place.there_is()
-    words = rf"is there already: machine {place.machine} in {ZONE} \(RUNNING\); stop it with"
+    words = rf"exists already: machine {place.machine} in {ZONE} \(RUNNING\); stop it with"
     with pytest.raises(Rejected, match=words), ClusterManager(load_config(place.file)).connect():
         raise AssertionError("it was found")
     ran = subprocess.run([SMOKE_TEST, "--config", place.file], capture_output=True, text=True, timeout=60, check=False)
-    assert (ran.returncode, "is there already" in ran.stderr) == (5, True), ran.stderr
+    assert (ran.returncode, "exists already" in ran.stderr) == (5, True), ran.stderr
     assert place.alive() == [place.machine]
 
 
@@ -222,7 +222,7 @@ def test_what_a_machine_keeps_until_it_is_made_anew_is_told_each_time(place: Pla
     place.refuse("ERROR: no")
     monkeypatch.setattr(wait_ready, "START_TIMEOUT", timedelta())
     larger = place.text.replace("gcp: {}}", "gcp: {machine_type: n2-standard-8}}")
-    words = "until it is stopped and started: controller.gcp.machine_type 'n2-standard-4', not 'n2-standard-8'"
+    words = "until the cluster is stopped and started: controller.gcp.machine_type 'n2-standard-4', not 'n2-standard-8'"
     for deed in (place.controller(larger).restart, place.controller(larger).start):
         place.told.clear()
         with pytest.raises(IrisError, match="did not come up"):

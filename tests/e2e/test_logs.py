@@ -166,7 +166,7 @@ def test_the_logs_of_a_cluster_that_has_been_stopped_can_be_read() -> None:
             stopped.iris("submit", "-n", "train", "--", "echo", run)
         stopped.stop()
         ran = stopped.iris("logs", "train")
-        assert (ran.out, ran.err) == ("second\n", "cluster local does not run; this is what its store has\n")
+        assert (ran.out, ran.err) == ("second\n", "cluster local does not run; showing the files in its store\n")
         assert stopped.iris("logs", "-f", "train").out == "second\n"
         assert stopped.iris("logs", "other", code=3).out == ""
         stopped.start()

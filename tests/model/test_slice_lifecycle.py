@@ -42,7 +42,7 @@ def a_record(state: SliceState = S.REQUESTED, **changes: Any) -> SliceRecord:
 
 #: One event of each kind, and the states in which it may arrive. Written down a second time: the two must agree.
 ARRIVES: list[tuple[events.Event, set[SliceState]]] = [
-    (events.Started(), {S.REQUESTED, *LIVE, S.DELETING}),
+    (events.WorkflowStarted(), {S.REQUESTED, *LIVE, S.DELETING}),
     (events.RequestAnswered(CreateOutcome(observation=seen())), {S.REQUESTED}),
     (events.RequestAbandoned(), {S.REQUESTED}),
     (events.HostReported(a_host("h1"), "secret"), LIVE | ENDING),
@@ -199,7 +199,7 @@ class Lifecycle:
     # Events.
 
     def do_start(self) -> str:
-        return self._step(events.Started())
+        return self._step(events.WorkflowStarted())
 
     def do_accept(self, state: str, reason: str = "") -> str:
         """`accept MACHINE_STATE [REASON]`: the platform accepts the request."""
