@@ -17,7 +17,7 @@ test: env ## run the tests, without the long ones and those that need a containe
 	DOCKER_HOST=unix:///no/engine $(BIN)/pytest -m "not long and not docker" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-long: env ## run the long tests (whole clusters, the guides), and all examples of the properties; .ci/run runs them too
-	$(BIN)/pytest -m "(long or hypothesis) and not docker" --hypothesis-profile thorough --timeout 900 -n 4 --dist loadfile
+	$(BIN)/pytest -m "(long or hypothesis) and not docker" --hypothesis-profile thorough --timeout 900 -n 4 --dist loadfile --no-loadscope-reorder
 
 test-docker: env ## run the tests that need a container engine (scripts/start-docker starts one)
 	$(BIN)/pytest -m docker --timeout 900 -n 2 --dist loadfile

@@ -29,8 +29,9 @@ ASK_ANEW = timedelta(seconds=1)
 #: After this an attempt that no agent took from its host's queue is undelivered. An idle agent polls all the time, so this is
 #: long.
 SCHEDULE_TO_START = timedelta(seconds=60)
-#: The agent heartbeats for an attempt every two seconds. A minute covers a restart of the server and a stall of the network.
-HEARTBEAT = timedelta(seconds=60)
+#: The agent heartbeats for an attempt every two seconds. This time covers a restart of the server and a stall of the network, and
+#: it leaves a loaded control plane 15 s to lose the host first (`autoscaling.liveness`).
+HEARTBEAT = timedelta(seconds=75)
 #: Added to an attempt's own limits. The agent itself ends an attempt that runs too long; the server's timeout is only for agents
 #: that fail to.
 TIMEOUT_MARGIN = timedelta(minutes=2)

@@ -2,13 +2,13 @@
 
 An agent that dies leaves its programs running. The host's next agent adopts them if it is back within the lease of the programs
 (`heartbeat.LEASE`, 50 s). If the slice is given up before that, a gang loses its attempt. If it is given up after the jobs retry
-(`policies.HEARTBEAT`, 60 s), their next attempts go to its hosts, where no agent takes them. So the decision falls in between:
+(`policies.HEARTBEAT`, 75 s), their next attempts go to its hosts, where no agent takes them. So the decision falls in between:
 
 - When an agent goes away at time 0, its last report is up to `REPORT_INTERVAL` (10 s) old.
 - A host whose last report is `PING_AFTER` (50 s) old is pinged. It has `PING_TIMEOUT` (5 s) to answer. An agent answers as soon
   as it accepts work; its first report may arrive ten seconds later.
 - So an agent that is back within `AWAY` (45 s) never costs its slice. A dead host is lost 45 to 56 s after its death, and its
-  jobs retry 58 to 60 s after it.
+  jobs retry 73 to 75 s after it. The time between is for a control plane that is slow.
 
 Temporal keeps its list of workers in server memory. The list is empty for some seconds after a restart of the server, and it
 shows a killed worker as running for minutes. So only the age of a report counts, and only when two observations agree.
