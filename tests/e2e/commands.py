@@ -146,9 +146,12 @@ def begin_cold(
 
 
 def _files(directory: Path, *, merged: bool) -> tuple[Path, Path]:
-    """Returns the new files for the two outputs of a command: one file if they are merged."""
+    """Creates the files for the two outputs of a command: one file if they are merged."""
     made = Path(tempfile.mkdtemp(prefix="command-", dir=directory))
-    return made / "out", made / ("out" if merged else "err")
+    out, err = made / "out", made / ("out" if merged else "err")
+    out.touch()
+    err.touch()
+    return out, err
 
 
 def _run(arguments: list[str], env: dict[str, str], cwd: Path, out: Path, err: Path, umask: int) -> None:
