@@ -89,6 +89,8 @@ WORKFLOWS = (JobWorkflow, TaskWorkflow, SliceWorkflow, SchedulerWorkflow, Autosc
 PATIENCE = timedelta(seconds=90)
 LOOK_EVERY = timedelta(milliseconds=20)
 BEAT = timedelta(milliseconds=500)
+#: The longest sleep in one call to the server. A call is given up after 30 s; a fleet's hour may take that on a loaded machine.
+STRIDE = timedelta(minutes=5)
 #: The scheduler's look for owners that are gone costs a server some milliseconds; a minute apart, ten days would have 14,400.
 SELDOM = timedelta(days=365)
 #: How soon a scripted program hears that it is cancelled.
@@ -408,7 +410,9 @@ class Cluster:
         """Wait so long, and a beat longer; what is due in between happens. (Timers are due after round times; what a test does
         just then would meet one that fires: rule 4.)"""
         async with asyncio.timeout(PATIENCE.total_seconds()):
-            await self._env.sleep(time + BEAT)
+            for _ in range(time // STRIDE):
+                await self._env.sleep(STRIDE)
+            await self._env.sleep(time % STRIDE + BEAT)
 
     async def now(self) -> datetime:
         return await self._env.get_current_time()
