@@ -23,6 +23,8 @@ from iris.model.errors import Unreachable
 from iris.worker_agents.local.temporal_server import temporal_binary
 from tests.e2e.cluster import alive, eventually
 
+pytestmark = pytest.mark.long
+
 BIN = Path(__file__).parents[1] / "fakes" / "google" / "bin"
 SOON = timedelta(seconds=1)
 

@@ -12,6 +12,8 @@ from google.longrunning import operations_pb2
 from tests.fakes.google.callers import ZONE, a_node, an_instance, instances_client, location, tpu_client
 from tests.fakes.google.client import FakeGoogle
 
+pytestmark = pytest.mark.long
+
 _numbers = itertools.count()
 State = tpu_v2.Node.State
 

@@ -25,6 +25,8 @@ from tests.platforms.gcp_requests import ZONE, gcp
 from tests.platforms.gcp_site import Site, insists
 from tests.platforms.worlds import until
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def site(google: FakeGoogle) -> Iterator[Site]:

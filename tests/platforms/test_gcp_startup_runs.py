@@ -18,6 +18,8 @@ from tests.platforms.test_gcp_startup import ODD
 from tests.platforms.worlds import a_group, wanted
 from tests.strategies import examples
 
+pytestmark = pytest.mark.long
+
 Machines = Callable[..., Machine]
 #: Whatever a value can be in a command line.
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))

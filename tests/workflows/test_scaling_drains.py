@@ -14,6 +14,8 @@ from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster
 from tests.harness import Held, in_turn, succeeds
 from tests.scaling_world import a_cpu_group, a_group
 
+pytestmark = pytest.mark.long
+
 S = SliceState
 WHOLE = some(cpu=8)
 

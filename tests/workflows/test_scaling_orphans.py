@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from iris.messages.scheduler import SchedulerStart
 from iris.model.provisioning import SliceRequest
 from iris.model.scale_groups import ScaleGroup
@@ -11,6 +13,8 @@ from tests.builders import some
 from tests.fleet_harness import EAGER, HOUR, MINUTE, SECOND, FleetCluster
 from tests.harness import Held
 from tests.scaling_world import A, a_cpu_group, a_group
+
+pytestmark = pytest.mark.long
 
 S = SliceState
 WHOLE = some(cpu=8)
