@@ -42,13 +42,17 @@ from iris.model.scaling import Wanted
 from iris.scheduling.forecast import Forecast
 from iris.scheduling.ledger import Ledger, Settled
 from iris.scheduling.preemption import Eviction
-from iris.scheduling.reason_changes import reason_changes
+from iris.scheduling.reason_changes import MAX_SHAPES, reason_changes
 from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
 from iris.scheduling.refusals import Refusal
 from iris.workflows import policies
 from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
 from iris.workflows.scheduler_views import broken_slices, owners_of, reserve_of, snapshot_of, wanted_of
 
+#: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of it, and nothing is placed
+#: meanwhile: ten million take about three seconds on one core of the benchmark machine. The number of events says little. A pass
+#: over a large cluster costs a thousand times as much as one over a small one, and both are five events.
+MAX_REPLAY = 10_000_000
 #: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.
 MAX_NOTICES = 500
 _NOW = timedelta(0)
@@ -83,6 +87,8 @@ class SchedulerWorkflow:
         self._known_reserve: set[str] = set()
         self._known_pauses: tuple[bool, frozenset[str]] = (False, frozenset())
         self._demand_changed = False
+        #: Whether this run is limited by `MAX_REPLAY`; one that began before there was a limit is not.
+        self._limited = False
         self._describe()
 
     @workflow.run
@@ -92,14 +98,15 @@ class SchedulerWorkflow:
         beside = [asyncio.create_task(self._check_jobs())]
         if workflow.patched("demand"):
             beside.append(asyncio.create_task(self._signal_demand()))
-        while not workflow.info().is_continue_as_new_suggested():
+        self._limited = workflow.patched("replay-limit")
+        while not self._long():
             if self._notices:
                 await self._send_placements()
             elif self._evictions:
                 await self._send_evictions()
             elif self._unsettled:
                 self._settle()
-                if self._unsettled and not self._notices:
+                if self._unsettled and not self._notices and not self._spent():
                     await workflow.sleep(BREATH)
             else:
                 await self._wait()
@@ -126,7 +133,7 @@ class SchedulerWorkflow:
 
         def something() -> bool:
             waits = bool(self._notices or self._evictions) or self._unsettled
-            return waits or self._again_at != armed or workflow.info().is_continue_as_new_suggested()
+            return waits or self._again_at != armed or self._long()
 
         try:
             await workflow.wait_condition(something, timeout=max(_NOW, armed - workflow.now()) if armed else None)
@@ -139,6 +146,7 @@ class SchedulerWorkflow:
     )
     def exchange(self, batch: Batch) -> Answers:
         served = serve(self._ledger, batch.messages, workflow.now(), whole=self._recovery is None, careful=self._careful)
+        self._ledger.effort.received(len(batch.messages))
         for message, entered in zip(batch.messages, served.entered, strict=True):
             self._entered(message, entered)
         if served.settled is not None:
@@ -184,6 +192,14 @@ class SchedulerWorkflow:
     @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:
         return owners_of(self._ledger, page)
+
+    def _long(self) -> bool:
+        """Returns whether this run has to end: its history has many events, or its replay would take long."""
+        return self._spent() or workflow.info().is_continue_as_new_suggested()
+
+    def _spent(self) -> bool:
+        # A round of passes ends in the run in which it began. The next run would begin it anew, and perhaps never end it.
+        return self._limited and not self._ledger.passed_over and self._ledger.effort.looks >= MAX_REPLAY
 
     @property
     def _careful(self) -> bool:
@@ -267,7 +283,9 @@ class SchedulerWorkflow:
                 heartbeat_timeout=policies.OBSERVE,
                 retry_policy=policies.UNTIL_DONE,
             )
-            found += recovery.enter(page, requested_at)
+            entered = recovery.enter(page, requested_at)
+            found += entered
+            self._ledger.effort.received(entered)
             if not page.token:
                 return found
             cursor = cursor.model_copy(update={"token": page.token})
@@ -332,7 +350,9 @@ class SchedulerWorkflow:
 
     async def _send_reasons(self) -> None:
         """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same reason."""
-        changed, sent = reason_changes(self._ledger, self._sent_reasons)
+        ledger = self._ledger
+        changed, sent = reason_changes(ledger, self._sent_reasons)
+        ledger.effort.explained(ledger.hosts, ledger.live, ledger.waiting, min(len(sent), MAX_SHAPES))
         reasons = [
             Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
         ]

@@ -89,6 +89,11 @@ class Queue:
     def keys(self) -> list[str]:
         return list(self._found)
 
+    @property
+    def lines(self) -> int:
+        """The number of lines."""
+        return sum(len(lines) for users in self._lines.values() for lines in users.values())
+
     def add(self, request: Request) -> None:
         """Adds the request, unless its key is in the queue already."""
         if request.key in self._found:
