@@ -13,7 +13,7 @@ from benchmarks.table import Row
 from iris.model.jobs import Band
 from iris.model.requests import Request
 from iris.scheduling.ledger import Ledger
-from iris.workflows.scheduler import MAX_PLACEMENTS
+from iris.workflows.scheduler import MAX_PLACEMENTS, MAX_REPLAY
 
 #: A time after all requests were submitted.
 LATER = paper.NOON + timedelta(hours=5)
@@ -26,7 +26,7 @@ TIMES = 3
 def measure(*, quick: bool) -> list[Row]:
     hosts, waiting = (2_000, 20_000) if quick else (10_000, 100_000)
     with paper.as_in_control_plane():
-        return [*_at(hosts, waiting, 0.5), *_at(21, 2_838, 0.01)]
+        return [*_at(hosts, waiting, 0.5), *_at(21, 2_838, 0.01), *_of_shapes(30), *_of_shapes(300)]
 
 
 def _at(hosts: int, waiting: int, target: float) -> list[Row]:
@@ -45,6 +45,33 @@ def _at(hosts: int, waiting: int, target: float) -> list[Row]:
         Row(f"worst pass, {size}, s", takes[worst[0]], target=target, format="{:.4f}", note=f"of {len(takes)} passes: {note}"),
         Row(f"median pass, {size}, s", median(takes.values()), target=target, format="{:.4f}"),
         Row(f"explain, {size}, s", explained, format="{:.4f}"),
+    ]
+
+
+def _of_shapes(shapes: int) -> list[Row]:
+    """Measures the CPU time of passes over a full cluster: in which nothing fits, and after a host has changed."""
+    hosts, waiting = 1_000, 5_000
+    ledger = asked(hosts, paper.requests(waiting, specs=paper.many_shapes(shapes)))
+    while ledger.settle(LATER, MAX_PLACEMENTS).stopped:
+        pass
+    rates: list[float] = []
+
+    def cpu() -> float:
+        looks, began = ledger.effort.looks, time.process_time()
+        ledger.settle(LATER, MAX_PLACEMENTS)
+        took = time.process_time() - began
+        rates.append((ledger.effort.looks - looks) / took / 1e6)
+        return took
+
+    same, changed = min(cpu() for _ in range(TIMES)), []
+    for _ in range(TIMES):
+        ledger.hosts_up([next(iter(ledger.hosts.values()))])
+        changed.append(cpu())
+    size = f"{waiting:,} waiting, {hosts:,} hosts, {shapes} shapes"
+    note = f"{median(rates):.1f} million looks a second; a run of the scheduler ends after {MAX_REPLAY / 1e6:.0f} million"
+    return [
+        Row(f"pass on a full cluster, {size}, CPU s", same, target=0.5, format="{:.4f}", note=note),
+        Row(f"the same after a host changed, {size}, CPU s", min(changed), target=0.5, format="{:.4f}"),
     ]
 
 
