@@ -21,6 +21,8 @@ from iris.scheduling.host_index import Candidates, HostIndex, covers
 
 _Rank = tuple[int, int, float, int]
 _Amounts = tuple[int, int, int, int]
+#: Shapes without their amounts, each with the smallest amounts that something is true of.
+_Smallest = dict[tuple[object, ...], list[_Amounts]]
 
 
 class Capacity:
@@ -51,9 +53,9 @@ class Capacity:
         self._changed: list[int] = []
         #: For shapes that differ only in their amounts: the smallest amounts that did not fit. Until something is released,
         #: larger ones do not fit either.
-        self._unfit: dict[tuple[object, ...], list[_Amounts]] = {}
-        #: The shapes for which no hosts are left to reserve.
-        self._unreservable: set[Shape] = set()
+        self._unfit: _Smallest = {}
+        #: The same for shapes for which not enough hosts are left to reserve.
+        self._unreservable: _Smallest = {}
 
     def without(self, gone: Iterable[Placement]) -> "Capacity":
         """Returns a copy as it will be when these placements are gone. The copy has no reserved hosts."""
@@ -66,9 +68,8 @@ class Capacity:
     def find(self, request: Request) -> list[int] | None:
         """Returns hosts for the gang, one for each task in the order of the tasks; None when the capacity does not suffice."""
         shape = request.shape
-        unfit = self._unfit.setdefault((*shape[:2], *shape[3:]), [])
         # Hosts that are reserved for the shape itself were not available to the others.
-        if any(_at_most(each, shape.amounts) for each in unfit) and shape not in self._reserved_for:
+        if _has_smaller(self._unfit, shape) and shape not in self._reserved_for:
             return None
         if request.group_by is not None:
             found = self._find_groups(request)
@@ -76,7 +77,7 @@ class Capacity:
             number = self._find_one(request)
             found = None if number is None else [number]
         if found is None:
-            unfit[:] = [each for each in unfit if not _at_most(shape.amounts, each)] + [shape.amounts]
+            _add(self._unfit, shape)
         return found
 
     def give(self, numbers: Iterable[int], request: Request) -> None:
@@ -107,7 +108,7 @@ class Capacity:
             The reserved hosts.
         """
         shape = request.shape
-        if shape in self._reserved_for or shape in self._unreservable:
+        if shape in self._reserved_for or _has_smaller(self._unreservable, shape):
             return []
         candidates = self.index.candidates(request)
         chosen: list[int] = []
@@ -116,8 +117,11 @@ class Capacity:
             chosen = [min(distances)[1]] if distances else []
         else:
             each = request.group_size
+            self.effort.looks += len(candidates.groups)
             groups = []
             for name, members in candidates.groups.items():
+                if len(members) == each and not self.reserved.keys().isdisjoint(members):
+                    continue
                 distances = self._distances(members, shape)
                 if len(distances) >= each:
                     closest = sorted(distances)[:each] if len(distances) > each else distances
@@ -125,7 +129,7 @@ class Capacity:
             if len(groups) >= request.groups:
                 chosen = [number for _, _, numbers in sorted(groups)[: request.groups] for number in numbers]
         if not chosen:
-            self._unreservable.add(shape)  # a reservation lasts until the end of the pass
+            _add(self._unreservable, shape)  # a reservation lasts until the end of the pass
         self.reserve_hosts(chosen, shape)
         return chosen
 
@@ -228,6 +232,7 @@ class Capacity:
             self._groups[shape] = heap
         else:
             # A group with fewer free hosts is a better fit, as long as it has enough. So groups that lost hosts are ranked again.
+            self.effort.looks += len(self._changed) - self._followed[shape]
             lost = {n for n in self._changed[self._followed[shape] :] if n in candidates.members}
             for name in sorted({self.index.group_of(n, request) for n in lost} & candidates.groups.keys()):
                 if entry := self._group_rank(name, shape, candidates, each):
@@ -277,6 +282,16 @@ def shortfall(there: Sequence[int], wanted: _Amounts) -> float:
         if has < amount and amount:
             missing += (amount - has) / amount if has > 0 else 1.0
     return missing
+
+
+def _has_smaller(smallest: _Smallest, shape: Shape) -> bool:
+    """Returns true if there is a shape that differs only in its amounts, of which none is larger."""
+    return any(_at_most(each, shape.amounts) for each in smallest.get((*shape[:2], *shape[3:]), ()))
+
+
+def _add(smallest: _Smallest, shape: Shape) -> None:
+    found = smallest.setdefault((*shape[:2], *shape[3:]), [])
+    found[:] = [each for each in found if not _at_most(shape.amounts, each)] + [shape.amounts]
 
 
 def _at_most(these: _Amounts, those: _Amounts) -> bool:
