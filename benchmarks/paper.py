@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -71,14 +71,16 @@ def hosts(number: int) -> list[Host]:
     raise AssertionError
 
 
-def requests(number: int, bands: tuple[Band, ...] = tuple(Band), seed: int = 2) -> list[Request]:
-    """Returns requests of 30 shapes from 50 users, a tenth of a second apart."""
+def requests(
+    number: int, bands: tuple[Band, ...] = tuple(Band), seed: int = 2, specs: Sequence[JobSpec] | None = None
+) -> list[Request]:
+    """Returns requests from 50 users, a tenth of a second apart: of 30 shapes, or of those of the given jobs."""
     dice = random.Random(seed)
     made = []
     for index in range(number):
         at = NOON + timedelta(milliseconds=100 * index, microseconds=dice.randrange(90_000))
         run = f"{int(at.timestamp() * 1000):012x}"
-        spec = dice.choice(SHAPES).model_copy(
+        spec = dice.choice(specs or SHAPES).model_copy(
             update={
                 "user": f"user{dice.randrange(USERS)}",
                 "name": f"job-{dice.getrandbits(32):08x}",
@@ -104,6 +106,23 @@ def _host(dice: random.Random, host_id: str, offers: Resources, has: dict[str, A
 def _wants(cpu: int, memory: int, device: Device | None = None, **rest: object) -> JobSpec:
     resources = Resources(cpu_millis=cpu * 1000, memory_bytes=memory * GIB, device=device)
     return JobSpec(user="nobody", name="shape", command=("true",), resources=resources, **rest)
+
+
+def many_shapes(number: int) -> list[JobSpec]:
+    """Returns jobs of different shapes: half of them CPU tasks, a sixth GPU tasks, a third TPU gangs over one slice or two."""
+    cpu = [_wants(cpu=1 + i % 30, memory=1 + i // 30) for i in range(number // 2)]
+    gpu = [_wants(cpu=8, memory=1 + i, device=_GPU.model_copy(update={"count": 1 + i % 8})) for i in range(number // 6)]
+    gangs = [
+        _wants(
+            cpu=32,
+            memory=1 + i // 2,
+            device=_TPU,
+            replicas=SLICE * (1 + i % 2),
+            coscheduling=Coscheduling(group_by=TPU_NAME, groups=1 + i % 2),
+        )
+        for i in range(number - len(cpu) - len(gpu))
+    ]
+    return cpu + gpu + gangs
 
 
 #: Ten shapes of CPU tasks, five of CPU tasks with a zone, seven of GPU tasks, eight of TPU gangs over one slice or two.

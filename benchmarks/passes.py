@@ -10,10 +10,13 @@ from statistics import median
 
 from benchmarks import paper
 from benchmarks.table import Row
+from iris.messages.scheduler import Ask, Release
 from iris.model.jobs import Band
 from iris.model.requests import Request
+from iris.scheduling.codec import LedgerState
 from iris.scheduling.ledger import Ledger
-from iris.workflows.scheduler import MAX_PLACEMENTS
+from iris.workflows.ledger_messages import serve
+from iris.workflows.scheduler import MAX_PLACEMENTS, MAX_REPLAY
 
 #: A time after all requests were submitted.
 LATER = paper.NOON + timedelta(hours=5)
@@ -26,7 +29,8 @@ TIMES = 3
 def measure(*, quick: bool) -> list[Row]:
     hosts, waiting = (2_000, 20_000) if quick else (10_000, 100_000)
     with paper.as_in_control_plane():
-        return [*_at(hosts, waiting, 0.5), *_at(21, 2_838, 0.01)]
+        replays = [_longest_replay(600, 5_000), _longest_replay(hosts, waiting)]
+        return [*_at(hosts, waiting, 0.5), *_at(21, 2_838, 0.01), *_of_shapes(30), *_of_shapes(300), *replays]
 
 
 def _at(hosts: int, waiting: int, target: float) -> list[Row]:
@@ -46,6 +50,56 @@ def _at(hosts: int, waiting: int, target: float) -> list[Row]:
         Row(f"median pass, {size}, s", median(takes.values()), target=target, format="{:.4f}"),
         Row(f"explain, {size}, s", explained, format="{:.4f}"),
     ]
+
+
+def _of_shapes(shapes: int) -> list[Row]:
+    """Measures the CPU time of passes over a full cluster: in which nothing fits, and after a host has changed."""
+    hosts, waiting = 1_000, 5_000
+    ledger = asked(hosts, paper.requests(waiting, specs=paper.many_shapes(shapes)))
+    while ledger.settle(LATER, MAX_PLACEMENTS).stopped:
+        pass
+    rates: list[float] = []
+
+    def cpu() -> float:
+        looks, began = ledger.effort.looks, time.process_time()
+        ledger.settle(LATER, MAX_PLACEMENTS)
+        took = time.process_time() - began
+        rates.append((ledger.effort.looks - looks) / took / 1e6)
+        return took
+
+    same, changed = min(cpu() for _ in range(TIMES)), []
+    for _ in range(TIMES):
+        ledger.hosts_up([next(iter(ledger.hosts.values()))])
+        changed.append(cpu())
+    size = f"{waiting:,} waiting, {hosts:,} hosts, {shapes} shapes"
+    note = f"{median(rates):.1f} million looks a second; a run of the scheduler ends after {MAX_REPLAY / 1e6:.0f} million"
+    return [
+        Row(f"pass on a full cluster, {size}, CPU s", same, target=0.5, format="{:.4f}", note=note),
+        Row(f"the same after a host changed, {size}, CPU s", min(changed), target=0.5, format="{:.4f}"),
+    ]
+
+
+def _longest_replay(hosts: int, waiting: int) -> Row:
+    """Measures the CPU time of all exchanges of one run of the scheduler on a full cluster, and of reading its ledger.
+
+    In each exchange one gang leaves and another one asks.
+    """
+    requests = paper.requests(waiting + 5_000)
+    before = asked(hosts, requests[:waiting])
+    while before.settle(LATER, MAX_PLACEMENTS).stopped:
+        pass
+    state, exchanges = LedgerState.model_validate_json(before.state().model_dump_json()), 0
+    began = time.process_time()
+    ledger = Ledger(state)
+    for request in requests[waiting:]:
+        if ledger.effort.looks >= MAX_REPLAY:
+            break
+        exchanges += 1
+        now = LATER + timedelta(seconds=exchanges)
+        serve(ledger, [Release(key=next(iter(ledger.live)), ran=True), Ask(request=request)], now, whole=True)
+    took = time.process_time() - began
+    note = f"{exchanges} exchanges, {ledger.effort.looks / 1e6:.1f} million looks"
+    return Row(f"longest replay, {waiting:,} waiting, {hosts:,} hosts, CPU s", took, target=7, format="{:.1f}", note=note)
 
 
 def asked(hosts: int, requests: Iterable[Request]) -> Ledger:

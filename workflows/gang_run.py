@@ -23,6 +23,7 @@ from iris.scheduling.gang_lifecycle import GangLifecycle
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.scheduling.refusals import RefusalCode
+from iris.workflows import policies
 from iris.workflows.gang_attempt import GangAttempt
 from iris.workflows.scheduler_call import exchange, uninterrupted
 
@@ -106,10 +107,13 @@ class GangRun:
                 self._set(self._lifecycle.forget())
                 return
             self._set(self._lifecycle.refused(answer.refusal, before))
+            left = self._lifecycle.time_left(workflow.now())
+            if left is not None and workflow.patched("always-a-timer"):
+                left = max(policies.MOMENT, left)
             try:
                 await workflow.wait_condition(
                     lambda: self._lifecycle.interrupted or workflow.info().is_continue_as_new_suggested(),
-                    timeout=self._lifecycle.time_left(workflow.now()),
+                    timeout=left,
                     timeout_summary="scheduling timeout",
                 )
             except builtins.TimeoutError:

@@ -26,6 +26,7 @@ from iris.model.bounds import BATCH_BYTES, REQUEST_BYTES, cut, size_of
 from iris.model.constraints import SCALE_GROUP
 from iris.model.requests import Placement
 from iris.scheduling.catalog import Catalog
+from iris.scheduling.explain import MOST_REASONS
 from iris.scheduling.ledger import Ledger, Settled
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.refusals import Refusal, RefusalCode
@@ -79,7 +80,7 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
     """
     # Look up the refusal of a withdrawn request while the request is still in the ledger.
     leaving = [each.key for each in messages if isinstance(each, Release) and each.key in ledger.waiting]
-    withdrawn = dict(zip(leaving, ledger.wait_reasons().explain_all(leaving), strict=True))
+    withdrawn = _reasons(ledger, leaving)
     requested = dict.fromkeys(key for each in messages if (key := _request_key(each)))
     waited = {key for key in requested if key in ledger.waiting} if careful else set()
     entered = tuple(enter(ledger, message, whole=whole, careful=careful) for message in messages)
@@ -94,7 +95,7 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
     # duplicate.
     notices = [each for each in settled.placed if each.key not in requested or each.key in waited] if settled else []
     waiting = [key for key in requested if key not in ledger.live]
-    refusals = dict(zip(waiting, ledger.wait_reasons().explain_all(waiting), strict=True))
+    refusals = _reasons(ledger, waiting)
     answers, left = [], BATCH_BYTES
     for message, effect in zip(messages, entered, strict=True):
         key = _request_key(message)
@@ -115,6 +116,12 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
             answer = Answer(refusal=MANY, problem=answer.problem)
         answers.append(answer)
     return Served(tuple(answers), entered, settled, tuple(notices))
+
+
+def _reasons(ledger: Ledger, keys: list[str]) -> dict[str, Refusal]:
+    shapes = {request.shape for key in keys if (request := ledger.waiting.get(key)) is not None}
+    ledger.effort.explained(ledger.hosts, ledger.live, ledger.waiting, min(len(shapes), MOST_REASONS))
+    return dict(zip(keys, ledger.wait_reasons().explain_all(keys), strict=True))
 
 
 def _request_key(message: Message) -> str:

@@ -17,6 +17,10 @@ A_FEW_TIMES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempt
 #: that would change the history.
 MOMENT = timedelta(milliseconds=1)
 
+#: The longest task of the scheduler and the autoscaler. The longest ones are replays: those of the scheduler are limited to a few
+#: seconds on an idle core. A worker that dies during a task holds the workflow up for this long, so it is not longer.
+PLANNER_TASK = timedelta(seconds=30)
+
 #: The first try of an exchange, inside the workflow task. A longer one would hold a workflow-task slot, and the heartbeat of the
 #: workflow task would run it again.
 EXCHANGE_QUICK = timedelta(seconds=2)

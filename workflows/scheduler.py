@@ -36,19 +36,23 @@ from iris.messages.scheduler import (
 )
 from iris.messages.wire import ClusterName, Keys
 from iris.model import names
-from iris.model.bounds import MESSAGE_BYTES, cut, fitting, size_of
+from iris.model.bounds import MESSAGE_BYTES, fitting, size_of
 from iris.model.requests import Placement, Request, Shape
 from iris.model.scaling import Wanted
 from iris.scheduling.forecast import Forecast
 from iris.scheduling.ledger import Ledger, Settled
 from iris.scheduling.preemption import Eviction
-from iris.scheduling.reason_changes import reason_changes
+from iris.scheduling.reason_changes import MAX_SHAPES, reason_changes
 from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
 from iris.scheduling.refusals import Refusal
 from iris.workflows import policies
 from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
-from iris.workflows.scheduler_views import broken_slices, owners_of, reserve_of, snapshot_of, wanted_of
+from iris.workflows.scheduler_views import broken_slices, details_of, owners_of, reserve_of, snapshot_of, wanted_of
 
+#: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of it, and nothing is placed
+#: meanwhile: ten million take about three seconds on one core of the benchmark machine. The number of events says little. A pass
+#: over a large cluster costs a thousand times as much as one over a small one, and both are five events.
+MAX_REPLAY = 10_000_000
 #: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.
 MAX_NOTICES = 500
 _NOW = timedelta(0)
@@ -83,23 +87,28 @@ class SchedulerWorkflow:
         self._known_reserve: set[str] = set()
         self._known_pauses: tuple[bool, frozenset[str]] = (False, frozenset())
         self._demand_changed = False
+        #: Whether `MAX_REPLAY` and `_time` apply. A run that began before them is replayed without them.
+        self._limited = False
+        #: The last time that is the same in a replay: that of the last exchange, or the time for which a timer was set.
+        self._time = workflow.info().workflow_start_time
         self._describe()
 
     @workflow.run
     async def run(self, start: SchedulerStart) -> None:
+        self._limited = workflow.patched("replay-limit")
         if self._recovery is not None:
             await self._recover(self._recovery)
         beside = [asyncio.create_task(self._check_jobs())]
         if workflow.patched("demand"):
             beside.append(asyncio.create_task(self._signal_demand()))
-        while not workflow.info().is_continue_as_new_suggested():
+        while not self._long():
             if self._notices:
                 await self._send_placements()
             elif self._evictions:
                 await self._send_evictions()
             elif self._unsettled:
                 self._settle()
-                if self._unsettled and not self._notices:
+                if self._unsettled and not self._notices and not self._spent():
                     await workflow.sleep(BREATH)
             else:
                 await self._wait()
@@ -114,7 +123,8 @@ class SchedulerWorkflow:
                 evictions=tuple(self._evictions.values()),
                 told=self._sent_reasons,
                 checked_at=self._checked_at,
-            )
+            ),
+            task_timeout=policies.PLANNER_TASK,
         )
 
     async def _wait(self) -> None:
@@ -126,19 +136,22 @@ class SchedulerWorkflow:
 
         def something() -> bool:
             waits = bool(self._notices or self._evictions) or self._unsettled
-            return waits or self._again_at != armed or workflow.info().is_continue_as_new_suggested()
+            return waits or self._again_at != armed or self._long()
 
+        shortest = policies.MOMENT if self._limited else _NOW
         try:
-            await workflow.wait_condition(something, timeout=max(_NOW, armed - workflow.now()) if armed else None)
+            await workflow.wait_condition(something, timeout=max(shortest, armed - self._now()) if armed else None)
         except TimeoutError:
-            self._again_at = None
+            self._again_at, self._time = None, armed or self._time
             self._settle()
 
     @workflow.update(
         description="Messages from jobs, slices and operators; the answers contain the placements that are possible now"
     )
     def exchange(self, batch: Batch) -> Answers:
-        served = serve(self._ledger, batch.messages, workflow.now(), whole=self._recovery is None, careful=self._careful)
+        now = self._time = workflow.now()
+        served = serve(self._ledger, batch.messages, now, whole=self._recovery is None, careful=self._careful)
+        self._ledger.effort.received(len(batch.messages))
         for message, entered in zip(batch.messages, served.entered, strict=True):
             self._entered(message, entered)
         if served.settled is not None:
@@ -185,6 +198,14 @@ class SchedulerWorkflow:
     def owners(self, page: SnapshotPage) -> Owners:
         return owners_of(self._ledger, page)
 
+    def _long(self) -> bool:
+        """Returns whether this run has to end: its history has many events, or its replay would take long."""
+        return self._spent() or workflow.info().is_continue_as_new_suggested()
+
+    def _spent(self) -> bool:
+        # A round of passes ends in the run in which it began. The next run would begin it anew, and perhaps never end it.
+        return self._limited and not self._ledger.passed_over and self._ledger.effort.looks >= MAX_REPLAY
+
     @property
     def _careful(self) -> bool:
         """Returns whether duplicates and sizes of messages are taken into account: not in a run that began with version 0.1."""
@@ -199,9 +220,13 @@ class SchedulerWorkflow:
         if self._recovery is not None:
             self._recovery.received(entered.hosts)
 
+    def _now(self) -> datetime:
+        """Returns the time for decisions. Outside of updates, the clock of a workflow may differ in a replay (decision 14)."""
+        return self._time if self._limited else workflow.now()
+
     def _settle(self) -> None:
         if self._recovery is None:
-            settled = self._ledger.settle(workflow.now(), MAX_PLACEMENTS)
+            settled = self._ledger.settle(self._now(), MAX_PLACEMENTS)
             self._settled(settled, settled.placed)
 
     def _settled(self, settled: Settled, notices: Sequence[Placement]) -> None:
@@ -258,7 +283,7 @@ class SchedulerWorkflow:
         cursor, found = RecoveryCursor(cluster=self._cluster), 0
         while True:
             recovery.request_page()
-            requested_at = workflow.now()
+            requested_at = self._now()
             page = await workflow.execute_activity_method(
                 RecoveryQueries.query_page,
                 cursor,
@@ -267,7 +292,9 @@ class SchedulerWorkflow:
                 heartbeat_timeout=policies.OBSERVE,
                 retry_policy=policies.UNTIL_DONE,
             )
-            found += recovery.enter(page, requested_at)
+            entered = recovery.enter(page, requested_at)
+            found += entered
+            self._ledger.effort.received(entered)
             if not page.token:
                 return found
             cursor = cursor.model_copy(update={"token": page.token})
@@ -314,9 +341,10 @@ class SchedulerWorkflow:
         while True:
             await workflow.wait_condition(lambda: bool(self._ledger.live or len(self._ledger.waiting) or len(self._ledger.held)))
             # Runs may be short: the last check of the previous run counts.
-            since = workflow.now() - self._checked_at if self._checked_at else _NOW
-            await workflow.sleep(max(_NOW, policies.CHECK_JOBS_EVERY - since))
-            self._checked_at = None
+            began = self._now()
+            pause = max(policies.MOMENT, policies.CHECK_JOBS_EVERY - (began - (self._checked_at or began)))
+            await workflow.sleep(pause)
+            self._checked_at, self._time = None, max(self._time, began + pause)
             gone = await workflow.execute_activity_method(
                 Notifier.check_jobs,
                 ClusterName(cluster=self._cluster),
@@ -326,13 +354,15 @@ class SchedulerWorkflow:
                 retry_policy=policies.UNTIL_DONE,
             )
             self._forget(gone.keys)
-            self._checked_at = workflow.now()
+            self._checked_at = self._now()
             if workflow.patched("reasons"):
                 await self._send_reasons()
 
     async def _send_reasons(self) -> None:
         """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same reason."""
-        changed, sent = reason_changes(self._ledger, self._sent_reasons)
+        ledger = self._ledger
+        changed, sent = reason_changes(ledger, self._sent_reasons)
+        ledger.effort.explained(ledger.hosts, ledger.live, ledger.waiting, min(len(sent), MAX_SHAPES))
         reasons = [
             Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
         ]
@@ -361,15 +391,7 @@ class SchedulerWorkflow:
             self._settle()
 
     def _describe(self) -> None:
-        ledger = self._ledger
-        lines = [f"**{len(ledger.hosts)}** hosts, **{len(ledger.live)}** gangs placed, **{len(ledger.waiting)}** waiting"]
-        if len(ledger.held):
-            lines.append(f"{len(ledger.held)} held by their users")
-        if ledger.paused is not None:
-            lines.append(f"**PAUSED** {cut(ledger.paused)}")
-        lines += [f"Scale group {group} is paused: {cut(reason)}" for group, reason in ledger.paused_groups.items()]
-        lines += [f"- host {host}: {cut(str(closure))}" for host, closure in list(ledger.closed.items())[:20]]
-        workflow.set_current_details("\n\n".join(lines))
+        workflow.set_current_details(details_of(self._ledger))
 
 
 def _some(news: Iterable[Item]) -> tuple[Item, ...]:

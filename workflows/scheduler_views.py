@@ -4,7 +4,7 @@ from datetime import datetime
 
 from iris.messages.scheduler import HostView, Owner, Owners, Snapshot, SnapshotPage
 from iris.model import names
-from iris.model.bounds import fitting, size_of
+from iris.model.bounds import cut, fitting, size_of
 from iris.model.hosts import ClosedBy, headroom
 from iris.model.requests import Placement
 from iris.model.scaling import Demand, Wanted
@@ -57,6 +57,18 @@ def wanted_of(ledger: Ledger, now: datetime) -> Wanted:
         informed=bool(ledger.outlooks),
         as_of=now,
     )
+
+
+def details_of(ledger: Ledger) -> str:
+    """Returns the summary that Temporal's Web UI shows."""
+    lines = [f"**{len(ledger.hosts)}** hosts, **{len(ledger.live)}** gangs placed, **{len(ledger.waiting)}** waiting"]
+    if len(ledger.held):
+        lines.append(f"{len(ledger.held)} held by their users")
+    if ledger.paused is not None:
+        lines.append(f"**PAUSED** {cut(ledger.paused)}")
+    lines += [f"Scale group {group} is paused: {cut(reason)}" for group, reason in ledger.paused_groups.items()]
+    lines += [f"- host {host}: {cut(str(closure))}" for host, closure in list(ledger.closed.items())[:20]]
+    return "\n\n".join(lines)
 
 
 def broken_slices(ledger: Ledger) -> dict[str, str]:

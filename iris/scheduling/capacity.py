@@ -13,26 +13,36 @@ The choice of hosts:
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from iris.model.requests import Placement, Request, Shape
+from iris.scheduling.effort import Effort
 from iris.scheduling.host_index import Candidates, HostIndex, covers
 
 _Rank = tuple[int, int, float, int]
 _Amounts = tuple[int, int, int, int]
+#: Shapes without their amounts, each with the smallest amounts that something is true of.
+_Smallest = dict[tuple[object, ...], list[_Amounts]]
 
 
 class Capacity:
-    """The free amounts of each host, by the host's number in the `HostIndex`."""
+    """The free amounts of each host, by the host's number in the `HostIndex`.
 
-    def __init__(self, index: HostIndex, live: Iterable[Placement]) -> None:
+    Args:
+        effort: counts the work; None: nobody reads the count.
+    """
+
+    def __init__(self, index: HostIndex, live: Iterable[Placement], effort: Effort | None = None) -> None:
         self.index = index
+        self.effort = effort or Effort()
+        self.effort.looks += len(index.hosts)
         self.free: list[list[int]] = [list(host.resources.vector) for host in index.hosts]
         for placement in live:
             for number in seats_of(index, placement):
                 self._take(number, placement.resources.vector)
         #: The reserved hosts: only gangs of the given shape may still go there.
         self.reserved: dict[int, Shape] = {}
+        self._reserved_for: set[Shape] = set()
         #: For each shape of a single task: its candidates, and a heap of the candidates with enough capacity, the best first.
         self._singles: dict[Shape, tuple[Candidates, list[tuple[_Rank, int]]]] = {}
         #: For each shape of a gang: a heap of the groups with enough hosts that have capacity, the best first.
@@ -41,10 +51,15 @@ class Capacity:
         self._followed: dict[Shape, int] = {}
         #: The hosts that were given or reserved, in that order.
         self._changed: list[int] = []
+        #: For shapes that differ only in their amounts: the smallest amounts that did not fit. Until something is released,
+        #: larger ones do not fit either.
+        self._unfit: _Smallest = {}
+        #: The same for shapes for which not enough hosts are left to reserve.
+        self._unreservable: _Smallest = {}
 
     def without(self, gone: Iterable[Placement]) -> "Capacity":
         """Returns a copy as it will be when these placements are gone. The copy has no reserved hosts."""
-        later = Capacity(self.index, ())
+        later = Capacity(self.index, (), self.effort)
         later.free = [list(free) for free in self.free]
         for placement in gone:
             later.release(placement)
@@ -52,10 +67,18 @@ class Capacity:
 
     def find(self, request: Request) -> list[int] | None:
         """Returns hosts for the gang, one for each task in the order of the tasks; None when the capacity does not suffice."""
+        shape = request.shape
+        # Hosts that are reserved for the shape itself were not available to the others.
+        if _has_smaller(self._unfit, shape) and shape not in self._reserved_for:
+            return None
         if request.group_by is not None:
-            return self._find_groups(request)
-        number = self._find_one(request)
-        return None if number is None else [number]
+            found = self._find_groups(request)
+        else:
+            number = self._find_one(request)
+            found = None if number is None else [number]
+        if found is None:
+            _add(self._unfit, shape)
+        return found
 
     def give(self, numbers: Iterable[int], request: Request) -> None:
         """Deducts the amounts of each task of the gang."""
@@ -64,6 +87,7 @@ class Capacity:
             self._take(number, shape.amounts)
             self._rank_anew(number)
             self._changed.append(number)
+            self.effort.looks += len(self._singles)
 
     def release(self, placement: Placement) -> None:
         """Adds the placement's amounts to the free amounts, to look ahead."""
@@ -72,6 +96,7 @@ class Capacity:
             self._take(number, (-devices, -cpu, -memory, -disk))
         self._singles.clear()
         self._groups.clear()
+        self._unfit.clear()
 
     def reserve(self, request: Request) -> list[int]:
         """Reserves for the gang's shape the hosts that lack the least to take the gang.
@@ -82,40 +107,51 @@ class Capacity:
         Returns:
             The reserved hosts.
         """
-        shape, free = request.shape, self.free
-        if shape in self.reserved.values():
+        shape = request.shape
+        if shape in self._reserved_for or _has_smaller(self._unreservable, shape):
             return []
         candidates = self.index.candidates(request)
         chosen: list[int] = []
         if request.group_by is None:
-            distances = [(shortfall(free[n], shape.amounts), n) for n in candidates.hosts if n not in self.reserved]
+            distances = self._distances(candidates.hosts, shape)
             chosen = [min(distances)[1]] if distances else []
         else:
             each = request.group_size
+            self.effort.looks += len(candidates.groups)
             groups = []
             for name, members in candidates.groups.items():
-                distances = [(shortfall(free[n], shape.amounts), n) for n in members if n not in self.reserved]
+                if len(members) == each and not self.reserved.keys().isdisjoint(members):
+                    continue
+                distances = self._distances(members, shape)
                 if len(distances) >= each:
                     closest = sorted(distances)[:each] if len(distances) > each else distances
                     groups.append((sum(distance for distance, _ in closest), name, [number for _, number in closest]))
             if len(groups) >= request.groups:
                 chosen = [number for _, _, numbers in sorted(groups)[: request.groups] for number in numbers]
+        if not chosen:
+            _add(self._unreservable, shape)  # a reservation lasts until the end of the pass
         self.reserve_hosts(chosen, shape)
         return chosen
 
     def reserve_hosts(self, numbers: list[int], shape: Shape) -> None:
         """Reserves the hosts for the shape, unless some are reserved for it already. Hosts reserved for another shape stay so."""
-        if shape not in self.reserved.values():
-            self.reserved = dict.fromkeys(numbers, shape) | self.reserved
+        if shape not in self._reserved_for:
+            self.keep_reserved({number: shape for number in numbers if number not in self.reserved})
             self._changed += numbers
+
+    def keep_reserved(self, reserved: Mapping[int, Shape]) -> None:
+        """Reserves these hosts, which are not reserved yet, for the given shapes."""
+        self.reserved.update(reserved)
+        self._reserved_for.update(reserved.values())
 
     def takes(self, number: int, shape: Shape) -> bool:
         """Returns true if one task of the shape fits on the host now."""
         return covers(self.free[number], shape.amounts) and self.reserved.get(number, shape) == shape
 
-    def fitting(self, numbers: Iterable[int], shape: Shape) -> list[int]:
+    def fitting(self, numbers: Collection[int], shape: Shape) -> list[int]:
         """Returns those of the given hosts on which one task of the shape fits now."""
         devices, cpu, memory, disk = shape.amounts
+        self.effort.looks += len(numbers)
         found = []
         for number in numbers:  # `covers`, inlined: a pass checks this a hundred thousand times, and most checks fail
             free = self.free[number]
@@ -127,6 +163,21 @@ class Capacity:
             ):
                 found.append(number)
         return [number for number in found if self.reserved.get(number, shape) == shape] if self.reserved else found
+
+    def _distances(self, numbers: Collection[int], shape: Shape) -> list[tuple[float, int]]:
+        """Returns the shortfall of each host that is not reserved, with its number."""
+        self.effort.looks += len(numbers)
+        wanted = [(place, amount) for place, amount in enumerate(shape.amounts) if amount]
+        distances = []
+        for number in numbers:  # `shortfall`, inlined
+            if number not in self.reserved:
+                free, missing = self.free[number], 0.0
+                for place, amount in wanted:
+                    has = free[place]
+                    if has < amount:
+                        missing += (amount - has) / amount if has > 0 else 1.0
+                distances.append((missing, number))
+        return distances
 
     # One host.
 
@@ -145,6 +196,7 @@ class Capacity:
             now = self._rank(number, shape, candidates) if self.takes(number, shape) else None
             if now == rank:
                 return number
+            self.effort.looks += 1
             heapq.heappop(heap)
             if now is not None and shape.device is None:
                 heapq.heappush(heap, (now, number))
@@ -180,6 +232,7 @@ class Capacity:
             self._groups[shape] = heap
         else:
             # A group with fewer free hosts is a better fit, as long as it has enough. So groups that lost hosts are ranked again.
+            self.effort.looks += len(self._changed) - self._followed[shape]
             lost = {n for n in self._changed[self._followed[shape] :] if n in candidates.members}
             for name in sorted({self.index.group_of(n, request) for n in lost} & candidates.groups.keys()):
                 if entry := self._group_rank(name, shape, candidates, each):
@@ -229,3 +282,17 @@ def shortfall(there: Sequence[int], wanted: _Amounts) -> float:
         if has < amount and amount:
             missing += (amount - has) / amount if has > 0 else 1.0
     return missing
+
+
+def _has_smaller(smallest: _Smallest, shape: Shape) -> bool:
+    """Returns true if there is a shape that differs only in its amounts, of which none is larger."""
+    return any(_at_most(each, shape.amounts) for each in smallest.get((*shape[:2], *shape[3:]), ()))
+
+
+def _add(smallest: _Smallest, shape: Shape) -> None:
+    found = smallest.setdefault((*shape[:2], *shape[3:]), [])
+    found[:] = [each for each in found if not _at_most(shape.amounts, each)] + [shape.amounts]
+
+
+def _at_most(these: _Amounts, those: _Amounts) -> bool:
+    return these[0] <= those[0] and these[1] <= those[1] and these[2] <= those[2] and these[3] <= those[3]

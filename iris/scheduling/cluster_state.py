@@ -50,7 +50,7 @@ class ClusterState(NamedTuple):
         going = [each for each in live if each.key in evicting] if evicting else []
         with_reserved = capacity.without(()) if reserved else None
         if with_reserved is not None:
-            with_reserved.reserved.update(reserved)
+            with_reserved.keep_reserved(reserved)
         after = capacity.without(going) if going else None
         by_shape = {outlook.example.shape: outlook for outlook in outlooks}
         return cls(host_index, capacity, after, [each.band for each in going], with_reserved, paused, catalog, by_shape)

@@ -63,7 +63,7 @@ def forecast(
         catalog: the scale groups that could create slices.
     """
     capacity = Capacity(index, live)
-    capacity.reserved.update(reserved)
+    capacity.keep_reserved(reserved)
     alike: dict[tuple[str, bool, str], list[str]] = {}
     for host, why in zip(index.hosts, host_reasons(index, capacity, request), strict=True):
         alike.setdefault((str(host.attributes.get(SCALE_GROUP, "")), not why, why or "fits now"), []).append(host.id)

@@ -44,6 +44,8 @@ class HostIndex:
             self._alike.setdefault((host.resources.kind, host.resources.vector, host.accept_cpu_jobs), []).append(number)
         self._facts: dict[int, Mapping[str, Attribute]] = {}
         self._candidates: dict[Shape, Candidates] = {}
+        #: The same by what decides them: as hosts have few sizes, shapes that differ only in their amounts share candidates.
+        self._distinct: dict[tuple[object, ...], Candidates] = {}
 
     def closed(self, host: Host) -> str | None:
         """Returns why the host takes no new tasks; None when it takes them."""
@@ -66,6 +68,7 @@ class HostIndex:
         if found is None:
             if len(self._candidates) >= REMEMBERED_SHAPES:
                 self._candidates.clear()
+                self._distinct.clear()
             found = self._candidates[request.shape] = self._find(request)
         return found
 
@@ -80,13 +83,7 @@ class HostIndex:
 
     def large_enough(self, request: Request) -> list[int]:
         """Returns the hosts of the right kind, open or closed, that are large enough for one task."""
-        return [
-            n
-            for alike in self._alike.values()
-            if self.hosts[alike[0]].may_run(request.resources)
-            and covers(self.hosts[alike[0]].resources.vector, request.shape.amounts)
-            for n in alike
-        ]
+        return [n for alike in self._kinds_large_enough(request) for n in alike]
 
     def matching(self, request: Request, numbers: Iterable[int]) -> list[int]:
         """Returns those of the hosts that meet every required constraint and, if the request is grouped, belong to a group."""
@@ -111,8 +108,23 @@ class HostIndex:
             members.sort(key=self._by_worker)
         return groups
 
+    def _kinds_large_enough(self, request: Request) -> list[list[int]]:
+        return [
+            alike
+            for alike in self._alike.values()
+            if self.hosts[alike[0]].may_run(request.resources)
+            and covers(self.hosts[alike[0]].resources.vector, request.shape.amounts)
+        ]
+
     def _find(self, request: Request) -> Candidates:
-        hosts = sorted(n for n in self.matching(request, self.large_enough(request)) if self._open[n])
+        kinds = self._kinds_large_enough(request)
+        decisive = (request.shape.constraints, request.group_by, request.group_size, *(alike[0] for alike in kinds))
+        if decisive not in self._distinct:
+            self._distinct[decisive] = self._select(request, (n for alike in kinds for n in alike))
+        return self._distinct[decisive]
+
+    def _select(self, request: Request, large: Iterable[int]) -> Candidates:
+        hosts = sorted(n for n in self.matching(request, large) if self._open[n])
         groups: dict[str, list[int]] = {}
         if request.group_by is not None:
             each = request.group_size

@@ -26,6 +26,7 @@ from iris.scheduling.bounded_memory import REMEMBERED, remember
 from iris.scheduling.catalog import Catalog
 from iris.scheduling.cluster_state import ClusterState
 from iris.scheduling.codec import LedgerState
+from iris.scheduling.effort import Effort
 from iris.scheduling.explain import WaitReasons
 from iris.scheduling.forecast import Forecast, forecast
 from iris.scheduling.host_index import HostIndex
@@ -78,13 +79,14 @@ class Ledger:
         self._amended = dict(state.amended)
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
         self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
+        self.effort = Effort()
         #: None after a change of the hosts.
         self._host_index: HostIndex | None = None
         #: The hosts that the last pass reserved for a shape.
         self._reserved: dict[int, Shape] = {}
         #: A round is a series of passes that stopped at their limit, up to the pass that did not. The shapes that did not fit in
         #: this round, and whether anything became free since it began.
-        self._passed_over: set[Shape] = set()
+        self.passed_over: set[Shape] = set()
         self._freed = False
         #: The shapes without victims, since the last search that examined all waiting requests.
         self._fruitless: set[Shape] = set()
@@ -153,8 +155,7 @@ class Ledger:
             if changed_at < self._amended.get(key, changed_at):
                 return
             remember(self._amended, key, changed_at)
-        request = self.waiting.remove(key) or self.held.remove(key)
-        if request is not None:
+        if (request := self.waiting.remove(key) or self.held.remove(key)) is not None:
             (self.held if held else self.waiting).add(request.model_copy(update={"band": band}))
         else:
             before = self.live[key]
@@ -308,20 +309,20 @@ class Ledger:
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved = {}
             return Settled([], [], stopped=False, again_at=None)
-        live, reserved = self.live.values(), self._reserved if self._passed_over else None
+        live, over, reserved = self.live.values(), self.passed_over, self._reserved if self.passed_over else None
         index = self.host_index
-        self._freed = self._freed and bool(self._passed_over)  # a new round counts everything that is free at its start
+        self._freed = self._freed and bool(self.passed_over)  # a new round counts everything that is free at its start
         lately = self._recent_use.lately(live, now, self.rules.owed_after)
-        done = place(index, live, self.waiting, now, self.rules, most, self.evicting, self._passed_over, reserved, lately)
+        done = place(index, live, self.waiting, now, self.rules, most, self.evicting, over, reserved, lately, self.effort)
         self._reserved = done.capacity.reserved
         for placement in done.placed:
             self.waiting.remove(placement.key)
             self._seat(placement)
         if done.stopped:
-            self._passed_over |= done.refused
+            self.passed_over |= done.refused
             return Settled(done.placed, [], stopped=True, again_at=None)
         # If something became free during this round, shapes that it passed over may fit now. Then there is another round.
-        again, self._passed_over, self._freed = bool(self._passed_over) and self._freed, set(), False
+        again, self.passed_over, self._freed = bool(self.passed_over) and self._freed, set(), False
         going = evictions(index, live, self.waiting, self.evicting, now, self.rules, done.capacity, self._fruitless, lately)
         self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
         self._fruitless = set() if going.complete else self._fruitless | going.fruitless
@@ -336,7 +337,8 @@ class Ledger:
         """Returns what would happen to the request if it arrived now. The ledger does not change."""
         trial = copy.copy(self)  # it shares all that `ask` and a pass do not change
         trial.live, trial.waiting, trial.evicting = dict(self.live), self.waiting.copy(), dict(self.evicting)
-        trial._seated, trial._uses, trial._recent_use = {}, SliceIdle(), RecentUse(self._recent_use.state())
+        trial._seated, trial._uses, trial.effort = {}, SliceIdle(), Effort()
+        trial._recent_use = RecentUse(self._recent_use.state())
         trial.ask(request)
         trial.settle(now)
         placement = trial.live.get(request.key)

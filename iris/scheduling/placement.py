@@ -23,6 +23,7 @@ from iris.model.jobs import Band
 from iris.model.requests import Placement, Request, Seat, Shape
 from iris.model.rules import Rules
 from iris.scheduling.capacity import Capacity
+from iris.scheduling.effort import Effort
 from iris.scheduling.host_index import HostIndex
 from iris.scheduling.queue import Queue, Usage
 from iris.scheduling.recent_use import UNUSED, Lately
@@ -58,6 +59,7 @@ def place(
     passed_over: Container[Shape] = (),
     reserved: Mapping[int, Shape] | None = None,
     lately: Lately = UNUSED,
+    effort: Effort | None = None,
 ) -> Pass:
     """Runs one pass and returns the placements that are possible now, in the order in which they were decided.
 
@@ -67,11 +69,14 @@ def place(
         passed_over: the shapes that did not fit in the earlier passes of this round, which stopped at their limit.
         reserved: the hosts that the last of these passes reserved.
         lately: the recent use of each user.
+        effort: counts the work; None: nobody reads the count.
     """
     live = list(live)
     usage = Usage.of(live, waiting, now - rules.owed_after, lately)
-    capacity = Capacity(index, live)
-    capacity.reserved.update(reserved or {})
+    effort = effort or Effort()
+    effort.began(index, live, waiting.lines)
+    capacity = Capacity(index, live, effort)
+    capacity.keep_reserved(reserved or {})
     checks, looked_at = 0, set[Shape]()
     refused: set[Shape] = set()
     going = [placement for placement in live if placement.key in evicting]
@@ -90,6 +95,7 @@ def place(
             if request.shape in passed_over:
                 turns.skip()
                 continue
+            effort.turn(request.shape, index.candidates(request))
             if request.shape not in looked_at:
                 looked_at.add(request.shape)
                 checks += len(index.candidates(request).hosts)
@@ -111,6 +117,7 @@ def place(
             capacity.give(numbers, request)
             if after_evictions is not None:
                 after_evictions.give(numbers, request)
+            effort.placed()
             placed.append(_placement(request, index, numbers, ports, now))
     return Pass(placed, capacity, stopped=False, refused=refused)
 

@@ -84,6 +84,8 @@ def evictions(
     live, going = list(live), set(evicting)
     # Placements that are being evicted count as gone.
     capacity = (capacity or Capacity(index, live)).without(placement for placement in live if placement.key in going)
+    effort = capacity.effort
+    effort.began(index, live, waiting.lines)
     victims: list[Eviction] = []
     again_at: datetime | None = None
     searches, complete = 0, True
@@ -94,6 +96,7 @@ def evictions(
         by_host: dict[int, list[_Victim]] | None = None
         turns = waiting.turns(band, held, usage.recent[band])
         for request in turns:
+            effort.turn(request.shape, index.candidates(request))
             numbers = capacity.find(request)
             if numbers is None and lower and request.shape not in passed_over and index.feasible(request):
                 if searches == MOST_SEARCHES:
@@ -104,9 +107,11 @@ def evictions(
                     ripe = [placement for placement in lower if now - (placement.placed_at or now) >= rules.min_run_time]
                     young = [at for each in lower if (at := each.placed_at) is not None and now - at < rules.min_run_time]
                     by_host = _by_host(index, ripe)
+                    effort.searched(ripe)
                 chosen = []
                 if not index.candidates(request).members.isdisjoint(by_host):
                     searches += 1
+                    effort.searched(by_host)
                     chosen = _victims(capacity, request, by_host)
                 if not chosen:
                     fruitless.add(request.shape)

@@ -40,12 +40,15 @@ class _Kind:
         self.names = names
         self.shape: Shape = template.shape
         self.weight = template.weight
+        self._last = ((0, ""), template)
 
     def request(self, order: _Order) -> Request:
         at, key = order
-        task, owner = self.names.follow(key)
-        changes = {"key": key, "task": task, "owner": owner, "submitted_at": EPOCH + at * MICROSECOND}
-        return self.template.model_copy(update=changes)
+        if self._last[0] != order:  # in pass after pass, the head of the line has its turn
+            task, owner = self.names.follow(key)
+            changes = {"key": key, "task": task, "owner": owner, "submitted_at": EPOCH + at * MICROSECOND}
+            self._last = (order, self.template.model_copy(update=changes))
+        return self._last[1]
 
 
 _Lines = dict[_Kind, list[_Order]]
@@ -88,6 +91,11 @@ class Queue:
 
     def keys(self) -> list[str]:
         return list(self._found)
+
+    @property
+    def lines(self) -> int:
+        """The number of lines."""
+        return sum(len(lines) for users in self._lines.values() for lines in users.values())
 
     def add(self, request: Request) -> None:
         """Adds the request, unless its key is in the queue already."""

@@ -88,6 +88,10 @@ async def test_a_scheduler_of_another_version_is_replaced_by_one_that_calls_the_
     await start_planners(cluster.client, options)
 
     await cluster.until(lambda: _counts(cluster, running=1, waiting=0))
+    settings = [
+        (await planner.describe()).raw_description.execution_config for planner in (cluster.scheduler, cluster.autoscaler)
+    ]
+    assert {each.default_workflow_task_timeout.ToTimedelta() for each in settings} == {policies.PLANNER_TASK}
     run = (await cluster.scheduler.describe()).run_id
     await start_planners(cluster.client, options)
     assert (await cluster.scheduler.describe()).run_id == run, "its own version is left alone"

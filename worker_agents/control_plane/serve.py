@@ -40,6 +40,7 @@ from iris.platforms.base import Platform
 from iris.scheduling.codec import LedgerState
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
+from iris.workflows import policies
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
 from iris.workflows.scheduler import SchedulerWorkflow
@@ -192,6 +193,7 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
         SchedulerStart(cluster=cluster, ledger=ledger, call_roll=True),
         id=names.scheduler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
+        task_timeout=policies.PLANNER_TASK,
         id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING if other else WorkflowIDConflictPolicy.USE_EXISTING,
         memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui, names.MEMO_LEDGER_VERSION: LEDGER_VERSION},
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}),
@@ -202,6 +204,7 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
         AutoscalerStart(cluster=cluster, settings=settings, gather=True),
         id=names.autoscaler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
+        task_timeout=policies.PLANNER_TASK,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_AUTOSCALER}),
         static_summary=f"autoscaler of cluster {cluster}: creates and deletes slices",
