@@ -10,7 +10,7 @@ blocks the workflow on which the whole cluster depends.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -47,7 +47,7 @@ from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
 from iris.scheduling.refusals import Refusal
 from iris.workflows import policies
 from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
-from iris.workflows.scheduler_views import broken_slices, owners_of, reserve_of, snapshot_of, wanted_of
+from iris.workflows.scheduler_views import broken_slices, owners_of, reserve_of, snapshot_of, unplaced, wanted_of
 
 #: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.
 MAX_NOTICES = 500
@@ -177,9 +177,10 @@ class SchedulerWorkflow:
 
     @workflow.query(description="For the autoscaler: the unplaced demand by shape, and the idle and broken slices")
     def wanted(self) -> Wanted:
-        if self._recovery is not None or self._unsettled:
+        demand = unplaced(self._ledger) if self._unsettled else self._ledger.demand()
+        if self._recovery is not None or demand is None:
             raise RuntimeError("the scheduler is still placing what fits")
-        return wanted_of(self._ledger, workflow.now())
+        return wanted_of(self._ledger, workflow.now(), demand)
 
     @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:
@@ -209,7 +210,7 @@ class SchedulerWorkflow:
         self._unsettled, self._again_at = settled.stopped, settled.again_at
         self._notices.update((placement.key, placement) for placement in notices)
         self._evictions.update((eviction.key, eviction) for eviction in settled.evicted)
-        if not settled.stopped:
+        if not settled.stopped or workflow.patched("early-demand"):
             self._watch_demand()
         self._describe()
 
@@ -280,10 +281,16 @@ class SchedulerWorkflow:
         autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(self._cluster))
         while True:
             await workflow.wait_condition(lambda: self._demand_changed)
-            self._known_demand, self._demand_changed = dict(self._ledger.demand()), False
+            self._known_demand, self._demand_changed = dict(self._demand()), False
             with contextlib.suppress(ApplicationError):  # no autoscaler runs; a new one asks at once
                 await autoscaler.signal("demand")
             await workflow.sleep(WAKE_EVERY)
+
+    def _demand(self) -> Mapping[Shape, int]:
+        """Returns the demand that the autoscaler gets. While passes follow one another, it has only what did not fit."""
+        if self._unsettled and workflow.patched("early-demand"):
+            return unplaced(self._ledger) or {}
+        return self._ledger.demand()
 
     def _watch_demand(self) -> None:
         """Decides whether the autoscaler has to be signalled.
@@ -298,7 +305,7 @@ class SchedulerWorkflow:
             self._demand_changed |= workflow.patched("pauses")
         if self._ledger.paused is not None:
             return
-        demand, known = self._ledger.demand(), self._known_demand
+        demand, known = self._demand(), self._known_demand
         broken, reserve = set(broken_slices(self._ledger)), reserve_of(self._ledger)
         self._demand_changed |= not (broken <= self._known_broken and reserve >= self._known_reserve)
         self._known_broken, self._known_reserve = broken, reserve

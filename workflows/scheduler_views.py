@@ -1,17 +1,21 @@
 """Builds the scheduler's query results from its ledger."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from itertools import zip_longest
 
 from iris.messages.scheduler import HostView, Owner, Owners, Snapshot, SnapshotPage
 from iris.model import names
-from iris.model.bounds import fitting, size_of
+from iris.model.bounds import BATCH_BYTES, fitting, size_of
 from iris.model.hosts import ClosedBy, headroom
-from iris.model.requests import Placement
-from iris.model.scaling import Demand, Wanted
+from iris.model.requests import Placement, Shape
+from iris.model.scaling import MOST_OUTLOOKS, Demand, Wanted
 from iris.scheduling.ledger import Ledger
 
-#: The most shapes that the autoscaler gets; gangs of other shapes are served after these.
-MOST_SHAPES = 200
+#: The most shapes that the autoscaler gets at once; gangs of other shapes are served after these.
+MOST_SHAPES = 1_000
+#: The most bytes of these demands: the answer is a payload of its own, which idle slices share.
+DEMANDS_BYTES = 2 * BATCH_BYTES
 
 
 def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
@@ -40,23 +44,49 @@ def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
     )
 
 
-def wanted_of(ledger: Ledger, now: datetime) -> Wanted:
-    """Returns the demand that could not be placed, in serving order, and the slices that are idle or broken."""
-    counts = ledger.demand() if ledger.paused is None else {}
-    firsts = {shape: ledger.waiting.first(shape) for shape in counts}
-    examples = sorted(
-        (example for example in firsts.values() if example is not None),
-        key=lambda each: (each.band.rank, each.submitted_at, each.key),
-    )
-    demands = (Demand(count=counts[each.shape], example=each) for each in examples)
+def unplaced(ledger: Ledger) -> dict[Shape, int] | None:
+    """Returns the demand of the shapes that did not fit when a pass last examined them; None before all were examined once."""
+    unfit = ledger.unfit
+    return None if unfit is None else {shape: count for shape, count in ledger.demand().items() if shape in unfit}
+
+
+def wanted_of(ledger: Ledger, now: datetime, demand: Mapping[Shape, int] | None = None) -> Wanted:
+    """Returns the demand that could not be placed, in serving order, and the slices that are idle or broken.
+
+    Args:
+        demand: the part of the ledger's demand that did not fit; None: all of it.
+    """
     return Wanted(
-        demands=tuple(fitting(((demand, size_of(demand)) for demand in demands), MOST_SHAPES)),
+        demands=_demands(ledger, ledger.demand() if demand is None else demand) if ledger.paused is None else (),
         idle={slice_id: since or now for slice_id, since in ledger.idle().items()},
         broken=broken_slices(ledger),
         paused=tuple(ledger.paused_groups),
         informed=bool(ledger.outlooks),
         as_of=now,
     )
+
+
+def _demands(ledger: Ledger, counts: Mapping[Shape, int]) -> tuple[Demand, ...]:
+    """Returns the demands that the autoscaler gets, in serving order.
+
+    Demands that no scale group could serve are only sent for their outlook, and only if there are few others. If there are more
+    demands than one answer holds, each user gets the same number of each group. Otherwise the shapes of one user could keep the
+    slices of every group from others.
+    """
+    firsts = [Demand(count=counts[shape], example=example) for shape, example in ledger.waiting.firsts(counts).items()]
+    possible: dict[tuple[str, str], list[Demand]] = {}
+    impossible: list[Demand] = []
+    for demand in sorted(firsts, key=_serving_order):
+        group = ledger.catalog.first_group(demand.example)
+        same = impossible if group is None else possible.setdefault((group, demand.example.user), [])
+        same.append(demand)
+    in_turn = [demand for turn in zip_longest(*possible.values()) for demand in turn if demand is not None]
+    in_turn += impossible[: max(0, MOST_OUTLOOKS - len(in_turn))]
+    return tuple(sorted(fitting(((each, size_of(each)) for each in in_turn), MOST_SHAPES, DEMANDS_BYTES), key=_serving_order))
+
+
+def _serving_order(demand: Demand) -> tuple[int, datetime, str]:
+    return (demand.example.band.rank, demand.example.submitted_at, demand.example.key)
 
 
 def broken_slices(ledger: Ledger) -> dict[str, str]:

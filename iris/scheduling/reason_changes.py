@@ -6,6 +6,7 @@ Gangs of one shape wait for the same reason. So the reported reasons are stored 
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from iris.model.jobs import Band
 from iris.model.requests import Request
 from iris.scheduling.ledger import Ledger
 from iris.scheduling.refusals import Refusal, RefusalCode
@@ -33,7 +34,7 @@ def reason_changes(ledger: Ledger, reported: Mapping[str, str]) -> tuple[list[Re
     Args:
         reported: the code of the last reported reason for each shape, written as text.
     """
-    shapes = {str(shape): shape for shape in ledger.demand()}
+    shapes = {str(shape): shape for band in Band for shape in ledger.waiting.shapes(band)}
     reported = {text: code for text, code in reported.items() if text in shapes}
     # New shapes first, then those that were not examined for longest: `reported` is kept in that order.
     order = [*(text for text in shapes if text not in reported), *reported][:MAX_SHAPES]

@@ -13,7 +13,7 @@ from iris.model.errors import InvalidValue
 from iris.model.jobs import Coscheduling
 from iris.model.resources import Device, DeviceKind
 from iris.scheduling.ledger import Ledger
-from iris.workflows.scheduler_views import snapshot_of, wanted_of
+from iris.workflows.scheduler_views import DEMANDS_BYTES, snapshot_of, wanted_of
 from tests.builders import NOON, a_host, a_request, a_spec, at, some
 from tests.strategies import CHEAP
 
@@ -79,7 +79,7 @@ def test_the_autoscaler_is_told_of_as_many_demands_as_one_answer_holds_those_ser
     wanted = wanted_of(ledger, NOON)
 
     assert 0 < len(wanted.demands) < 100
-    assert size_of(wanted) < BATCH_BYTES + 1_000
+    assert size_of(wanted) < DEMANDS_BYTES + 1_000
     assert [each.example.submitted_at for each in wanted.demands] == [at(number) for number in range(len(wanted.demands))]
 
 
