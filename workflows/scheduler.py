@@ -36,16 +36,17 @@ from iris.messages.scheduler import (
 )
 from iris.messages.wire import ClusterName, Keys
 from iris.model import names
-from iris.model.bounds import MESSAGE_BYTES, cut, fitting, size_of
+from iris.model.bounds import MESSAGE_BYTES, fitting, size_of
 from iris.model.requests import Placement, Request, Shape
 from iris.model.scaling import Wanted
 from iris.scheduling.forecast import Forecast
 from iris.scheduling.ledger import Ledger, Settled
+from iris.scheduling.ledger_size import LedgerSize
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.reason_changes import reason_changes
 from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
 from iris.scheduling.refusals import Refusal
-from iris.workflows import policies
+from iris.workflows import policies, web_ui
 from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
 from iris.workflows.scheduler_views import broken_slices, owners_of, reserve_of, snapshot_of, unplaced, wanted_of
 
@@ -67,7 +68,9 @@ class SchedulerWorkflow:
     def __init__(self, start: SchedulerStart) -> None:
         self._cluster = start.cluster
         self._ledger = Ledger(start.ledger)
-        self._notices: dict[str, Placement] = {notice.key: notice for notice in start.notices}
+        self._size = LedgerSize(workflow.info().get_current_history_size())
+        self._notices: dict[str, Placement] = {key: self._ledger.live[key] for key in start.noticed}
+        self._notices.update((notice.key, notice) for notice in start.notices)
         self._evictions: dict[str, Eviction] = {eviction.key: eviction for eviction in start.evictions}
         self._sent_reasons: dict[str, str] = dict(start.told)
         self._checked_at = start.checked_at
@@ -92,7 +95,7 @@ class SchedulerWorkflow:
         beside = [asyncio.create_task(self._check_jobs())]
         if workflow.patched("demand"):
             beside.append(asyncio.create_task(self._signal_demand()))
-        while not workflow.info().is_continue_as_new_suggested():
+        while not self._run_is_long():
             if self._notices:
                 await self._send_placements()
             elif self._evictions:
@@ -105,12 +108,15 @@ class SchedulerWorkflow:
                 await self._wait()
         for task in beside:
             task.cancel()
+        live = self._ledger.live
+        noticed = tuple(key for key, notice in self._notices.items() if live.get(key) == notice)
         # No await between here and the end: everything that was handled is in the ledger, and the next run gets the ledger.
         workflow.continue_as_new(
             SchedulerStart(
                 cluster=self._cluster,
                 ledger=self._ledger.state(),
-                notices=tuple(self._notices.values()),
+                notices=tuple(notice for key, notice in self._notices.items() if live.get(key) != notice),
+                noticed=noticed,
                 evictions=tuple(self._evictions.values()),
                 told=self._sent_reasons,
                 checked_at=self._checked_at,
@@ -126,7 +132,7 @@ class SchedulerWorkflow:
 
         def something() -> bool:
             waits = bool(self._notices or self._evictions) or self._unsettled
-            return waits or self._again_at != armed or workflow.info().is_continue_as_new_suggested()
+            return waits or self._again_at != armed or self._run_is_long()
 
         try:
             await workflow.wait_condition(something, timeout=max(_NOW, armed - workflow.now()) if armed else None)
@@ -138,7 +144,7 @@ class SchedulerWorkflow:
         description="Messages from jobs, slices and operators; the answers contain the placements that are possible now"
     )
     def exchange(self, batch: Batch) -> Answers:
-        served = serve(self._ledger, batch.messages, workflow.now(), whole=self._recovery is None, careful=self._careful)
+        served = serve(self._ledger, batch.messages, workflow.now(), whole=self._recovery is None, careful=self._careful, size=self._guard)
         for message, entered in zip(batch.messages, served.entered, strict=True):
             self._entered(message, entered)
         if served.settled is not None:
@@ -155,7 +161,8 @@ class SchedulerWorkflow:
     @workflow.signal(description="Messages that need no answer")
     def deliver(self, batch: Batch) -> None:
         for message in batch.messages:
-            entered = enter(self._ledger, message, whole=self._recovery is None, careful=self._careful)
+            whole = self._recovery is None
+            entered = enter(self._ledger, message, whole=whole, careful=self._careful, size=self._guard)
             self._entered(message, entered)
         self._settle()
 
@@ -191,6 +198,15 @@ class SchedulerWorkflow:
         """Returns whether duplicates and sizes of messages are taken into account: not in a run that began with version 0.1."""
         return workflow.patched("careful")
 
+    @property
+    def _guard(self) -> LedgerSize | None:
+        """Returns the size of the ledger; None in a run that began before it was limited."""
+        return self._size if workflow.patched("guard") else None
+
+    def _run_is_long(self) -> bool:
+        """Returns whether to continue as new: the history is long, or the ledger has to be measured."""
+        return workflow.info().is_continue_as_new_suggested() or (self._guard is not None and self._size.stale)
+
     def _entered(self, message: Message, entered: Entered) -> None:
         """Updates the pending signals and the recovery after a message was entered into the ledger."""
         self._evictions.update((each.key, each) for each in entered.evicted)
@@ -209,6 +225,8 @@ class SchedulerWorkflow:
         """Queues the placements and evictions of a pass to be signalled."""
         self._unsettled, self._again_at = settled.stopped, settled.again_at
         self._notices.update((placement.key, placement) for placement in notices)
+        for placement in settled.placed:
+            self._size.placed(placement)
         self._evictions.update((eviction.key, eviction) for eviction in settled.evicted)
         if not settled.stopped or workflow.patched("early-demand"):
             self._watch_demand()
@@ -269,6 +287,7 @@ class SchedulerWorkflow:
                 retry_policy=policies.UNTIL_DONE,
             )
             found += recovery.enter(page, requested_at)
+            self._size.recovered(page)
             if not page.token:
                 return found
             cursor = cursor.model_copy(update={"token": page.token})
@@ -368,15 +387,7 @@ class SchedulerWorkflow:
             self._settle()
 
     def _describe(self) -> None:
-        ledger = self._ledger
-        lines = [f"**{len(ledger.hosts)}** hosts, **{len(ledger.live)}** gangs placed, **{len(ledger.waiting)}** waiting"]
-        if len(ledger.held):
-            lines.append(f"{len(ledger.held)} held by their users")
-        if ledger.paused is not None:
-            lines.append(f"**PAUSED** {cut(ledger.paused)}")
-        lines += [f"Scale group {group} is paused: {cut(reason)}" for group, reason in ledger.paused_groups.items()]
-        lines += [f"- host {host}: {cut(str(closure))}" for host, closure in list(ledger.closed.items())[:20]]
-        workflow.set_current_details("\n\n".join(lines))
+        workflow.set_current_details(web_ui.scheduler_details(self._ledger, self._size))
 
 
 def _some(news: Iterable[Item]) -> tuple[Item, ...]:

@@ -195,7 +195,8 @@ class SchedulerStart(Wire):
 
     cluster: str
     ledger: LedgerState = LedgerState()
-    #: Placements that their owners have not received yet.
+    #: Placements that their owners have not received yet: the keys of those that the ledger has, and the others in full.
+    noticed: tuple[str, ...] = ()
     notices: tuple[Placement, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     #: By shape, as text: the code of the last reason that the waiting gangs of the shape received.

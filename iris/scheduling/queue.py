@@ -67,6 +67,11 @@ class Queue:
     def __len__(self) -> int:
         return len(self._found)
 
+    @property
+    def lines(self) -> int:
+        """The number of lines that there are or were."""
+        return len(self._kinds)
+
     def __iter__(self) -> Iterator[Request]:
         return (kind.request((at, key)) for key, (kind, at) in self._found.items())
 
