@@ -22,9 +22,10 @@ from iris.messages.scheduler import (
     SliceUp,
     Vacate,
 )
-from iris.model.bounds import BATCH_BYTES, REQUEST_BYTES, cut, size_of
+from iris.model.bounds import BATCH_BYTES, REQUEST_BYTES, cut, fitting, size_of
 from iris.model.constraints import SCALE_GROUP
 from iris.model.requests import Placement, Request
+from iris.model.scaling import MOST_OUTLOOKS
 from iris.model.units import MIB
 from iris.scheduling.catalog import Catalog
 from iris.scheduling.ledger import Ledger, Settled
@@ -34,6 +35,8 @@ from iris.scheduling.refusals import Refusal, RefusalCode
 
 #: The most placements of one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
 MAX_PLACEMENTS = 1_000
+#: The most bytes of the outlooks that the ledger stores, because their shapes are chosen by users.
+OUTLOOKS_BYTES = 128 * 1024
 #: The most characters of an answer's `problem`.
 MAX_PROBLEM = 500
 MANY = Refusal(
@@ -139,9 +142,7 @@ def _request_key(message: Message) -> str:
     return ""
 
 
-def enter(
-    ledger: Ledger, message: Message, *, whole: bool, careful: bool = True, size: LedgerSize | None = None
-) -> Entered:
+def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True, size: LedgerSize | None = None) -> Entered:
     """Enters one message into the ledger.
 
     Args:
@@ -198,7 +199,8 @@ def enter(
             if kinds is not None:
                 ledger.catalog = Catalog(kinds)
         case Outlooks(outlooks=outlooks):
-            ledger.outlooks = outlooks
+            sizes = ((outlook, size_of(outlook)) for outlook in outlooks)
+            ledger.outlooks = tuple(fitting(sizes, MOST_OUTLOOKS, OUTLOOKS_BYTES)) if size is not None else outlooks
     return Entered()
 
 

@@ -46,7 +46,7 @@ from iris.scheduling.preemption import Eviction
 from iris.scheduling.reason_changes import reason_changes
 from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
 from iris.scheduling.refusals import Refusal
-from iris.workflows import policies, web_ui
+from iris.workflows import policies, unsent_signals, web_ui
 from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
 from iris.workflows.scheduler_views import broken_slices, owners_of, reserve_of, snapshot_of, unplaced, wanted_of
 
@@ -69,9 +69,7 @@ class SchedulerWorkflow:
         self._cluster = start.cluster
         self._ledger = Ledger(start.ledger)
         self._size = LedgerSize(workflow.info().get_current_history_size())
-        self._notices: dict[str, Placement] = {key: self._ledger.live[key] for key in start.noticed}
-        self._notices.update((notice.key, notice) for notice in start.notices)
-        self._evictions: dict[str, Eviction] = {eviction.key: eviction for eviction in start.evictions}
+        self._notices, self._evictions = unsent_signals.unpack(self._ledger, start)
         self._sent_reasons: dict[str, str] = dict(start.told)
         self._checked_at = start.checked_at
         #: There may be more to place: the last pass stopped at its limit, or no pass has run yet.
@@ -108,16 +106,12 @@ class SchedulerWorkflow:
                 await self._wait()
         for task in beside:
             task.cancel()
-        live = self._ledger.live
-        noticed = tuple(key for key, notice in self._notices.items() if live.get(key) == notice)
         # No await between here and the end: everything that was handled is in the ledger, and the next run gets the ledger.
         workflow.continue_as_new(
             SchedulerStart(
                 cluster=self._cluster,
                 ledger=self._ledger.state(),
-                notices=tuple(notice for key, notice in self._notices.items() if live.get(key) != notice),
-                noticed=noticed,
-                evictions=tuple(self._evictions.values()),
+                **unsent_signals.pack(self._ledger, self._notices, self._evictions)._asdict(),
                 told=self._sent_reasons,
                 checked_at=self._checked_at,
             )
@@ -144,7 +138,9 @@ class SchedulerWorkflow:
         description="Messages from jobs, slices and operators; the answers contain the placements that are possible now"
     )
     def exchange(self, batch: Batch) -> Answers:
-        served = serve(self._ledger, batch.messages, workflow.now(), whole=self._recovery is None, careful=self._careful, size=self._guard)
+        served = serve(
+            self._ledger, batch.messages, workflow.now(), whole=self._recovery is None, careful=self._careful, size=self._guard
+        )
         for message, entered in zip(batch.messages, served.entered, strict=True):
             self._entered(message, entered)
         if served.settled is not None:
@@ -358,7 +354,7 @@ class SchedulerWorkflow:
 
     async def _send_reasons(self) -> None:
         """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same reason."""
-        changed, sent = reason_changes(self._ledger, self._sent_reasons)
+        changed, sent = reason_changes(self._ledger, self._sent_reasons, short=self._guard is not None)
         reasons = [
             Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
         ]

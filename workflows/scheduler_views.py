@@ -1,8 +1,8 @@
 """Builds the scheduler's query results from its ledger."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from iris.messages.scheduler import HostView, Owner, Owners, Snapshot, SnapshotPage
 from iris.model import names
@@ -106,9 +106,11 @@ def reserve_of(ledger: Ledger) -> set[str]:
 def owners_of(ledger: Ledger, page: SnapshotPage) -> Owners:
     """Returns a page of the owners of placements and requests."""
     keys = [*ledger.live, *ledger.waiting.keys(), *ledger.held.keys()]
-    owners = []
-    for key in keys[page.offset : page.offset + page.limit]:
-        entry = ledger.live.get(key) or ledger.waiting.get(key) or ledger.held.get(key)
-        assert entry is not None
-        owners.append(Owner(key=key, owner=entry.owner))
-    return Owners(owners=tuple(owners), total=len(keys))
+
+    def owners() -> Iterator[tuple[Owner, int]]:
+        for key in islice(keys, page.offset, page.offset + page.limit):
+            entry = ledger.live.get(key) or ledger.waiting.get(key) or ledger.held.get(key)
+            assert entry is not None
+            yield (owner := Owner(key=key, owner=entry.owner)), size_of(owner)
+
+    return Owners(owners=tuple(fitting(owners(), page.limit)), total=len(keys))
