@@ -101,22 +101,28 @@ class GangRun:
 
     async def _wait_for_hosts(self) -> None:
         answer = await self._send_request()
-        before = "" if self._lifecycle.repeated else self.gang.first.reason
+        before, pause = "" if self._lifecycle.repeated else self.gang.first.reason, policies.LEDGER_FULL
         while answer.placement is None:
-            if _unknown(answer):
+            if _has_code(answer, RefusalCode.UNKNOWN):
                 self._set(self._lifecycle.forget())
                 return
             self._set(self._lifecycle.refused(answer.refusal, before))
             left = self._lifecycle.time_left(workflow.now())
             if left is not None and workflow.patched("always-a-timer"):
                 left = max(policies.MOMENT, left)
+            if full := _has_code(answer, RefusalCode.LEDGER_FULL):
+                self._set(self._lifecycle.turned_away())
+                full = self.gang.overrides.hold is None and (left is None or pause < left)
             try:
                 await workflow.wait_condition(
                     lambda: self._lifecycle.interrupted or workflow.info().is_continue_as_new_suggested(),
-                    timeout=left,
-                    timeout_summary="scheduling timeout",
+                    timeout=pause if full else left,
+                    timeout_summary="asks again" if full else "scheduling timeout",
                 )
             except builtins.TimeoutError:
+                if full:
+                    answer, pause = await self._send_request(), min(2 * pause, policies.MAX_LEDGER_FULL)
+                    continue
                 self._set(self._lifecycle.timed_out())
                 return
             if self._lifecycle.offer is not None:
@@ -124,8 +130,10 @@ class GangRun:
                 return
             if not self._lifecycle.amended:
                 self._continue_as_new()  # the next run sends the same request, and so keeps its place in the queue
+            if self._lifecycle.request is None and self.gang.overrides.hold is not None:
+                continue  # the scheduler has nothing to hold, and gets the request when the user releases the gang
             answer, before = await self._send_overrides(), ""
-            if _unknown(answer):  # the ledger was lost, and the new one does not have this gang yet
+            if _has_code(answer, RefusalCode.UNKNOWN):  # the ledger was lost, and the new one does not have this gang yet
                 answer = await self._send_request()
         self._set(self._lifecycle.placed(answer.placement, workflow.now()))
 
@@ -190,5 +198,5 @@ class GangRun:
             self._changed()
 
 
-def _unknown(answer: Answer) -> bool:
-    return answer.refusal is not None and answer.refusal.code is RefusalCode.UNKNOWN
+def _has_code(answer: Answer, code: RefusalCode) -> bool:
+    return answer.refusal is not None and answer.refusal.code is code

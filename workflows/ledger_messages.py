@@ -22,24 +22,28 @@ from iris.messages.scheduler import (
     SliceUp,
     Vacate,
 )
-from iris.model.bounds import BATCH_BYTES, REQUEST_BYTES, cut, size_of
+from iris.model.bounds import BATCH_BYTES, REQUEST_BYTES, cut, fitting, size_of
 from iris.model.constraints import SCALE_GROUP
-from iris.model.requests import Placement
+from iris.model.requests import Placement, Request
+from iris.model.scaling import MOST_OUTLOOKS
+from iris.model.units import MIB
 from iris.scheduling.catalog import Catalog
 from iris.scheduling.explain import MOST_REASONS
 from iris.scheduling.ledger import Ledger, Settled
+from iris.scheduling.ledger_size import FULL, LedgerSize
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.refusals import Refusal, RefusalCode
 
 #: The most placements of one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
 MAX_PLACEMENTS = 1_000
+#: The most bytes of the outlooks that the ledger stores, because their shapes are chosen by users.
+OUTLOOKS_BYTES = 128 * 1024
 #: The most characters of an answer's `problem`.
 MAX_PROBLEM = 500
 MANY = Refusal(
     code=RefusalCode.QUEUED,
     message="the batch of requests was too large to answer in full; iris explain shows why this gang waits",
 )
-FEWER_CONSTRAINTS = "cancel the job and give it fewer constraints"
 RECOVERING = Refusal(
     code=RefusalCode.QUEUED, message="the scheduler was restarted and recovers its ledger; it places gangs when that is complete"
 )
@@ -54,6 +58,8 @@ class Entered(NamedTuple):
     evicted: Iterable[Eviction] = ()
     #: Ids of the hosts that the message reports as up, down or retired.
     hosts: Iterable[str] = ()
+    #: Why a request was not accepted; None for other messages.
+    refusal: Refusal | None = None
 
 
 class Served(NamedTuple):
@@ -69,7 +75,15 @@ class Served(NamedTuple):
     notices: tuple[Placement, ...]
 
 
-def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: bool, careful: bool = True) -> Served:
+def serve(
+    ledger: Ledger,
+    messages: Sequence[Message],
+    now: datetime,
+    *,
+    whole: bool,
+    careful: bool = True,
+    size: LedgerSize | None = None,
+) -> Served:
     """Enters a batch of messages, runs one pass over the ledger, and answers each message.
 
     Any message may be a duplicate: its answer was lost, or its sender no longer waits for the answer.
@@ -77,13 +91,14 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
     Args:
         whole: whether the ledger is complete; see `enter`.
         careful: False for a run of the scheduler that began before duplicates and sizes of messages were taken into account.
+        size: the ledger's size; None for a run that began before it was limited.
     """
     # Look up the refusal of a withdrawn request while the request is still in the ledger.
     leaving = [each.key for each in messages if isinstance(each, Release) and each.key in ledger.waiting]
     withdrawn = _reasons(ledger, leaving)
     requested = dict.fromkeys(key for each in messages if (key := _request_key(each)))
     waited = {key for key in requested if key in ledger.waiting} if careful else set()
-    entered = tuple(enter(ledger, message, whole=whole, careful=careful) for message in messages)
+    entered = tuple(enter(ledger, message, whole=whole, careful=careful, size=size) for message in messages)
     if careful:
         # An `Ask` changes nothing while its gang is placed. If a later message of the batch has ended that placement, the `Ask`
         # counts after all, and so does each `Amend` of it.
@@ -103,11 +118,11 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
         refusal = None if placement else refusals.get(key)
         if isinstance(message, Release):
             refusal = withdrawn.get(message.key)
-        if isinstance(message, Ask) and effect.problem:
-            refusal = Refusal(code=RefusalCode.CONSTRAINTS, message=effect.problem, remedy=FEWER_CONSTRAINTS)
         known = refusal is not None and refusal.code is not RefusalCode.UNKNOWN
         if not whole and known:
             refusal = RECOVERING
+        if effect.refusal is not None:
+            refusal, known = effect.refusal, False
         answer = Answer(placement=placement, refusal=refusal, problem=cut(effect.problem, MAX_PROBLEM))
         left -= size_of(answer)
         if left < 0 and (placement or known):
@@ -134,19 +149,20 @@ def _request_key(message: Message) -> str:
     return ""
 
 
-def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True) -> Entered:
+def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True, size: LedgerSize | None = None) -> Entered:
     """Enters one message into the ledger.
 
     Args:
         whole: whether the ledger is complete; one that is being recovered does not know all hosts.
         careful: whether the size of a request is limited; see `serve`.
+        size: the ledger's size, which also counts what is entered; None if it is not limited.
     """
     match message:
         case Ask(request=request):
-            if careful and (size := size_of(request)) > REQUEST_BYTES:
-                return Entered(f"request: {size:,} bytes are more than the scheduler keeps of one; use at most {REQUEST_BYTES:,}")
-            ledger.ask(request)
+            return _ask(ledger, request, whole=whole, careful=careful, size=size)
         case Release(key=key, spoilt_by=spoilt_by, ran=ran, over=over):
+            if size is not None and (key in ledger.live or key in ledger.waiting):
+                size.released(key)
             ledger.forget(key, spoilt_by, ran=ran)
             ledger.slice_down(over)
         case Vacate(key=key, host_id=host_id, incarnation=incarnation):
@@ -155,6 +171,8 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
             ledger.amend(key, band, held=held, changed_at=said_at)
         case SliceUp(hosts=hosts):
             ledger.hosts_up(hosts)
+            if size is not None:
+                size.joined(hosts)
             return Entered(hosts=[host.id for host in hosts])
         case SliceDown(lives=lives):
             ledger.slice_down(lives)
@@ -188,8 +206,37 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
             if kinds is not None:
                 ledger.catalog = Catalog(kinds)
         case Outlooks(outlooks=outlooks):
-            ledger.outlooks = outlooks
+            sizes = ((outlook, size_of(outlook)) for outlook in outlooks)
+            ledger.outlooks = tuple(fitting(sizes, MOST_OUTLOOKS, OUTLOOKS_BYTES)) if size is not None else outlooks
     return Entered()
+
+
+def _ask(ledger: Ledger, request: Request, *, whole: bool, careful: bool, size: LedgerSize | None) -> Entered:
+    """Enters a request, unless it is too large, or the ledger is full. During recovery the ledger's size is not known."""
+    if careful and (length := size_of(request)) > REQUEST_BYTES:
+        problem = f"request: {length:,} bytes are more than the scheduler keeps of one; use at most {REQUEST_BYTES:,}"
+        remedy = "cancel the job and give it fewer constraints"
+        return Entered(problem, refusal=Refusal(code=RefusalCode.CONSTRAINTS, message=problem, remedy=remedy))
+    if size is None:
+        ledger.ask(request)
+        return Entered()
+    known = request.key in ledger.live or request.key in ledger.waiting or request.key in ledger.held
+    if whole and size.full and not known:
+        return Entered("the scheduler's ledger is full", refusal=_full(ledger, size))
+    waiting, kinds = len(ledger.waiting), ledger.waiting.kinds
+    ledger.ask(request)
+    if len(ledger.waiting) > waiting:
+        size.requested(request, alike=ledger.waiting.kinds == kinds)
+    return Entered()
+
+
+def _full(ledger: Ledger, size: LedgerSize) -> Refusal:
+    gangs = f"{len(ledger.waiting):,} waiting and {len(ledger.live):,} running gangs"
+    return Refusal(
+        code=RefusalCode.LEDGER_FULL,
+        message=f"the scheduler's ledger is full: {size.bytes / MIB:.2f} MiB, at most {FULL / MIB:.2f} MiB; {gangs}",
+        remedy="wait: the job sends its request again; or cancel jobs that wait",
+    )
 
 
 def _retire(ledger: Ledger, retire: Retire) -> Entered:

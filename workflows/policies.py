@@ -30,6 +30,10 @@ EXCHANGE_PATIENT = timedelta(seconds=30)
 #: The pause before a gang asks again, when the scheduler has forgotten its attempt.
 ASK_ANEW = timedelta(seconds=1)
 
+#: The pause before a gang asks again, when the scheduler's ledger is full: doubled each time, up to the maximum.
+LEDGER_FULL = timedelta(seconds=30)
+MAX_LEDGER_FULL = timedelta(minutes=16)
+
 #: After this an attempt that no agent took from its host's queue is undelivered. An idle agent polls all the time, so this is
 #: long.
 SCHEDULE_TO_START = timedelta(seconds=60)

@@ -10,7 +10,7 @@ blocks the workflow on which the whole cluster depends.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -41,13 +41,14 @@ from iris.model.requests import Placement, Request, Shape
 from iris.model.scaling import Wanted
 from iris.scheduling.forecast import Forecast
 from iris.scheduling.ledger import Ledger, Settled
+from iris.scheduling.ledger_size import LedgerSize
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.reason_changes import MAX_SHAPES, reason_changes
 from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
 from iris.scheduling.refusals import Refusal
-from iris.workflows import policies
+from iris.workflows import policies, unsent_signals, web_ui
 from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
-from iris.workflows.scheduler_views import broken_slices, details_of, owners_of, reserve_of, snapshot_of, wanted_of
+from iris.workflows.scheduler_views import broken_slices, owners_of, reserve_of, snapshot_of, unplaced, wanted_of
 
 #: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of it, and nothing is placed
 #: meanwhile: ten million take about three seconds on one core of the benchmark machine. The number of events says little. A pass
@@ -71,8 +72,8 @@ class SchedulerWorkflow:
     def __init__(self, start: SchedulerStart) -> None:
         self._cluster = start.cluster
         self._ledger = Ledger(start.ledger)
-        self._notices: dict[str, Placement] = {notice.key: notice for notice in start.notices}
-        self._evictions: dict[str, Eviction] = {eviction.key: eviction for eviction in start.evictions}
+        self._size = LedgerSize(workflow.info().get_current_history_size())
+        self._notices, self._evictions = unsent_signals.unpack(self._ledger, start)
         self._sent_reasons: dict[str, str] = dict(start.told)
         self._checked_at = start.checked_at
         #: There may be more to place: the last pass stopped at its limit, or no pass has run yet.
@@ -101,7 +102,7 @@ class SchedulerWorkflow:
         beside = [asyncio.create_task(self._check_jobs())]
         if workflow.patched("demand"):
             beside.append(asyncio.create_task(self._signal_demand()))
-        while not self._long():
+        while not self._run_is_long():
             if self._notices:
                 await self._send_placements()
             elif self._evictions:
@@ -119,8 +120,7 @@ class SchedulerWorkflow:
             SchedulerStart(
                 cluster=self._cluster,
                 ledger=self._ledger.state(),
-                notices=tuple(self._notices.values()),
-                evictions=tuple(self._evictions.values()),
+                **unsent_signals.pack(self._ledger, self._notices, self._evictions)._asdict(),
                 told=self._sent_reasons,
                 checked_at=self._checked_at,
             ),
@@ -136,7 +136,7 @@ class SchedulerWorkflow:
 
         def something() -> bool:
             waits = bool(self._notices or self._evictions) or self._unsettled
-            return waits or self._again_at != armed or self._long()
+            return waits or self._again_at != armed or self._run_is_long()
 
         shortest = policies.MOMENT if self._limited else _NOW
         try:
@@ -150,7 +150,8 @@ class SchedulerWorkflow:
     )
     def exchange(self, batch: Batch) -> Answers:
         now = self._time = workflow.now()
-        served = serve(self._ledger, batch.messages, now, whole=self._recovery is None, careful=self._careful)
+        whole = self._recovery is None
+        served = serve(self._ledger, batch.messages, now, whole=whole, careful=self._careful, size=self._guard)
         self._ledger.effort.received(len(batch.messages))
         for message, entered in zip(batch.messages, served.entered, strict=True):
             self._entered(message, entered)
@@ -168,7 +169,8 @@ class SchedulerWorkflow:
     @workflow.signal(description="Messages that need no answer")
     def deliver(self, batch: Batch) -> None:
         for message in batch.messages:
-            entered = enter(self._ledger, message, whole=self._recovery is None, careful=self._careful)
+            whole = self._recovery is None
+            entered = enter(self._ledger, message, whole=whole, careful=self._careful, size=self._guard)
             self._entered(message, entered)
         self._settle()
 
@@ -190,17 +192,19 @@ class SchedulerWorkflow:
 
     @workflow.query(description="For the autoscaler: the unplaced demand by shape, and the idle and broken slices")
     def wanted(self) -> Wanted:
-        if self._recovery is not None or self._unsettled:
+        demand = unplaced(self._ledger) if self._unsettled else self._ledger.demand()
+        if self._recovery is not None or demand is None:
             raise RuntimeError("the scheduler is still placing what fits")
-        return wanted_of(self._ledger, workflow.now())
+        return wanted_of(self._ledger, workflow.now(), demand)
 
     @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:
         return owners_of(self._ledger, page)
 
-    def _long(self) -> bool:
-        """Returns whether this run has to end: its history has many events, or its replay would take long."""
-        return self._spent() or workflow.info().is_continue_as_new_suggested()
+    def _run_is_long(self) -> bool:
+        """Returns whether to continue as new: the history or its replay is long, or the ledger has to be measured."""
+        to_measure = self._guard is not None and self._size.stale
+        return workflow.info().is_continue_as_new_suggested() or self._spent() or to_measure
 
     def _spent(self) -> bool:
         # A round of passes ends in the run in which it began. The next run would begin it anew, and perhaps never end it.
@@ -210,6 +214,11 @@ class SchedulerWorkflow:
     def _careful(self) -> bool:
         """Returns whether duplicates and sizes of messages are taken into account: not in a run that began with version 0.1."""
         return workflow.patched("careful")
+
+    @property
+    def _guard(self) -> LedgerSize | None:
+        """Returns the size of the ledger; None in a run that began before it was limited."""
+        return self._size if workflow.patched("guard") else None
 
     def _entered(self, message: Message, entered: Entered) -> None:
         """Updates the pending signals and the recovery after a message was entered into the ledger."""
@@ -233,8 +242,10 @@ class SchedulerWorkflow:
         """Queues the placements and evictions of a pass to be signalled."""
         self._unsettled, self._again_at = settled.stopped, settled.again_at
         self._notices.update((placement.key, placement) for placement in notices)
+        for placement in settled.placed:
+            self._size.placed(placement)
         self._evictions.update((eviction.key, eviction) for eviction in settled.evicted)
-        if not settled.stopped:
+        if not settled.stopped or workflow.patched("early-demand"):
             self._watch_demand()
         self._describe()
 
@@ -295,6 +306,7 @@ class SchedulerWorkflow:
             entered = recovery.enter(page, requested_at)
             found += entered
             self._ledger.effort.received(entered)
+            self._size.recovered(page)
             if not page.token:
                 return found
             cursor = cursor.model_copy(update={"token": page.token})
@@ -307,10 +319,16 @@ class SchedulerWorkflow:
         autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(self._cluster))
         while True:
             await workflow.wait_condition(lambda: self._demand_changed)
-            self._known_demand, self._demand_changed = dict(self._ledger.demand()), False
+            self._known_demand, self._demand_changed = dict(self._demand()), False
             with contextlib.suppress(ApplicationError):  # no autoscaler runs; a new one asks at once
                 await autoscaler.signal("demand")
             await workflow.sleep(WAKE_EVERY)
+
+    def _demand(self) -> Mapping[Shape, int]:
+        """Returns the demand that the autoscaler gets. While passes follow one another, it has only what did not fit."""
+        if self._unsettled and workflow.patched("early-demand"):
+            return unplaced(self._ledger) or {}
+        return self._ledger.demand()
 
     def _watch_demand(self) -> None:
         """Decides whether the autoscaler has to be signalled.
@@ -325,7 +343,7 @@ class SchedulerWorkflow:
             self._demand_changed |= workflow.patched("pauses")
         if self._ledger.paused is not None:
             return
-        demand, known = self._ledger.demand(), self._known_demand
+        demand, known = self._demand(), self._known_demand
         broken, reserve = set(broken_slices(self._ledger)), reserve_of(self._ledger)
         self._demand_changed |= not (broken <= self._known_broken and reserve >= self._known_reserve)
         self._known_broken, self._known_reserve = broken, reserve
@@ -361,7 +379,7 @@ class SchedulerWorkflow:
     async def _send_reasons(self) -> None:
         """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same reason."""
         ledger = self._ledger
-        changed, sent = reason_changes(ledger, self._sent_reasons)
+        changed, sent = reason_changes(ledger, self._sent_reasons, short=self._guard is not None)
         ledger.effort.explained(ledger.hosts, ledger.live, ledger.waiting, min(len(sent), MAX_SHAPES))
         reasons = [
             Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
@@ -391,7 +409,7 @@ class SchedulerWorkflow:
             self._settle()
 
     def _describe(self) -> None:
-        workflow.set_current_details(details_of(self._ledger))
+        workflow.set_current_details(web_ui.scheduler_details(self._ledger, self._size))
 
 
 def _some(news: Iterable[Item]) -> tuple[Item, ...]:

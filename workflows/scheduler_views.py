@@ -1,17 +1,21 @@
 """Builds the scheduler's query results from its ledger."""
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import islice, zip_longest
 
 from iris.messages.scheduler import HostView, Owner, Owners, Snapshot, SnapshotPage
 from iris.model import names
-from iris.model.bounds import cut, fitting, size_of
+from iris.model.bounds import BATCH_BYTES, fitting, size_of
 from iris.model.hosts import ClosedBy, headroom
-from iris.model.requests import Placement
-from iris.model.scaling import Demand, Wanted
+from iris.model.requests import Placement, Shape
+from iris.model.scaling import MOST_OUTLOOKS, Demand, Wanted
 from iris.scheduling.ledger import Ledger
 
-#: The most shapes that the autoscaler gets; gangs of other shapes are served after these.
-MOST_SHAPES = 200
+#: The most shapes that the autoscaler gets at once; gangs of other shapes are served after these.
+MOST_SHAPES = 1_000
+#: The most bytes of these demands: the answer is a payload of its own, which idle slices share.
+DEMANDS_BYTES = 2 * BATCH_BYTES
 
 
 def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
@@ -40,17 +44,20 @@ def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
     )
 
 
-def wanted_of(ledger: Ledger, now: datetime) -> Wanted:
-    """Returns the demand that could not be placed, in serving order, and the slices that are idle or broken."""
-    counts = ledger.demand() if ledger.paused is None else {}
-    firsts = {shape: ledger.waiting.first(shape) for shape in counts}
-    examples = sorted(
-        (example for example in firsts.values() if example is not None),
-        key=lambda each: (each.band.rank, each.submitted_at, each.key),
-    )
-    demands = (Demand(count=counts[each.shape], example=each) for each in examples)
+def unplaced(ledger: Ledger) -> dict[Shape, int] | None:
+    """Returns the demand of the shapes that did not fit when a pass last examined them; None before all were examined once."""
+    unfit = ledger.unfit
+    return None if unfit is None else {shape: count for shape, count in ledger.demand().items() if shape in unfit}
+
+
+def wanted_of(ledger: Ledger, now: datetime, demand: Mapping[Shape, int] | None = None) -> Wanted:
+    """Returns the demand that could not be placed, in serving order, and the slices that are idle or broken.
+
+    Args:
+        demand: the part of the ledger's demand that did not fit; None: all of it.
+    """
     return Wanted(
-        demands=tuple(fitting(((demand, size_of(demand)) for demand in demands), MOST_SHAPES)),
+        demands=_demands(ledger, ledger.demand() if demand is None else demand) if ledger.paused is None else (),
         idle={slice_id: since or now for slice_id, since in ledger.idle().items()},
         broken=broken_slices(ledger),
         paused=tuple(ledger.paused_groups),
@@ -59,16 +66,27 @@ def wanted_of(ledger: Ledger, now: datetime) -> Wanted:
     )
 
 
-def details_of(ledger: Ledger) -> str:
-    """Returns the summary that Temporal's Web UI shows."""
-    lines = [f"**{len(ledger.hosts)}** hosts, **{len(ledger.live)}** gangs placed, **{len(ledger.waiting)}** waiting"]
-    if len(ledger.held):
-        lines.append(f"{len(ledger.held)} held by their users")
-    if ledger.paused is not None:
-        lines.append(f"**PAUSED** {cut(ledger.paused)}")
-    lines += [f"Scale group {group} is paused: {cut(reason)}" for group, reason in ledger.paused_groups.items()]
-    lines += [f"- host {host}: {cut(str(closure))}" for host, closure in list(ledger.closed.items())[:20]]
-    return "\n\n".join(lines)
+def _demands(ledger: Ledger, counts: Mapping[Shape, int]) -> tuple[Demand, ...]:
+    """Returns the demands that the autoscaler gets, in serving order.
+
+    Demands that no scale group could serve are only sent for their outlook, and only if there are few others. If there are more
+    demands than one answer holds, each user gets the same number of each group. Otherwise the shapes of one user could keep the
+    slices of every group from others.
+    """
+    firsts = [Demand(count=counts[shape], example=example) for shape, example in ledger.waiting.firsts(counts).items()]
+    possible: dict[tuple[str, str], list[Demand]] = {}
+    impossible: list[Demand] = []
+    for demand in sorted(firsts, key=_serving_order):
+        group = ledger.catalog.first_group(demand.example)
+        same = impossible if group is None else possible.setdefault((group, demand.example.user), [])
+        same.append(demand)
+    in_turn = [demand for turn in zip_longest(*possible.values()) for demand in turn if demand is not None]
+    in_turn += impossible[: max(0, MOST_OUTLOOKS - len(in_turn))]
+    return tuple(sorted(fitting(((each, size_of(each)) for each in in_turn), MOST_SHAPES, DEMANDS_BYTES), key=_serving_order))
+
+
+def _serving_order(demand: Demand) -> tuple[int, datetime, str]:
+    return (demand.example.band.rank, demand.example.submitted_at, demand.example.key)
 
 
 def broken_slices(ledger: Ledger) -> dict[str, str]:
@@ -88,9 +106,11 @@ def reserve_of(ledger: Ledger) -> set[str]:
 def owners_of(ledger: Ledger, page: SnapshotPage) -> Owners:
     """Returns a page of the owners of placements and requests."""
     keys = [*ledger.live, *ledger.waiting.keys(), *ledger.held.keys()]
-    owners = []
-    for key in keys[page.offset : page.offset + page.limit]:
-        entry = ledger.live.get(key) or ledger.waiting.get(key) or ledger.held.get(key)
-        assert entry is not None
-        owners.append(Owner(key=key, owner=entry.owner))
-    return Owners(owners=tuple(owners), total=len(keys))
+
+    def owners() -> Iterator[tuple[Owner, int]]:
+        for key in islice(keys, page.offset, page.offset + page.limit):
+            entry = ledger.live.get(key) or ledger.waiting.get(key) or ledger.held.get(key)
+            assert entry is not None
+            yield (owner := Owner(key=key, owner=entry.owner)), size_of(owner)
+
+    return Owners(owners=tuple(fitting(owners(), page.limit)), total=len(keys))

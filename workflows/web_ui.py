@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 
+from iris.model.bounds import cut
 from iris.model.hosts import Host
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.scaling import Action, GroupStatus
 from iris.model.slices import SliceStatus
+from iris.model.units import MIB
+from iris.scheduling.ledger import Ledger
+from iris.scheduling.ledger_size import LedgerSize
 
 #: The most rows of a table; a job's other tasks are counted.
 SHOWN = 20
@@ -54,6 +58,20 @@ def slice_details(status: SliceStatus) -> str:
         lines += ["", "| when | state | reason |", "|---|---|---|"]
         lines += [f"| {step.at:%Y-%m-%d %H:%M:%S} | {step.state} | {step.reason} |" for step in status.steps]
     return "\n".join(lines)
+
+
+def scheduler_details(ledger: Ledger, size: LedgerSize) -> str:
+    """Returns the numbers of the ledger, and what keeps gangs from hosts."""
+    lines = [f"**{len(ledger.hosts)}** hosts, **{len(ledger.live)}** gangs placed, **{len(ledger.waiting)}** waiting"]
+    if len(ledger.held):
+        lines.append(f"{len(ledger.held)} held by their users")
+    if size.full:
+        lines.append(f"**The ledger is full**: {size.bytes / MIB:.2f} MiB; new requests are refused")
+    if ledger.paused is not None:
+        lines.append(f"**PAUSED** {cut(ledger.paused)}")
+    lines += [f"Scale group {group} is paused: {cut(reason)}" for group, reason in ledger.paused_groups.items()]
+    lines += [f"- host {host}: {cut(str(closure))}" for host, closure in list(ledger.closed.items())[:SHOWN]]
+    return "\n\n".join(lines)
 
 
 def autoscaler_details(groups: Sequence[GroupStatus], actions: Sequence[Action], notes: Sequence[str]) -> str:

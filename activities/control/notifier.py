@@ -12,10 +12,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.messages.scheduler import EvictionNotices, Notices, Owner, Owners, Reasons, SnapshotPage
 from iris.messages.wire import ClusterName, Keys
 from iris.model import names
+from iris.model.bounds import fitting
 
 #: Concurrent signals: enough to hide the round trip, far below the frontend's limits.
 AT_ONCE = 32
 PAGE = 2_000
+#: The most keys of ended owners that one check returns.
+MOST_GONE = 5_000
 #: How long the placements of a terminated job are left to its hosts, which report when nothing of it runs any more. By then each
 #: host has reported, or its lease has run out.
 LEFT_TO_HOSTS = timedelta(seconds=60)
@@ -87,7 +90,8 @@ class Notifier:
             activity.heartbeat()
             if (owner.owner, owner.key.rpartition("/")[2]) not in running and await self._has_ended(owner, over):
                 gone.append(owner.key)
-        return Keys(keys=tuple(gone))
+        # The next check returns the others.
+        return Keys(keys=tuple(fitting(((key, len(key.encode())) for key in gone), MOST_GONE)))
 
     async def _has_ended(self, owner: Owner, over: datetime) -> bool:
         """Returns whether the owner had ended by the time `over`."""

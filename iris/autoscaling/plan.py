@@ -19,7 +19,7 @@ from iris.autoscaling.group_scaler import GroupScaler
 from iris.autoscaling.inventory import SliceInventory
 from iris.autoscaling.packing import DemandResult, pack
 from iris.model.scale_groups import Pace, ScaleGroup
-from iris.model.scaling import Action, Create, Drain, Memory, ScalePlan, Wanted
+from iris.model.scaling import MOST_OUTLOOKS, Action, Create, Drain, Memory, ScalePlan, Wanted
 from iris.model.slices import SliceFacts, SliceState
 from iris.scheduling.catalog import Catalog
 
@@ -65,7 +65,10 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
             *(explain.group_status(scaler, coming[name]) for name, scaler in scalers.items()),
             *map(explain.unknown_group, gone),
         ),
-        outlooks=tuple(explain.outlook(catalog, result, tally, scalers) for result, tally in zip(results, tallies, strict=True)),
+        outlooks=tuple(
+            explain.outlook(catalog, result, tally, scalers)
+            for result, tally in zip(results[:MOST_OUTLOOKS], tallies[:MOST_OUTLOOKS], strict=True)
+        ),
         memory=_remember(memory, scalers, {each.id: each.group for each in slices}, creates, drains, now),
         next_at=min((time for time in _moments(scalers, gone, waiting, now) if time > now), default=None),
     )

@@ -195,10 +195,13 @@ class SchedulerStart(Wire):
 
     cluster: str
     ledger: LedgerState = LedgerState()
-    #: Placements that their owners have not received yet.
+    #: Placements that their owners have not received yet: the keys of those that the ledger has, and the others in full.
+    noticed: tuple[str, ...] = ()
     notices: tuple[Placement, ...] = ()
+    #: The same of evictions, the keys by reason.
+    evicted: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     evictions: tuple[Eviction, ...] = ()
-    #: By shape, as text: the code of the last reason that the waiting gangs of the shape received.
+    #: By shape, as short text: the code of the last reason that the waiting gangs of the shape received.
     told: dict[str, str] = Field(default_factory=dict)
     #: When the scheduler last checked that the owners of requests and placements still exist.
     checked_at: datetime | None = None

@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from iris.model.requests import Request
 from iris.model.slices import SliceState
 
+#: The most shapes whose outlook the autoscaler sends the scheduler, which stores them in its ledger.
+MOST_OUTLOOKS = 200
+
 
 class Demand(BaseModel):
     """The number of waiting gangs of one shape."""

@@ -10,6 +10,9 @@ from iris.model.requests import Request, Shape
 from iris.model.scale_groups import ScaleGroup
 from iris.scheduling.host_index import REMEMBERED_SHAPES, HostIndex
 
+#: The most shapes whose first group is cached; each costs a few hundred bytes.
+REMEMBERED_FIRST = 20_000
+
 
 class CandidateGroup(NamedTuple):
     """A group that could serve a request."""
@@ -32,6 +35,8 @@ class Catalog:
         self._by_number = [group for group in self.groups for _ in group.zones]
         #: Cached: the groups that could serve a shape. Every batch of requests needs them, until the configuration changes.
         self._candidates: dict[Shape, list[CandidateGroup]] = {}
+        #: Cached: the name of the first of them. Every evaluation of the autoscaler needs it for every waiting shape.
+        self._first: dict[Shape, str | None] = {}
         self._hosts: dict[tuple[str, str, int], Host] = {}
         self._zones: dict[tuple[str, tuple[str, ...], str | None], tuple[tuple[str, ...], int]] = {}
 
@@ -47,6 +52,14 @@ class Catalog:
                 self._zones.clear()
             found = self._candidates[request.shape] = self._find(request)
         return found
+
+    def first_group(self, request: Request) -> str | None:
+        """Returns the name of the group that is tried first; None when no group could serve the request."""
+        if request.shape not in self._first:
+            if len(self._first) >= REMEMBERED_FIRST:
+                self._first.clear()
+            self._first[request.shape] = next((candidate.group.name for candidate in self.candidates(request)), None)
+        return self._first[request.shape]
 
     @cached_property
     def host_index(self) -> HostIndex:

@@ -78,8 +78,9 @@ class WaitReasons:
 
     def by_shape(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:
         """Returns for each of these shapes why its requests wait."""
-        firsts = {shape: request for shape in shapes if (request := self._waiting.first(shape)) is not None}
-        return {shape: feasibility.reason(self._state, request) for shape, request in firsts.items()}
+        shapes = list(shapes)
+        firsts = self._waiting.firsts(set(shapes))
+        return {shape: feasibility.reason(self._state, firsts[shape]) for shape in shapes if shape in firsts}
 
     def infeasible(self, request: Request) -> Refusal | None:
         """Returns why no host, present or to be created, could ever serve the request; None when some could."""

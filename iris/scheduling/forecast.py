@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, ConfigDict
 
+from iris.model.bounds import fitting, size_of
 from iris.model.constraints import SCALE_GROUP
 from iris.model.requests import Placement, Request, Shape
 from iris.scheduling.capacity import Capacity
@@ -14,6 +15,8 @@ from iris.scheduling.refusals import Refusal
 
 #: The most hosts that one entry names; the others are only counted.
 NAMED = 4
+#: The most entries. On a large cluster almost every busy host has a reason of its own.
+MOST_FITS = 1_000
 
 
 class Fit(BaseModel):
@@ -71,6 +74,7 @@ def forecast(
         Fit(group=group, fits=fits, why=why, hosts=len(ids), named=tuple(sorted(ids)[:NAMED]))
         for (group, fits, why), ids in sorted(alike.items(), key=lambda entry: (not entry[0][1], entry[0]))
     ]
+    fits = fitting(((fit, size_of(fit)) for fit in fits), MOST_FITS)
     present = {fit.group for fit in fits}
     for group in catalog.groups:
         if group.max_slices and group.name not in present:

@@ -90,6 +90,10 @@ class GangLifecycle:
         reason = f"{refusal.message}; {before}" if before else refusal.message
         return self._move(GangEvent.REFUSE, gang=self.gang.with_tasks(reason=reason))
 
+    def turned_away(self) -> Self:
+        """Records that the scheduler has not accepted the request, which is sent again later, with the overrides of that time."""
+        return replace(self, request=None, amended=False)
+
     def placed(self, placement: Placement, now: datetime) -> Self:
         """Takes the hosts for the next attempt."""
         blank = {"reason": "", "exit_code": None, "started_at": None, "finished_at": None}

@@ -88,6 +88,8 @@ class Ledger:
         #: this round, and whether anything became free since it began.
         self.passed_over: set[Shape] = set()
         self._freed = False
+        #: The shapes that did not fit when a pass last examined them; None until a round has ended.
+        self.unfit: set[Shape] | None = None
         #: The shapes without victims, since the last search that examined all waiting requests.
         self._fruitless: set[Shape] = set()
         #: The time of the last pass. Users are compared as of then, unless a caller gives a time.
@@ -231,13 +233,10 @@ class Ledger:
         self._uses.gone(gone)
 
     def retire(self, incarnations: Iterable[tuple[str, str]], idle_since: datetime | None = None) -> str:
-        """Removes the hosts of a slice that is to be deleted, if nothing runs there.
+        """Removes the hosts of a slice that is to be deleted, if nothing runs there. Returns why they stay; empty if removed.
 
         Args:
             idle_since: remove them only if nothing has run there since then.
-
-        Returns:
-            Why the hosts stay; empty when they are removed.
         """
         incarnations = list(incarnations)
         for host_id, _ in incarnations:
@@ -307,7 +306,7 @@ class Ledger:
         self._recent_use.now_is(now)
         self._passed_at = now
         if not len(self.waiting) or not self.hosts or self.paused is not None:
-            self._reserved = {}
+            self._reserved, self.unfit = {}, set(self.demand())
             return Settled([], [], stopped=False, again_at=None)
         live, over, reserved = self.live.values(), self.passed_over, self._reserved if self.passed_over else None
         index = self.host_index
@@ -315,12 +314,14 @@ class Ledger:
         lately = self._recent_use.lately(live, now, self.rules.owed_after)
         done = place(index, live, self.waiting, now, self.rules, most, self.evicting, over, reserved, lately, self.effort)
         self._reserved = done.capacity.reserved
+        fit = {request.shape for each in done.placed if (request := self.waiting.remove(each.key)) is not None} - done.refused
         for placement in done.placed:
-            self.waiting.remove(placement.key)
             self._seat(placement)
         if done.stopped:
             self.passed_over |= done.refused
+            self.unfit = self.unfit - fit | done.refused if self.unfit is not None else None
             return Settled(done.placed, [], stopped=True, again_at=None)
+        self.unfit = self.passed_over | done.refused
         # If something became free during this round, shapes that it passed over may fit now. Then there is another round.
         again, self.passed_over, self._freed = bool(self.passed_over) and self._freed, set(), False
         going = evictions(index, live, self.waiting, self.evicting, now, self.rules, done.capacity, self._fruitless, lately)

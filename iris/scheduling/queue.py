@@ -16,7 +16,7 @@ little space and time.
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import accumulate, pairwise
 from types import MappingProxyType
@@ -61,6 +61,7 @@ class Queue:
         self._kinds: dict[tuple[Shape, str, Band, Names], _Kind] = {}
         self._found: dict[str, tuple[_Kind, int]] = {}
         self._lines: dict[Band, dict[str, _Lines]] = {band: {} for band in Band}
+        self._counts: dict[Shape, int] = {}
         #: Cached results of `_by_age`, until a request of that user is added or removed.
         self._ages: dict[tuple[Band, str], tuple[list[_Order], list[int]]] = {}
         for request in requests:
@@ -68,6 +69,11 @@ class Queue:
 
     def __len__(self) -> int:
         return len(self._found)
+
+    @property
+    def kinds(self) -> int:
+        """The number of kinds of requests, with those of which none waits any more."""
+        return len(self._kinds)
 
     def __iter__(self) -> Iterator[Request]:
         return (kind.request((at, key)) for key, (kind, at) in self._found.items())
@@ -82,7 +88,7 @@ class Queue:
     def copy(self) -> "Queue":
         """Returns a copy, for a trial."""
         same = Queue()
-        same._kinds, same._found = dict(self._kinds), dict(self._found)
+        same._kinds, same._found, same._counts = dict(self._kinds), dict(self._found), dict(self._counts)
         same._lines = {
             band: {user: {kind: list(line) for kind, line in lines.items()} for user, lines in users.items()}
             for band, users in self._lines.items()
@@ -104,6 +110,7 @@ class Queue:
         kind = self._kind(request)
         order = _order(request)
         self._found[request.key] = (kind, order[0])
+        self._counts[kind.shape] = self._counts.get(kind.shape, 0) + 1
         self._ages.pop((request.band, request.user), None)
         line = self._lines[request.band].setdefault(request.user, {}).setdefault(kind, [])
         if line and line[-1] > order:
@@ -117,6 +124,9 @@ class Queue:
         if found is None:
             return None
         kind, at = found
+        self._counts[kind.shape] -= 1
+        if not self._counts[kind.shape]:
+            del self._counts[kind.shape]
         self._ages.pop((kind.template.band, kind.template.user), None)
         users = self._lines[kind.template.band]
         lines = users[kind.template.user]
@@ -148,14 +158,16 @@ class Queue:
             user: EPOCH + min(line[0][0] for line in lines.values()) * MICROSECOND for user, lines in self._lines[band].items()
         }
 
-    def first(self, shape: Shape) -> Request | None:
-        """Returns the oldest request of this shape in the highest band that has one."""
+    def firsts(self, of: Container[Shape] | None = None) -> dict[Shape, Request]:
+        """Returns for each shape, or each of these, the oldest request in the highest band that has one."""
+        found: dict[Shape, Request] = {}
         for users in self._lines.values():
-            heads = [(line[0], kind) for lines in users.values() for kind, line in lines.items() if kind.shape == shape]
-            if heads:
-                order, kind = min(heads, key=lambda head: head[0])
-                return kind.request(order)
-        return None
+            heads: dict[Shape, tuple[_Order, _Kind]] = {}
+            for kind, line in (entry for lines in users.values() for entry in lines.items()):
+                if (of is None or kind.shape in of) and (kind.shape not in heads or line[0] < heads[kind.shape][0]):
+                    heads[kind.shape] = (line[0], kind)
+            found |= {shape: kind.request(order) for shape, (order, kind) in heads.items() if shape not in found}
+        return found
 
     def of_shape(self, shape: Shape, most: int) -> list[Request]:
         """Returns at most `most` requests of this shape, line by line."""
@@ -167,13 +179,8 @@ class Queue:
         return found
 
     def demand(self) -> dict[Shape, int]:
-        """Returns the number of waiting requests by shape."""
-        counts: dict[Shape, int] = {}
-        for users in self._lines.values():
-            for lines in users.values():
-                for kind, line in lines.items():
-                    counts[kind.shape] = counts.get(kind.shape, 0) + len(line)
-        return counts
+        """Returns the number of waiting requests by shape, in no particular order."""
+        return dict(self._counts)
 
     def turns(self, band: Band, held: Mapping[str, int], recent: Mapping[str, int] | None = None) -> "Turns":
         """Returns an iterator over the requests of a band in the order of service.
@@ -249,6 +256,7 @@ class Queue:
                 line.append((at, key))
                 waiting._found[key] = (kind, at)
             waiting._lines[template.band].setdefault(template.user, {})[kind] = line
+            waiting._counts[kind.shape] = waiting._counts.get(kind.shape, 0) + len(line)
         return waiting
 
     def _by_age(self, band: Band, user: str) -> tuple[list[_Order], list[int]]:

@@ -3,10 +3,12 @@
 Gangs of one shape wait for the same reason. So the reported reasons are stored and compared by shape.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from iris.model.requests import Request
+from iris.model.jobs import Band
+from iris.model.requests import Request, Shape
 from iris.scheduling.ledger import Ledger
 from iris.scheduling.refusals import Refusal, RefusalCode
 
@@ -27,20 +29,27 @@ class ReasonChange(NamedTuple):
     requests: list[Request]
 
 
-def reason_changes(ledger: Ledger, reported: Mapping[str, str]) -> tuple[list[ReasonChange], dict[str, str]]:
+def reason_changes(
+    ledger: Ledger, reported: Mapping[str, str], *, short: bool = True
+) -> tuple[list[ReasonChange], dict[str, str]]:
     """Returns the changed reasons, and the updated `reported`.
 
     Args:
-        reported: the code of the last reported reason for each shape, written as text.
+        reported: the code of the last reported reason for each shape, as short text: users choose how long a shape is.
+        short: False for a run of the scheduler that began when the text was the whole shape.
     """
-    shapes = {str(shape): shape for shape in ledger.demand()}
+
+    def written(shape: Shape) -> str:
+        return hashlib.sha256(str(shape).encode()).hexdigest()[:16] if short else str(shape)
+
+    shapes = {written(shape): shape for band in Band for shape in ledger.waiting.shapes(band)}
     reported = {text: code for text, code in reported.items() if text in shapes}
     # New shapes first, then those that were not examined for longest: `reported` is kept in that order.
     order = [*(text for text in shapes if text not in reported), *reported][:MAX_SHAPES]
     changes: list[ReasonChange] = []
     for shape, refusal in ledger.wait_reasons().by_shape(shapes[text] for text in order).items():
         code = RefusalCode.BUSY if refusal.code in _AS_BUSY else refusal.code
-        if reported.pop(str(shape), None) != code:
-            changes.append(ReasonChange(str(shape), refusal, ledger.waiting.of_shape(shape, MAX_GANGS)))
-        reported[str(shape)] = code
+        if reported.pop(written(shape), None) != code:
+            changes.append(ReasonChange(written(shape), refusal, ledger.waiting.of_shape(shape, MAX_GANGS)))
+        reported[written(shape)] = code
     return changes, reported

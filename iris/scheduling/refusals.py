@@ -26,6 +26,7 @@ class RefusalCode(StrEnum):
     BUSY = "BUSY"  # the suitable hosts have too little free capacity
     KEPT = "KEPT"  # the free capacity is reserved for gangs ahead of it
     QUEUED = "QUEUED"  # it fits; the next pass decides
+    LEDGER_FULL = "LEDGER_FULL"  # the scheduler has no space for the request, which the gang sends again later
     UNKNOWN = "UNKNOWN"  # the scheduler has no such request
 
 

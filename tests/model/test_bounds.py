@@ -6,15 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.messages.scheduler import SnapshotPage
+from iris.messages.scheduler import Outlooks, SchedulerStart, SnapshotPage
 from iris.model.bounds import BATCH_BYTES, CONSTRAINTS, check_demands, cut, fitting, size_of
 from iris.model.constraints import Constraint, Operator
 from iris.model.errors import InvalidValue
-from iris.model.jobs import Coscheduling
+from iris.model.jobs import Band, Coscheduling
 from iris.model.resources import Device, DeviceKind
+from iris.model.scaling import MOST_OUTLOOKS, Outlook
+from iris.scheduling.forecast import MOST_FITS
 from iris.scheduling.ledger import Ledger
-from iris.workflows.scheduler_views import snapshot_of, wanted_of
-from tests.builders import NOON, a_host, a_request, a_spec, at, some
+from iris.scheduling.ledger_size import LedgerSize
+from iris.scheduling.preemption import Eviction
+from iris.scheduling.reason_changes import reason_changes
+from iris.workflows.ledger_messages import OUTLOOKS_BYTES, enter
+from iris.workflows.scheduler_views import DEMANDS_BYTES, owners_of, snapshot_of, wanted_of
+from iris.workflows.unsent_signals import pack, unpack
+from tests.builders import NOON, a_host, a_placement, a_request, a_spec, at, some
 from tests.strategies import CHEAP
 
 
@@ -79,7 +86,7 @@ def test_the_autoscaler_is_told_of_as_many_demands_as_one_answer_holds_those_ser
     wanted = wanted_of(ledger, NOON)
 
     assert 0 < len(wanted.demands) < 100
-    assert size_of(wanted) < BATCH_BYTES + 1_000
+    assert size_of(wanted) < DEMANDS_BYTES + 1_000
     assert [each.example.submitted_at for each in wanted.demands] == [at(number) for number in range(len(wanted.demands))]
 
 
@@ -94,6 +101,74 @@ def test_the_pages_of_a_snapshot_are_bounded_and_together_have_every_host() -> N
         seen += [view.host.id for view in page.hosts]
 
     assert seen == list(ledger.hosts)
+
+
+def test_the_pages_of_owners_are_bounded_and_together_have_every_owner() -> None:
+    """Each program that starts a workflow chooses its id."""
+    ledger = Ledger()
+    for number in range(300):
+        ledger.ask(a_request(f"k{number}", owner=f"{number}/{'x' * 4_000}"))
+    seen: list[str] = []
+    while len(seen) < 300:
+        page = owners_of(ledger, SnapshotPage(offset=len(seen)))
+        assert size_of(page) < BATCH_BYTES + 1_000
+        seen += [owner.key for owner in page.owners]
+
+    assert seen == ledger.waiting.keys()
+
+
+def test_reported_reasons_are_stored_in_little_space_whatever_the_shapes_are() -> None:
+    """They travel with the ledger, whose size they would double."""
+    ledger = Ledger()
+    for number in range(40):
+        ledger.ask(a_request(f"k{number}", constraints=(one_of(40, key=f"key-{number}"),)))
+    ledger.settle(NOON)
+    changes, reported = reason_changes(ledger, {})
+
+    assert len(changes) == len(reported) == 40
+    assert max(map(len, reported)) == 16
+    assert reason_changes(ledger, reported) == ([], reported)
+
+
+def test_outlooks_are_stored_up_to_a_number_of_bytes() -> None:
+    """The autoscaler sends one for each shape, and each repeats the shape's constraints."""
+    ledger = Ledger()
+    outlooks = tuple(
+        Outlook(example=a_request(f"k{number}", constraints=(one_of(1, letters=4_000 + number),)), message="no capacity")
+        for number in range(MOST_OUTLOOKS)
+    )
+    enter(ledger, Outlooks(outlooks=outlooks), whole=True, size=LedgerSize())
+
+    assert 0 < len(ledger.outlooks) < MOST_OUTLOOKS
+    assert ledger.outlooks == outlooks[: len(ledger.outlooks)]
+    assert sum(map(size_of, ledger.outlooks)) <= OUTLOOKS_BYTES
+
+
+def test_signals_that_owners_have_not_received_travel_as_keys() -> None:
+    """There may be as many as placements. Those that the ledger no longer has, or has otherwise, travel in full."""
+    ledger = Ledger()
+    host = a_host(offers=some(cpu=1_000))
+    ledger.hosts_up([host])
+    for number in range(100):
+        ledger.adopt(a_placement(host, some(cpu=1), f"k{number}", owner=f"job of k{number}"))
+    lost = a_placement(host, some(cpu=1), "lost")
+    notices = dict(ledger.live) | {"lost": lost, "k7": ledger.live["k7"].model_copy(update={"band": Band.BATCH})}
+    evictions = {key: Eviction(key=key, owner=f"job of {key}", reason="drained") for key in (*ledger.live, "gone")}
+    unsent = pack(ledger, notices, evictions)
+    start = SchedulerStart(cluster="c", ledger=ledger.state(), **unsent._asdict())
+    again = SchedulerStart.model_validate_json(start.model_dump_json())
+
+    assert sorted(each.key for each in unsent.notices) == ["k7", "lost"]
+    assert [each.key for each in unsent.evictions] == ["gone"]
+    assert unpack(Ledger(again.ledger), again) == (notices, evictions)
+
+
+def test_a_forecast_has_a_bounded_number_of_entries() -> None:
+    """On a busy cluster every host has another number of free cores."""
+    ledger = Ledger()
+    ledger.hosts_up(a_host(f"h{number}", offers=some(cpu=1 + number / 1000)) for number in range(MOST_FITS + 50))
+
+    assert len(ledger.forecast(a_request(wants=some(cpu=5_000)), NOON).fits) == MOST_FITS
 
 
 @CHEAP

@@ -195,10 +195,13 @@ def test_shapes_are_counted_dated_and_found_right(situation: Situation, most: in
     assert waiting.demand() == {shape: len(members) for shape, members in alike().items()}
     for band in Band:
         assert waiting.shapes(band) == {shape: min(r.submitted_at for r in members) for shape, members in alike(band).items()}
+    firsts = waiting.firsts()
+    assert firsts.keys() == alike().keys()
     for shape in shapes:
         first = min(alike()[shape], key=lambda each: (each.band.rank, each.submitted_at, each.key))
-        assert waiting.first(shape) == first
+        assert firsts[shape] == first
+        assert waiting.firsts({shape}) == {shape: first}
         some_of = waiting.of_shape(shape, most)
         assert len({each.key for each in some_of}) == len(some_of) == min(most, len(alike()[shape]))
         assert all(each in alike()[shape] for each in some_of)
-    assert waiting.first(a_gang(tasks=99).shape) is None
+    assert waiting.firsts({a_gang(tasks=99).shape}) == {}

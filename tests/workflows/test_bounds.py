@@ -10,13 +10,14 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from iris.messages.job import JobInput
-from iris.messages.scheduler import Answers, Ask, Batch, Envelope
+from iris.messages.scheduler import Answers, Ask, Batch, Envelope, Release
 from iris.model import names
 from iris.model.bounds import BATCH_BYTES, size_of
 from iris.model.constraints import Constraint, Operator
 from iris.model.errors import InvalidValue
 from iris.model.requests import Request
 from iris.model.states import JobState, TaskState
+from iris.scheduling import ledger_size
 from iris.scheduling.refusals import RefusalCode
 from iris.workflows.job import JobWorkflow
 from tests.builders import a_request, a_spec, some
@@ -130,4 +131,36 @@ async def test_a_message_that_the_service_does_not_take_holds_up_nobody(cluster:
 
     assert "bytes are too many for the scheduler" in str(error.value.cause)
     assert all(answer.refusal is not None for answer in answers)
+    await _serves_others(cluster)
+
+
+async def test_a_full_ledger_is_measured_as_it_travels_and_refuses_until_it_is_smaller(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server reports the size of each run's history, which begins with the ledger."""
+    monkeypatch.setattr(ledger_size, "FULL", 30_000)
+    monkeypatch.setattr(ledger_size, "NEAR", 30_000)
+    monkeypatch.setattr(ledger_size, "STEP", 500)
+
+    async def refused(name: str) -> bool:
+        answer = await cluster.outbox.exchange(Envelope(message=Ask(request=ask(name, wants=some(cpu=8)))))
+        assert answer.refusal is not None
+        return answer.refusal.code is RefusalCode.LEDGER_FULL
+
+    async def accepts() -> bool:
+        return not await refused("later")
+
+    accepted: list[str] = []
+    async with asyncio.timeout(PATIENCE):
+        for turn in range(100):
+            names_ = [f"job-{Random(turn * 100 + each).getrandbits(64):x}" for each in range(50)]
+            answers = await asyncio.gather(*map(refused, names_))
+            accepted += [name for name, no in zip(names_, answers, strict=True) if not no]
+            if all(answers):
+                break
+        assert 300 < len(accepted) < 1_000
+        assert (await cluster.snapshot()).waiting == len(accepted)
+        releases = [Release(key=ask(name).key) for name in accepted[:200]]
+        await asyncio.gather(*(cluster.outbox.exchange(Envelope(message=release)) for release in releases))
+        await cluster.until(accepts)
     await _serves_others(cluster)

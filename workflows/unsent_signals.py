@@ -1,0 +1,50 @@
+"""Carries the signals that owners have not received yet from one run of the scheduler to the next.
+
+There may be as many as placements, so they travel as keys: the ledger has the rest. Only those that differ from the ledger travel
+in full, for example placements on a host that was lost meanwhile.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from iris.messages.scheduler import SchedulerStart
+from iris.model.requests import Placement
+from iris.scheduling.ledger import Ledger
+from iris.scheduling.preemption import Eviction
+
+
+class Unsent(NamedTuple):
+    """The fields of `SchedulerStart` for these signals."""
+
+    noticed: tuple[str, ...]
+    notices: tuple[Placement, ...]
+    evicted: dict[str, tuple[str, ...]]
+    evictions: tuple[Eviction, ...]
+
+
+def pack(ledger: Ledger, notices: Mapping[str, Placement], evictions: Mapping[str, Eviction]) -> Unsent:
+    live = ledger.live
+    evicted: dict[str, list[str]] = {}
+    others: list[Eviction] = []
+    for key, eviction in evictions.items():
+        if key in live and live[key].owner == eviction.owner:
+            evicted.setdefault(eviction.reason, []).append(key)
+        else:
+            others.append(eviction)
+    return Unsent(
+        noticed=tuple(key for key, notice in notices.items() if live.get(key) == notice),
+        notices=tuple(notice for key, notice in notices.items() if live.get(key) != notice),
+        evicted={reason: tuple(keys) for reason, keys in evicted.items()},
+        evictions=tuple(others),
+    )
+
+
+def unpack(ledger: Ledger, start: SchedulerStart) -> tuple[dict[str, Placement], dict[str, Eviction]]:
+    """Returns the placements and the evictions to signal, by key."""
+    notices = {key: ledger.live[key] for key in start.noticed} | {notice.key: notice for notice in start.notices}
+    evictions = {
+        key: Eviction(key=key, owner=ledger.live[key].owner, reason=reason)
+        for reason, keys in start.evicted.items()
+        for key in keys
+    }
+    return notices, evictions | {eviction.key: eviction for eviction in start.evictions}
