@@ -31,10 +31,11 @@ from iris.messages.scheduler import (
     Reasons,
     Release,
     SchedulerStart,
+    Signalled,
     Snapshot,
     SnapshotPage,
 )
-from iris.messages.wire import ClusterName, Keys
+from iris.messages.wire import ClusterName
 from iris.model import names
 from iris.model.bounds import MESSAGE_BYTES, cut, fitting, size_of
 from iris.model.requests import Placement, Request, Shape
@@ -69,6 +70,9 @@ class SchedulerWorkflow:
         self._ledger = Ledger(start.ledger)
         self._notices: dict[str, Placement] = {notice.key: notice for notice in start.notices}
         self._evictions: dict[str, Eviction] = {eviction.key: eviction for eviction in start.evictions}
+        #: Placements and evictions that could not be signalled. `_check_jobs` queues them again.
+        self._unsent_notices: dict[str, Placement] = {}
+        self._unsent_evictions: dict[str, Eviction] = {}
         self._sent_reasons: dict[str, str] = dict(start.told)
         self._checked_at = start.checked_at
         #: There may be more to place: the last pass stopped at its limit, or no pass has run yet.
@@ -110,8 +114,8 @@ class SchedulerWorkflow:
             SchedulerStart(
                 cluster=self._cluster,
                 ledger=self._ledger.state(),
-                notices=tuple(self._notices.values()),
-                evictions=tuple(self._evictions.values()),
+                notices=tuple((self._unsent_notices | self._notices).values()),
+                evictions=tuple((self._unsent_evictions | self._evictions).values()),
                 told=self._sent_reasons,
                 checked_at=self._checked_at,
             )
@@ -194,8 +198,8 @@ class SchedulerWorkflow:
         """Updates the pending signals and the recovery after a message was entered into the ledger."""
         self._evictions.update((each.key, each) for each in entered.evicted)
         if isinstance(message, Release):
-            self._notices.pop(message.key, None)
-            self._evictions.pop(message.key, None)
+            for queue in (self._notices, self._evictions, self._unsent_notices, self._unsent_evictions):
+                queue.pop(message.key, None)
         if self._recovery is not None:
             self._recovery.received(entered.hosts)
 
@@ -216,19 +220,21 @@ class SchedulerWorkflow:
     async def _send_placements(self) -> None:
         """Signals placements to the owners that waited for them."""
         notices = _some(self._notices.values())
-        gone = await self._signal_owners(Notifier.signal_placed, Notices(placements=notices), f"{len(notices)} placed")
-        self._remove_signalled(self._notices, notices, gone)
+        result = await self._signal_owners(Notifier.signal_placed, Notices(placements=notices), f"{len(notices)} placed")
+        self._remove_signalled(self._notices, self._unsent_notices, notices, result)
 
     async def _send_evictions(self) -> None:
         """Signals evictions to the owners of the gangs that have to leave."""
         evictions = _some(self._evictions.values())
-        gone = await self._signal_owners(
+        result = await self._signal_owners(
             Notifier.signal_evicted, EvictionNotices(evictions=evictions), f"{len(evictions)} evicted"
         )
-        self._remove_signalled(self._evictions, evictions, gone)
+        self._remove_signalled(self._evictions, self._unsent_evictions, evictions, result)
 
-    async def _signal_owners(self, signal: Callable[[Notifier, News], Awaitable[Keys]], news: News, summary: str) -> Keys:
-        """Sends the signals in one activity. Returns the keys whose owners are gone."""
+    async def _signal_owners(
+        self, signal: Callable[[Notifier, News], Awaitable[Signalled]], news: News, summary: str
+    ) -> Signalled:
+        """Sends the signals in one activity."""
         return await workflow.execute_activity_method(
             signal,
             news,
@@ -238,11 +244,15 @@ class SchedulerWorkflow:
             summary=summary,
         )
 
-    def _remove_signalled(self, waiting: dict[str, Notice], sent: Sequence[Notice], gone: Keys) -> None:
+    def _remove_signalled(
+        self, waiting: dict[str, Notice], unsent: dict[str, Notice], sent: Sequence[Notice], result: Signalled
+    ) -> None:
         """Removes what was signalled, and forgets the keys of owners that are gone: they hold nothing."""
+        later = set(result.unsent) if result.unsent and workflow.patched("unsent") else set()
         for each in sent:
-            waiting.pop(each.key, None)
-        self._forget(gone.keys)
+            if waiting.pop(each.key, None) is not None and each.key in later:
+                unsent[each.key] = each
+        self._forget(result.keys)
 
     async def _recover(self, recovery: LedgerRecovery) -> None:
         """Recovers the ledger from all slices and gangs: it may have been lost with an earlier workflow."""
@@ -326,6 +336,9 @@ class SchedulerWorkflow:
                 retry_policy=policies.UNTIL_DONE,
             )
             self._forget(gone.keys)
+            self._notices.update(self._unsent_notices)
+            self._evictions.update(self._unsent_evictions)
+            self._unsent_notices, self._unsent_evictions = {}, {}
             self._checked_at = workflow.now()
             if workflow.patched("reasons"):
                 await self._send_reasons()
