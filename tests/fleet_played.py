@@ -8,8 +8,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.messages.scheduler import EvictionNotices, Notices
-from iris.messages.wire import Keys
+from iris.messages.scheduler import EvictionNotices, Notices, Signalled
 from iris.model import names
 from iris.model.requests import Placement, Request
 from iris.scheduling.refusals import Refusal
@@ -42,7 +41,7 @@ class TenantNotifier(BlindNotifier):
         self.tenants: dict[str, Tenant] = {}
 
     @activity.defn(name="tell_placed")
-    async def signal_placed(self, notices: Notices) -> Keys:
+    async def signal_placed(self, notices: Notices) -> Signalled:
         for each in notices.placements:
             if each.key in self.tenants:
                 self.tenants[each.key].placement = each
@@ -50,14 +49,14 @@ class TenantNotifier(BlindNotifier):
         return await super().signal_placed(Notices(placements=jobs))
 
     @activity.defn(name="tell_evicted")
-    async def signal_evicted(self, notices: EvictionNotices) -> Keys:
+    async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
         """A tenant that is told to go is gone: its key comes back, as that of an owner who is not there any more."""
         gone = tuple(each for each in notices.evictions if each.key in self.tenants)
         for each in gone:
             self.tenants[each.key].evicted = each.reason
         jobs = tuple(each for each in notices.evictions if each.key not in self.tenants)
         ended = await super().signal_evicted(EvictionNotices(evictions=jobs))
-        return Keys(keys=(*ended.keys, *(each.key for each in gone)))
+        return Signalled(keys=(*ended.keys, *(each.key for each in gone)), unsent=ended.unsent)
 
 
 class Execution(NamedTuple):

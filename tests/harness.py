@@ -31,11 +31,13 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from iris.activities.control import notifier as notices
 from iris.activities.control import outbox
+from iris.activities.control.job_tasks import JobTasks
 from iris.activities.control.recovery import RecoveryQueries
 from iris.autoscaling.liveness import Silent
 from iris.client.client import IrisClient
@@ -57,6 +59,7 @@ from iris.messages.scheduler import (
     Reasons,
     Release,
     SchedulerStart,
+    Signalled,
     Snapshot,
     SnapshotPage,
 )
@@ -280,14 +283,14 @@ class Notifier(notices.Notifier):
         self.reasons: list[Reason] = []
 
     @activity.defn(name="tell_placed")
-    async def signal_placed(self, notices: Notices) -> Keys:
+    async def signal_placed(self, notices: Notices) -> Signalled:
         self.given.extend(notices.placements)
         if self.away:
             raise ApplicationError("the notifier is away")
         return await super().signal_placed(notices)
 
     @activity.defn(name="tell_evicted")
-    async def signal_evicted(self, notices: EvictionNotices) -> Keys:
+    async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
         self.evictions.extend(notices.evictions)
         if self.away:
             raise ApplicationError("the notifier is away")
@@ -299,6 +302,22 @@ class Notifier(notices.Notifier):
         if self.away:
             raise ApplicationError("the notifier is away")
         await super().signal_reasons(reasons)
+
+
+class Unreachable:
+    """A client to which the server answers that one workflow takes no signals, as it does when a limit is reached."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.owner = ""
+
+    def get_workflow_handle(self, workflow_id: str) -> Any:
+        if workflow_id == self.owner:
+            raise RPCError("exceeded workflow execution limit for signal events", RPCStatusCode.INVALID_ARGUMENT, b"")
+        return self._client.get_workflow_handle(workflow_id)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
 
 
 class BlindNotifier(Notifier):
@@ -338,6 +357,7 @@ class Cluster:
         self.users = IrisClient(env.client, ClusterRecord(name=name, address="trial:7233", namespace="default", store="", ui=""))
         self.outbox = Outbox(env.client, name)
         self.notifier = notifier(env.client)
+        self.job_tasks = JobTasks(env.client)
         self.watch = Watch()
         self.hosts: dict[str, FakeHost] = {}
         self._workers = contextlib.AsyncExitStack()
@@ -368,6 +388,8 @@ class Cluster:
                 *self.on_machines(),
             ],
         )
+        waiting = [self.outbox.exchange, self.job_tasks.override_tasks, self.job_tasks.await_earlier_tasks]
+        await self._work(names.patient_queue(self.name), activities=waiting)
         await self._work(names.planner_queue(self.name), workflows=[SchedulerWorkflow, AutoscalerWorkflow])
 
     def on_machines(self) -> list[Callable[..., Any]]:

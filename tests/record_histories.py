@@ -17,8 +17,9 @@ from temporalio.client import WorkflowHandle
 
 from iris.activities.control import notifier as notifier_activities
 from iris.autoscaling import liveness
+from iris.messages.task import RunTask
 from iris.model import slice_lifecycle
-from iris.model.jobs import Band
+from iris.model.jobs import Band, TaskOutcome
 from iris.model.slices import SliceState
 from iris.platforms.base import StockOut
 from iris.platforms.fake.cloud import Verb
@@ -30,12 +31,14 @@ from tests.harness import (
     Cluster,
     Held,
     Program,
+    Unreachable,
     by_index,
     by_job,
     dev_server_cluster,
     fails,
     hangs,
     in_turn,
+    is_killed,
     is_preempted,
     is_refused,
     succeeds,
@@ -270,6 +273,49 @@ async def _holds(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await keep("job-held-and-released", cluster.job(held))
     await keep("job-of-two-held", cluster.job(several))
     await keep("task-held", cluster.task(several, 0))
+    await keep("job-of-two-held-at-once", cluster.job(several))
+    await keep("task-held-without-reports", cluster.task(several, 0))
+
+
+async def _same_name(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    """A job with the name of a terminated one whose tasks still end; and a placement that cannot be signalled at first."""
+    ends = asyncio.Event()
+
+    async def ends_late(task: RunTask) -> TaskOutcome:
+        await ends.wait()
+        return await is_killed(task)
+
+    program = Held(on_cancel=ends_late)
+    await cluster.join(offers=some(cpu=2), program=program)
+    job = await cluster.submit(replicas=2)
+    await cluster.until(lambda: len(cluster.hosts["h1"].taken) == 2)
+    await cluster.job(job).terminate()
+    await cluster.until(lambda: program.cancelled)
+    await cluster.submit(replicas=2)
+    await cluster.until(lambda: _has_a_reason(cluster, job))
+    ends.set()
+    program.let_go()
+    await cluster.end(job)
+    await keep("job-of-two-with-a-name-in-use", cluster.job(job))
+
+    wedged = await cluster.submit("wedged", resources=some(cpu=8))
+    await cluster.waits(wedged)
+    client = Unreachable(cluster.client)
+    cluster.notifier._client = client  # type: ignore[assignment]
+    client.owner = cluster.job(wedged).id
+    await cluster.join("h2", offers=some(cpu=8))
+    await cluster.until(lambda: cluster.notifier.given)
+    other = await cluster.submit("other", resources=some(cpu=8))
+    await cluster.waits(other)
+    await cluster.join("h3", offers=some(cpu=8))
+    await cluster.end(other)
+    client.owner = ""
+    await cluster.end(wedged)
+    await keep("scheduler-with-an-unsent-placement", cluster.scheduler)
+
+
+async def _has_a_reason(cluster: Cluster, job: str) -> bool:
+    return bool((await cluster.status(job)).reason)
 
 
 async def _counts(cluster: Cluster, *, held: int, waiting: int) -> bool:
@@ -373,7 +419,7 @@ async def main() -> None:
     autoscaler.OBSERVE_INTERVAL = liveness.SECOND_OBSERVATION_DELAY = SECOND
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
-    for scenes, settings in ((_first_version, [short]), (_gangs, [short]), (_holds, []), (_evictions, [])):
+    for scenes, settings in ((_first_version, [short]), (_gangs, [short]), (_holds, []), (_same_name, []), (_evictions, [])):
         async with dev_server_cluster(*settings) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
     for of_fleet in (_made_slices, _scaling):

@@ -7,14 +7,17 @@ cancelled job is a cancelled workflow, so Temporal's lists, colours and buttons 
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
+from iris.activities.control.job_tasks import JobTasks
 from iris.messages.job import Attempts, JobInput
 from iris.messages.scheduler import Reason
-from iris.messages.task import TaskInput, TaskProgress
+from iris.messages.task import TaskInput, TaskOverrides, TaskProgress, TaskRefs
 from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.errors import InvalidValue
@@ -25,7 +28,7 @@ from iris.model.requests import Placement
 from iris.model.states import ENDED, JobState, TaskState, roll_up
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
-from iris.workflows import web_ui
+from iris.workflows import policies, web_ui
 from iris.workflows.gang_run import GangRun
 from iris.workflows.search_attributes import keywords, show_band, show_state
 from iris.workflows.task import TaskWorkflow
@@ -36,6 +39,7 @@ STARTS_AT_ONCE = 32
 NAME_IN_USE = timedelta(seconds=5)
 #: The most tasks in the workflow's result: some tens of kilobytes.
 TASKS_IN_RESULT = 100
+T = TypeVar("T", bound=TaskRefs)
 
 
 @workflow.defn
@@ -59,6 +63,8 @@ class JobWorkflow:
         #: The overrides that all tasks' workflows have; None: some of them have older ones.
         self._sent_overrides: Overrides | None = job.overrides
         self._children: dict[int, workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]] = {}
+        #: Runs while tasks of an earlier job of this name still end; no task is started meanwhile.
+        self._earlier_tasks: asyncio.Task[None] | None = None
         self._describe()
 
     @property
@@ -212,12 +218,17 @@ class JobWorkflow:
         while True:
             await workflow.wait_condition(lambda: self._job.overrides is not self._sent_overrides)
             overrides = self._sent_overrides = self._job.overrides
+            if workflow.patched("overrides-at-once"):
+                changed = TaskOverrides(**self._refs(self._children).model_dump(), overrides=overrides)
+                if changed.indices:
+                    await self._on_tasks(JobTasks.override_tasks, changed)
+                continue
             for child in list(self._children.values()):
                 with contextlib.suppress(ApplicationError):  # the task has ended
                     await child.signal(TaskWorkflow.override, overrides)
 
     async def _end(self, running: list[asyncio.Task[None]]) -> None:
-        for task in running:
+        for task in (*running, *([self._earlier_tasks] if self._earlier_tasks is not None else [])):
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
@@ -245,11 +256,25 @@ class JobWorkflow:
         while True:
             try:
                 async with starts:
+                    while self._earlier_tasks is not None:
+                        await asyncio.shield(self._earlier_tasks)
                     overrides = self._job.overrides
                     return await self._start_child(index), overrides
             except WorkflowAlreadyStartedError:
                 # A task of an earlier job of this name, which was terminated, is still ending.
-                await workflow.sleep(NAME_IN_USE)
+                if not workflow.patched("earlier-tasks"):
+                    await workflow.sleep(NAME_IN_USE)
+                elif self._earlier_tasks is None:
+                    self._earlier_tasks = asyncio.create_task(self._wait_for_earlier_tasks(index))
+
+    async def _wait_for_earlier_tasks(self, index: int) -> None:
+        """Waits once for all tasks of the earlier job, and shows that as the reason of one task."""
+        task = self._job.tasks[index]
+        self._set_task(task.model_copy(update={"reason": "a task of an earlier job of this name has not ended yet"}))
+        not_started = [each.index for each in self._job.tasks if each.finished_at is None and each.index not in self._children]
+        await self._on_tasks(JobTasks.await_earlier_tasks, self._refs(not_started))
+        self._set_task(task)
+        self._earlier_tasks = None
 
     async def _start_child(self, index: int) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
         return await workflow.start_child_workflow(
@@ -268,6 +293,20 @@ class JobWorkflow:
                     names.SA_PRIORITY: self._job.band,
                 }
             ),
+        )
+
+    def _refs(self, indices: Iterable[int]) -> TaskRefs:
+        return TaskRefs(cluster=self._job.cluster, job=self._job.spec.id, indices=tuple(indices))
+
+    async def _on_tasks(self, act: Callable[[JobTasks, T], Awaitable[None]], tasks: T) -> None:
+        """Performs an activity that takes as long as the slowest of the tasks."""
+        await workflow.execute_activity_method(
+            act,
+            tasks,
+            task_queue=names.patient_queue(self._job.cluster),
+            start_to_close_timeout=policies.NO_TIMEOUT,
+            heartbeat_timeout=policies.HEARTBEAT,
+            retry_policy=policies.UNTIL_DONE,
         )
 
     def _status_of(self, index: int, error: ChildWorkflowError) -> TaskStatus:

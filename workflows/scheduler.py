@@ -10,7 +10,7 @@ blocks the workflow on which the whole cluster depends.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -31,12 +31,13 @@ from iris.messages.scheduler import (
     Reasons,
     Release,
     SchedulerStart,
+    Signalled,
     Snapshot,
     SnapshotPage,
 )
-from iris.messages.wire import ClusterName, Keys
+from iris.messages.wire import ClusterName
 from iris.model import names
-from iris.model.bounds import MESSAGE_BYTES, fitting, size_of
+from iris.model.bounds import MESSAGE_BYTES, size_of
 from iris.model.requests import Placement, Request, Shape
 from iris.model.scaling import Wanted
 from iris.scheduling.forecast import Forecast
@@ -47,15 +48,14 @@ from iris.scheduling.reason_changes import MAX_SHAPES, reason_changes
 from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
 from iris.scheduling.refusals import Refusal
 from iris.workflows import policies, unsent_signals, web_ui
+from iris.workflows.demand_watch import DemandWatch
 from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
-from iris.workflows.scheduler_views import broken_slices, owners_of, reserve_of, snapshot_of, unplaced, wanted_of
+from iris.workflows.scheduler_views import owners_of, snapshot_of, unplaced, wanted_of
 
 #: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of it, and nothing is placed
 #: meanwhile: ten million take about three seconds on one core of the benchmark machine. The number of events says little. A pass
 #: over a large cluster costs a thousand times as much as one over a small one, and both are five events.
 MAX_REPLAY = 10_000_000
-#: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.
-MAX_NOTICES = 500
 _NOW = timedelta(0)
 #: The pause between two `demand` signals to the autoscaler.
 WAKE_EVERY = timedelta(seconds=1)
@@ -63,7 +63,6 @@ WAKE_EVERY = timedelta(seconds=1)
 BREATH = timedelta(milliseconds=1)
 News = TypeVar("News", Notices, EvictionNotices)
 Notice = TypeVar("Notice", Placement, Eviction)
-Item = TypeVar("Item", Placement, Eviction, Reason)
 
 
 @workflow.defn
@@ -74,6 +73,9 @@ class SchedulerWorkflow:
         self._ledger = Ledger(start.ledger)
         self._size = LedgerSize(workflow.info().get_current_history_size())
         self._notices, self._evictions = unsent_signals.unpack(self._ledger, start)
+        #: Placements and evictions that could not be signalled. `_check_jobs` queues them again.
+        self._unsent_notices: dict[str, Placement] = {}
+        self._unsent_evictions: dict[str, Eviction] = {}
         self._sent_reasons: dict[str, str] = dict(start.told)
         self._checked_at = start.checked_at
         #: There may be more to place: the last pass stopped at its limit, or no pass has run yet.
@@ -82,12 +84,7 @@ class SchedulerWorkflow:
         self._again_at: datetime | None = None
         #: The recovery of the ledger while it runs: nothing is placed before the ledger is complete.
         self._recovery = LedgerRecovery(self._ledger) if start.call_roll else None
-        #: The demand, broken slices, idle reserve and pauses at the last comparison, and whether to signal the autoscaler again.
-        self._known_demand: dict[Shape, int] = {}
-        self._known_broken: set[str] = set()
-        self._known_reserve: set[str] = set()
-        self._known_pauses: tuple[bool, frozenset[str]] = (False, frozenset())
-        self._demand_changed = False
+        self._demand_watch = DemandWatch()
         #: Whether `MAX_REPLAY` and `_time` apply. A run that began before them is replayed without them.
         self._limited = False
         #: The last time that is the same in a replay: that of the last exchange, or the time for which a timer was set.
@@ -120,7 +117,9 @@ class SchedulerWorkflow:
             SchedulerStart(
                 cluster=self._cluster,
                 ledger=self._ledger.state(),
-                **unsent_signals.pack(self._ledger, self._notices, self._evictions)._asdict(),
+                **unsent_signals.pack(
+                    self._ledger, self._unsent_notices | self._notices, self._unsent_evictions | self._evictions
+                )._asdict(),
                 told=self._sent_reasons,
                 checked_at=self._checked_at,
             ),
@@ -224,8 +223,8 @@ class SchedulerWorkflow:
         """Updates the pending signals and the recovery after a message was entered into the ledger."""
         self._evictions.update((each.key, each) for each in entered.evicted)
         if isinstance(message, Release):
-            self._notices.pop(message.key, None)
-            self._evictions.pop(message.key, None)
+            for queue in (self._notices, self._evictions, self._unsent_notices, self._unsent_evictions):
+                queue.pop(message.key, None)
         if self._recovery is not None:
             self._recovery.received(entered.hosts)
 
@@ -246,25 +245,27 @@ class SchedulerWorkflow:
             self._size.placed(placement)
         self._evictions.update((eviction.key, eviction) for eviction in settled.evicted)
         if not settled.stopped or workflow.patched("early-demand"):
-            self._watch_demand()
+            self._demand_watch.compare(self._ledger, self._demand())
         self._describe()
 
     async def _send_placements(self) -> None:
         """Signals placements to the owners that waited for them."""
-        notices = _some(self._notices.values())
-        gone = await self._signal_owners(Notifier.signal_placed, Notices(placements=notices), f"{len(notices)} placed")
-        self._remove_signalled(self._notices, notices, gone)
+        notices = unsent_signals.batch(self._notices.values())
+        result = await self._signal_owners(Notifier.signal_placed, Notices(placements=notices), f"{len(notices)} placed")
+        self._remove_signalled(self._notices, self._unsent_notices, notices, result)
 
     async def _send_evictions(self) -> None:
         """Signals evictions to the owners of the gangs that have to leave."""
-        evictions = _some(self._evictions.values())
-        gone = await self._signal_owners(
+        evictions = unsent_signals.batch(self._evictions.values())
+        result = await self._signal_owners(
             Notifier.signal_evicted, EvictionNotices(evictions=evictions), f"{len(evictions)} evicted"
         )
-        self._remove_signalled(self._evictions, evictions, gone)
+        self._remove_signalled(self._evictions, self._unsent_evictions, evictions, result)
 
-    async def _signal_owners(self, signal: Callable[[Notifier, News], Awaitable[Keys]], news: News, summary: str) -> Keys:
-        """Sends the signals in one activity. Returns the keys whose owners are gone."""
+    async def _signal_owners(
+        self, signal: Callable[[Notifier, News], Awaitable[Signalled]], news: News, summary: str
+    ) -> Signalled:
+        """Sends the signals in one activity."""
         return await workflow.execute_activity_method(
             signal,
             news,
@@ -274,11 +275,15 @@ class SchedulerWorkflow:
             summary=summary,
         )
 
-    def _remove_signalled(self, waiting: dict[str, Notice], sent: Sequence[Notice], gone: Keys) -> None:
+    def _remove_signalled(
+        self, waiting: dict[str, Notice], unsent: dict[str, Notice], sent: Sequence[Notice], result: Signalled
+    ) -> None:
         """Removes what was signalled, and forgets the keys of owners that are gone: they hold nothing."""
+        later = set(result.unsent) if result.unsent and workflow.patched("unsent") else set()
         for each in sent:
-            waiting.pop(each.key, None)
-        self._forget(gone.keys)
+            if waiting.pop(each.key, None) is not None and each.key in later:
+                unsent[each.key] = each
+        self._forget(result.keys)
 
     async def _recover(self, recovery: LedgerRecovery) -> None:
         """Recovers the ledger from all slices and gangs: it may have been lost with an earlier workflow."""
@@ -318,8 +323,8 @@ class SchedulerWorkflow:
         """
         autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(self._cluster))
         while True:
-            await workflow.wait_condition(lambda: self._demand_changed)
-            self._known_demand, self._demand_changed = dict(self._demand()), False
+            await workflow.wait_condition(lambda: self._demand_watch.changed)
+            self._demand_watch.signalled(self._demand())
             with contextlib.suppress(ApplicationError):  # no autoscaler runs; a new one asks at once
                 await autoscaler.signal("demand")
             await workflow.sleep(WAKE_EVERY)
@@ -329,27 +334,6 @@ class SchedulerWorkflow:
         if self._unsettled and workflow.patched("early-demand"):
             return unplaced(self._ledger) or {}
         return self._ledger.demand()
-
-    def _watch_demand(self) -> None:
-        """Decides whether the autoscaler has to be signalled.
-
-        It has to be if more gangs of a shape wait than at the last signal, if no gang of a shape waits any more, if a slice is
-        broken, if a slice of a group that keeps a reserve is no longer idle, or if a pause began or ended. While the whole
-        cluster is paused, only pauses count.
-        """
-        pauses = (self._ledger.paused is not None, frozenset(self._ledger.paused_groups))
-        if pauses != self._known_pauses:
-            self._known_pauses = pauses
-            self._demand_changed |= workflow.patched("pauses")
-        if self._ledger.paused is not None:
-            return
-        demand, known = self._demand(), self._known_demand
-        broken, reserve = set(broken_slices(self._ledger)), reserve_of(self._ledger)
-        self._demand_changed |= not (broken <= self._known_broken and reserve >= self._known_reserve)
-        self._known_broken, self._known_reserve = broken, reserve
-        self._demand_changed |= known.keys() - demand.keys() != set()
-        self._demand_changed |= any(count > known.get(shape, 0) for shape, count in demand.items())
-        self._known_demand = {shape: min(count, demand[shape]) for shape, count in known.items() if shape in demand}
 
     async def _check_jobs(self) -> None:
         """Releases what ended workflows still hold, and sends waiting gangs their changed reasons.
@@ -372,6 +356,9 @@ class SchedulerWorkflow:
                 retry_policy=policies.UNTIL_DONE,
             )
             self._forget(gone.keys)
+            self._notices.update(self._unsent_notices)
+            self._evictions.update(self._unsent_evictions)
+            self._unsent_notices, self._unsent_evictions = {}, {}
             self._checked_at = self._now()
             if workflow.patched("reasons"):
                 await self._send_reasons()
@@ -386,7 +373,7 @@ class SchedulerWorkflow:
         ]
         try:
             while reasons:
-                some = _some(reasons)
+                some = unsent_signals.batch(reasons)
                 reasons = reasons[len(some) :]
                 await workflow.execute_activity_method(
                     Notifier.signal_reasons,
@@ -410,8 +397,3 @@ class SchedulerWorkflow:
 
     def _describe(self) -> None:
         workflow.set_current_details(web_ui.scheduler_details(self._ledger, self._size))
-
-
-def _some(news: Iterable[Item]) -> tuple[Item, ...]:
-    """Returns the first of the items, as many as one activity sends."""
-    return tuple(fitting(((each, size_of(each)) for each in news), MAX_NOTICES))

@@ -19,7 +19,8 @@ T = TypeVar("T")
 async def exchange(cluster: str, message: Message) -> Answer:
     """Sends one message to the scheduler and returns its answer.
 
-    The first try is a local activity, which costs one event. If that fails, a normal activity tries until it succeeds.
+    The first try is a local activity, which costs one event. If that fails, a normal activity tries until it succeeds. It has a
+    task queue of its own: as long as the scheduler is away, there is one for each gang that sends a message.
 
     Raises:
         asyncio.CancelledError: the workflow was cancelled meanwhile; it is unknown whether the scheduler got the message.
@@ -40,7 +41,7 @@ async def exchange(cluster: str, message: Message) -> Answer:
         return await workflow.execute_activity_method(
             Outbox.exchange,
             envelope,
-            task_queue=names.control_queue(cluster),
+            task_queue=names.patient_queue(cluster),
             start_to_close_timeout=policies.EXCHANGE_PATIENT,
             retry_policy=policies.UNTIL_DONE,
             summary=f"{message.kind} (the scheduler was slow to answer)",

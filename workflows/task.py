@@ -31,6 +31,8 @@ class TaskWorkflow:
         self._run = GangRun(task, self._changed)
         #: The status to report to the job; None: the job has it.
         self._unreported: TaskStatus | None = None
+        #: The last status that was reported, or is about to be.
+        self._reported = task.tasks[0]
 
     @workflow.run
     async def run(self, task: TaskInput) -> TaskStatus:
@@ -87,8 +89,14 @@ class TaskWorkflow:
         workflow's own end."""
         status = self.status()
         workflow.set_current_details(web_ui.task_details(self._task.spec, status))
-        if status.state is TaskState.RUNNING or (status.state is TaskState.PENDING and status.reason):
-            self._unreported = status
+        waits = status.state is TaskState.PENDING and status.reason
+        if (status.state is TaskState.RUNNING or waits) and not self._known(status):
+            self._unreported = self._reported = status
+
+    def _known(self, status: TaskStatus) -> bool:
+        """Returns whether the job knows the status: it is the reported one, or differs by the hold, which is the job's."""
+        held = self._run.gang.overrides.hold is not None and status.state is TaskState.PENDING is self._reported.state
+        return (held or status == self._reported) and workflow.patched("fewer-reports")
 
     async def _report(self) -> None:
         """Reports the latest status, at growing intervals: a job's history must not grow with tasks times attempts."""

@@ -1,16 +1,21 @@
-"""Carries the signals that owners have not received yet from one run of the scheduler to the next.
+"""The signals that owners have not received yet: batches of them, and all of them on their way to the next run of the scheduler.
 
-There may be as many as placements, so they travel as keys: the ledger has the rest. Only those that differ from the ledger travel
-in full, for example placements on a host that was lost meanwhile.
+All of them may be as many as placements, so they travel as keys: the ledger has the rest. Only those that differ from it travel in
+full, for example placements on a host that was lost meanwhile.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
-from iris.messages.scheduler import SchedulerStart
+from iris.messages.scheduler import Reason, SchedulerStart
+from iris.model.bounds import fitting, size_of
 from iris.model.requests import Placement
 from iris.scheduling.ledger import Ledger
 from iris.scheduling.preemption import Eviction
+
+#: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.
+MAX_SIGNALS = 500
+Item = TypeVar("Item", Placement, Eviction, Reason)
 
 
 class Unsent(NamedTuple):
@@ -48,3 +53,8 @@ def unpack(ledger: Ledger, start: SchedulerStart) -> tuple[dict[str, Placement],
         for key in keys
     }
     return notices, evictions | {eviction.key: eviction for eviction in start.evictions}
+
+
+def batch(unsent: Iterable[Item]) -> tuple[Item, ...]:
+    """Returns the first of the items, as many as one activity sends."""
+    return tuple(fitting(((each, size_of(each)) for each in unsent), MAX_SIGNALS))

@@ -1,6 +1,10 @@
-"""Signals placements, evictions and reasons to jobs and tasks, and finds owners that have ended."""
+"""Signals placements, evictions and reasons to jobs and tasks, and finds owners that have ended.
+
+An owner that cannot be signalled, whatever the error, delays no other owner: a failed activity would signal all of them again.
+"""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,10 +13,12 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.messages.scheduler import EvictionNotices, Notices, Owner, Owners, Reasons, SnapshotPage
+from iris.messages.scheduler import EvictionNotices, Notices, Owner, Owners, Reasons, Signalled, SnapshotPage
 from iris.messages.wire import ClusterName, Keys
 from iris.model import names
 from iris.model.bounds import fitting
+
+logger = logging.getLogger(__name__)
 
 #: Concurrent signals: enough to hide the round trip, far below the frontend's limits.
 AT_ONCE = 32
@@ -24,6 +30,22 @@ MOST_GONE = 5_000
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
 
+#: The server's answers that may come to any request, because the server is away or busy. Other errors are about one owner.
+AWAY = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,
+    RPCStatusCode.ABORTED,
+    RPCStatusCode.INTERNAL,
+    RPCStatusCode.UNKNOWN,
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+)
+#: How many attempts of an activity fail with such an answer; later ones treat it as an error about the owner.
+PATIENT_ATTEMPTS = 3
+
+
 class Notifier:
     """Activities between the scheduler and the owners of its placements and requests."""
 
@@ -31,13 +53,13 @@ class Notifier:
         self._client = client
 
     @activity.defn(name="tell_placed")
-    async def signal_placed(self, notices: Notices) -> Keys:
-        """Signals every owner. Returns the keys whose owners are gone: their placements are free again."""
+    async def signal_placed(self, notices: Notices) -> Signalled:
+        """Signals every owner. The placements of owners that are gone are free again."""
         return await self._signal_owners("placed", [(each.owner, each.key, each) for each in notices.placements])
 
     @activity.defn(name="tell_evicted")
-    async def signal_evicted(self, notices: EvictionNotices) -> Keys:
-        """Signals the owners of gangs whose hosts are taken away. Returns the keys whose owners are gone."""
+    async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
+        """Signals the owners of gangs whose hosts are taken away."""
         return await self._signal_owners("evicted", [(each.owner, each.key, each) for each in notices.evictions])
 
     @activity.defn(name="tell_reasons")
@@ -45,22 +67,34 @@ class Notifier:
         """Sends waiting gangs the reason why they wait. Owners that are gone are ignored."""
         await self._signal_owners("waits", [(each.owner, each.key, each) for each in reasons.reasons])
 
-    async def _signal_owners(self, signal: str, items: Sequence[tuple[str, str, Any]]) -> Keys:
-        """Signals each owner. Returns the keys of the owners that are gone."""
+    async def _signal_owners(self, signal: str, items: Sequence[tuple[str, str, Any]]) -> Signalled:
+        """Signals each owner.
+
+        Raises:
+            RPCError: no owner could be signalled, because the server is away.
+        """
         at_once = asyncio.Semaphore(AT_ONCE)
 
-        async def send(owner: str, key: str, what: Any) -> str | None:
+        async def send(owner: str, what: Any) -> Exception | None:
             async with at_once:
                 try:
                     await self._client.get_workflow_handle(owner).signal(signal, what)
-                except RPCError as error:
-                    if error.status is not RPCStatusCode.NOT_FOUND:
-                        raise
-                    return key
+                except Exception as error:
+                    return error
             return None
 
-        gone = await asyncio.gather(*(send(*each) for each in items))
-        return Keys(keys=tuple(key for key in gone if key is not None))
+        errors = await asyncio.gather(*(send(owner, what) for owner, _, what in items))
+        failures = [error for error in errors if error is not None]
+        if failures and len(failures) == len(items) and all(_is_away(error) for error in failures):
+            raise failures[0]
+        gone, unsent = [], []
+        for (owner, key, _), error in zip(items, errors, strict=True):
+            if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+                gone.append(key)
+            elif error is not None:
+                logger.error("cannot signal %s to workflow %s, trying again later: %s", signal, owner, error)
+                unsent.append(key)
+        return Signalled(keys=tuple(gone), unsent=tuple(unsent))
 
     @activity.defn
     async def check_jobs(self, ref: ClusterName) -> Keys:
@@ -98,11 +132,18 @@ class Notifier:
         try:
             described = await self._client.get_workflow_handle(owner.owner).describe()
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return True
-            raise
+            if _is_away(error):
+                raise
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                logger.error("cannot find out whether workflow %s has ended: %s", owner.owner, error)
+            return error.status is RPCStatusCode.NOT_FOUND
         # A later job may have taken the name after this one ended; the key contains the first run in which it was made.
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
         if not owner.key.endswith(f"/{names.short_run(first_run)}"):
             return described.start_time <= over
         return described.status is not WorkflowExecutionStatus.RUNNING and (described.close_time or over) <= over
+
+
+def _is_away(error: Exception) -> bool:
+    """Returns whether an error of the running activity is the server's and may pass."""
+    return isinstance(error, RPCError) and error.status in AWAY and activity.info().attempt <= PATIENT_ATTEMPTS

@@ -8,7 +8,7 @@ Messages are delivered at least once. An activity that times out here and is ret
 ignores the second one.
 
 A batch is limited by bytes as well as by messages. A message that is too large for any batch fails its sender: a retry would hold
-up all other messages.
+up all other messages. A batch that is rejected is split until the message is found that causes it; only that one fails.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from temporalio import activity
 from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from iris.messages.scheduler import Answer, Answers, Batch, Envelope, Message
 from iris.model import names
@@ -33,6 +33,8 @@ MAX_BATCH = 500
 MAX_PAUSE = 0.1
 #: The pause between two tries while the scheduler or the server is away, in seconds.
 RETRY_EVERY = 0.5
+#: The server's answers to a request with wrong content. FAILED_PRECONDITION is not one: the scheduler's workflow task failed.
+REJECTIONS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.OUT_OF_RANGE)
 
 
 class _Entry(NamedTuple):
@@ -73,19 +75,49 @@ class Outbox:
             if not batch:
                 continue
             began = time.monotonic()
-            try:
-                reply = await self._scheduler.execute_update(
-                    "exchange", Batch(messages=tuple(entry.message for entry in batch)), result_type=Answers
-                )
-            except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError, WorkflowUpdateFailedError) as error:
+            await self._deliver(batch)
+            if len(batch) > 1:
+                # Under load: let the next batch grow for another round trip, so that the scheduler gets fewer and larger ones.
+                await asyncio.sleep(min(MAX_PAUSE, time.monotonic() - began))
+
+    async def _deliver(self, batch: list[_Entry]) -> None:
+        """Sends a batch and passes the answers on. If nobody answers, the batch waits again, in front of the others."""
+        try:
+            reply = await self._scheduler.execute_update(
+                "exchange", Batch(messages=tuple(entry.message for entry in batch)), result_type=Answers
+            )
+            answers = list(zip(batch, reply.answers, strict=True))
+        except Exception as error:
+            if not _is_rejection(error):
                 # Away, restarting, or just continuing as new: the batch goes to the front and is tried again.
                 logger.warning("the scheduler does not answer, trying again: %s", error)
                 self._waiting = batch + self._waiting
                 await asyncio.sleep(RETRY_EVERY)
-                continue
-            for entry, answer in zip(batch, reply.answers, strict=True):
-                if not entry.answer.done():
-                    entry.answer.set_result(answer)
-            if len(batch) > 1:
-                # Under load: let the next batch grow for another round trip, so that the scheduler gets fewer and larger ones.
-                await asyncio.sleep(min(MAX_PAUSE, time.monotonic() - began))
+            elif len(batch) > 1:
+                logger.warning("the scheduler rejects a batch, sending its halves: %s", error)
+                await self._deliver(batch[: len(batch) // 2])
+                await self._deliver(batch[len(batch) // 2 :])
+            else:
+                _fail(batch[0], error)
+            return
+        for entry, answer in answers:
+            if not entry.answer.done():
+                entry.answer.set_result(answer)
+
+
+def _is_rejection(error: Exception) -> bool:
+    """Returns whether an error is about the content of a batch; otherwise the same batch may succeed later."""
+    if isinstance(error, RPCError):
+        return error.status in REJECTIONS
+    if isinstance(error, WorkflowUpdateFailedError):
+        # The scheduler continued as new between its acceptance and its answer.
+        return not (isinstance(error.cause, ApplicationError) and error.cause.type == "AcceptedUpdateCompletedWorkflow")
+    return not isinstance(error, WorkflowUpdateRPCTimeoutOrCancelledError)
+
+
+def _fail(entry: _Entry, error: Exception) -> None:
+    """Fails the sender of a message that the scheduler rejects. It may send it again: a later scheduler may know the message."""
+    cause = error.cause if isinstance(error, WorkflowUpdateFailedError) else error
+    logger.error("the scheduler rejects the message %s: %s", entry.message.kind, cause)
+    if not entry.answer.done():
+        entry.answer.set_exception(ApplicationError(f"the scheduler rejects the message {entry.message.kind}: {cause}"))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from iris.messages.wire import Wire
+from iris.messages.wire import Keys, Wire
 from iris.model.hosts import Closure, Host
 from iris.model.jobs import Band
 from iris.model.requests import Placement, Request
@@ -257,6 +257,12 @@ class Notices(Wire):
     """Placements to send to their owners."""
 
     placements: tuple[Placement, ...]
+
+
+class Signalled(Keys):
+    """The result of signalling owners: the keys of those that are gone, and the keys of those that could not be signalled."""
+
+    unsent: tuple[str, ...] = ()
 
 
 class EvictionNotices(Wire):

@@ -10,6 +10,7 @@ from iris.model.bundles import Bundle
 from iris.model.environments import EnvironmentSpec
 from iris.model.gangs import Gang
 from iris.model.jobs import TaskStatus
+from iris.model.overrides import Overrides
 from iris.model.resources import Resources
 from iris.model.states import TaskState
 
@@ -28,6 +29,20 @@ class TaskInput(Gang):
         BeforeValidator(lambda status: status if isinstance(status, tuple) else (status,)),
         PlainSerializer(lambda tasks: tasks[0]),
     ]
+
+
+class TaskRefs(Wire):
+    """Some tasks of a job of several independent tasks."""
+
+    cluster: str
+    job: str
+    indices: tuple[int, ...]
+
+
+class TaskOverrides(TaskRefs):
+    """The user's changes to a job, for its tasks."""
+
+    overrides: Overrides
 
 
 class TaskProgress(Wire):

@@ -113,6 +113,11 @@ def planner_queue(cluster: str) -> str:
     return f"{cluster}/planner"
 
 
+def patient_queue(cluster: str) -> str:
+    """Returns the queue of activities that wait for a workflow, of which there may be one for each job."""
+    return f"{cluster}/patient"
+
+
 def host_queue(cluster: str, host_id: str) -> str:
     return f"{cluster}/host/{host_id}"
 
@@ -149,8 +154,8 @@ KIND_AUTOSCALER = "autoscaler"
 #: Memo of the scheduler's workflow: what a client needs to know about the cluster when it has only an address.
 MEMO_STORE = "iris_store"
 MEMO_UI = "iris_ui"
-#: The version of the scheduler's ledger. A control plane with another version starts a new scheduler, which runs recovery.
-MEMO_LEDGER_VERSION = "iris_book"
+#: Memo of both planners' workflows: the version of the state. A control plane with a later version replaces the workflow.
+MEMO_VERSION = "iris_book"
 #: Memo of a job's workflow: its command line, for lists, and its number of tasks, for readers of its logs.
 MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"

@@ -7,9 +7,10 @@ from iris.model.jobs import Band
 from iris.model.requests import Placement, Request, Shape
 from iris.scheduling import feasibility
 from iris.scheduling.cluster_state import ClusterState
-from iris.scheduling.queue import Queue, Usage
+from iris.scheduling.queue import Queue
 from iris.scheduling.queue_position import NOTHING, HostHolders, Releases, position
 from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.usage import Usage
 
 #: The most shapes whose reason is computed for one answer. For the others the answer refers to `iris explain`.
 MOST_REASONS = 50

@@ -32,11 +32,12 @@ from iris.scheduling.forecast import Forecast, forecast
 from iris.scheduling.host_index import HostIndex
 from iris.scheduling.placement import place
 from iris.scheduling.preemption import Eviction, evictions
-from iris.scheduling.queue import Queue, Usage
+from iris.scheduling.queue import Queue
 from iris.scheduling.recent_use import RecentUse
 from iris.scheduling.refusals import Refusal
 from iris.scheduling.slice_idle import SliceIdle
 from iris.scheduling.strikes import QUARANTINE, Strikes
+from iris.scheduling.usage import Usage
 
 #: The delay of the next search for victims, if the last one did not examine all waiting requests.
 CONTINUE_AFTER = timedelta(seconds=1)

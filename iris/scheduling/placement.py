@@ -25,8 +25,9 @@ from iris.model.rules import Rules
 from iris.scheduling.capacity import Capacity
 from iris.scheduling.effort import Effort
 from iris.scheduling.host_index import HostIndex
-from iris.scheduling.queue import Queue, Usage
+from iris.scheduling.queue import Queue
 from iris.scheduling.recent_use import UNUSED, Lately
+from iris.scheduling.usage import Usage
 
 #: The ports of gang coordinators. Too few ports lie above those that Linux hands out to outgoing connections (32768-60999). So
 #: this is the range that users of the original Iris know. Linux hands out only the upper part of it.

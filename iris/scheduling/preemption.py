@@ -18,8 +18,9 @@ from iris.model.requests import Placement, Request, Shape
 from iris.model.rules import Rules
 from iris.scheduling.capacity import Capacity, seats_of
 from iris.scheduling.host_index import HostIndex, covers
-from iris.scheduling.queue import Queue, Usage
+from iris.scheduling.queue import Queue
 from iris.scheduling.recent_use import UNUSED, Lately
+from iris.scheduling.usage import Usage
 
 #: The most gangs for which one pass searches victims; gangs without possible victims on their candidate hosts do not count. The
 #: cost of each search grows with the number of possible victims. The next pass continues with the other gangs.

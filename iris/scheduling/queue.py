@@ -16,15 +16,13 @@ little space and time.
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import accumulate, pairwise
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from iris.model.jobs import Band
-from iris.model.requests import EPOCH, MICROSECOND, Names, Placement, Request, Shape, shorten_key, whole_key
-from iris.scheduling.recent_use import UNUSED, Lately
+from iris.model.requests import EPOCH, MICROSECOND, Names, Request, Shape, shorten_key, whole_key
 
 #: Microseconds and key: the order within a line.
 _Order = tuple[int, str]
@@ -337,65 +335,6 @@ class Turns:
             heapq.heappop(heads)
         if heads:
             heapq.heappush(self._heap, (_precedence(self._held[user], self._recent.get(user, 0), heads[0][:2]), user))
-
-
-class Usage(NamedTuple):
-    """The use that counts when the users of a band are compared, by band and user."""
-
-    #: The weight that the user holds in the band and the higher ones; 0 for an overdue user.
-    held: dict[Band, dict[str, int]]
-    #: The recent use in the band and the higher ones, and the same as if no user were overdue.
-    recent: dict[Band, dict[str, int]]
-    full_recent: dict[Band, dict[str, int]]
-    lately: Lately
-
-    @classmethod
-    def of(
-        cls, live: Iterable[Placement], waiting: "Queue | None" = None, since: datetime = EPOCH, lately: Lately = UNUSED
-    ) -> "Usage":
-        """Derives the use from the live placements.
-
-        Args:
-            since: users who have waited since before this time and were given nothing after it are overdue.
-        """
-        live = list(live)
-        overdue = _overdue_users(live, waiting, since, lately.given) if waiting is not None else {}
-        recent = lately.by_band(overdue)
-        full_recent = lately.by_band({}) if any(overdue.values()) else recent
-        return cls(use_by_band(live, overdue), recent, full_recent, lately)
-
-
-def _overdue_users(
-    live: Iterable[Placement], waiting: Queue, since: datetime, given: Collection[str] = ()
-) -> dict[Band, set[str]]:
-    """Returns the users who have waited in a band since before that time and were given nothing after it.
-
-    Their use does not count in that band. Otherwise a user whose one job runs for a week could not start another as long as
-    users who hold less keep submitting.
-
-    Args:
-        given: the users who were given something after that time that has already ended.
-    """
-    given = {*given, *(placement.user for placement in live if placement.placed_at is None or placement.placed_at > since)}
-    return {band: {user for user, oldest in waiting.users(band).items() if oldest < since and user not in given} for band in Band}
-
-
-def use_by_band(
-    live: Iterable[Placement], overdue: Mapping[Band, Collection[str]] = MappingProxyType({})
-) -> dict[Band, dict[str, int]]:
-    """Returns the weight that each user holds in each band and the higher ones; 0 where the user is overdue."""
-    use: dict[Band, dict[str, int]] = {band: {} for band in Band}
-    for placement in live:
-        held = use[placement.band]
-        held[placement.user] = held.get(placement.user, 0) + placement.weight
-    higher: dict[str, int] = {}
-    for band in Band:
-        for user, weight in higher.items():
-            use[band][user] = use[band].get(user, 0) + weight
-        higher = dict(use[band])
-    for band, users in overdue.items():
-        use[band].update(dict.fromkeys(users, 0))
-    return use
 
 
 def _precedence(held: int, recent: int, oldest: _Order) -> _Precedence:

@@ -18,7 +18,8 @@ from iris.model.jobs import Band
 from iris.model.requests import CORE_WEIGHT, DEVICE_WEIGHT, Placement, Request
 from iris.scheduling.capacity import seats_of
 from iris.scheduling.host_index import HostIndex, covers
-from iris.scheduling.queue import Queue, Usage, use_by_band
+from iris.scheduling.queue import Queue
+from iris.scheduling.usage import Usage, use_by_band
 
 _Weights = dict[str, int]
 #: The units of time, in seconds. A time is shown in the largest unit of which it is at least a tenth.

@@ -37,6 +37,7 @@ def test_a_name_that_a_path_or_an_id_could_trip_over_is_refused(name: str) -> No
         (names.autoscaler_workflow("dev"), "dev/autoscaler"),
         (names.control_queue("dev"), "dev/control"),
         (names.planner_queue("dev"), "dev/planner"),
+        (names.patient_queue("dev"), "dev/patient"),
         (names.host_queue("dev", "h1"), "dev/host/h1"),
         (names.job_id("ada", "train"), "ada/train"),
         (names.task_id("ada/train", 3), "ada/train:3"),

@@ -18,8 +18,9 @@ from iris.scheduling.feasibility import infeasible, reason
 from iris.scheduling.host_index import HostIndex
 from iris.scheduling.placement import place
 from iris.scheduling.preemption import evictions
-from iris.scheduling.queue import Queue, Usage
+from iris.scheduling.queue import Queue
 from iris.scheduling.refusals import INFEASIBLE, Refusal, RefusalCode
+from iris.scheduling.usage import Usage
 from tests.builders import CHIPS, a_fleet, a_gang, a_host, a_placement, a_request, a_slice, at, demands, requests, some
 from tests.oracle import Amounts, amounts, could_serve, failed, fits, free_on, groups_of, lacking, left_of, right_kind, takes
 from tests.scheduling.test_placement_properties import HASTY, SOON

@@ -158,6 +158,30 @@ async def test_a_hold_reaches_every_task_of_a_job_of_several(cluster: Cluster) -
     assert await cluster.nothing_held()
 
 
+async def test_a_hold_adds_the_same_few_events_to_a_job_of_any_number_of_tasks(cluster: Cluster) -> None:
+    """The server terminates a workflow with 51,200 events: a job of a thousand tasks would end after a few holds."""
+    job = await cluster.submit(replicas=20)
+    await cluster.until(lambda: _every_task_has_a_reason(cluster, job))
+    await cluster.later(MINUTE)
+    before = len((await cluster.job(job).fetch_history()).events)
+
+    await cluster.users.jobs.hold(job)
+    await cluster.until(lambda: _counts(cluster, held=20))
+    await cluster.users.jobs.release(job)
+    await cluster.until(lambda: _counts(cluster, held=0, waiting=20))
+    await cluster.later(MINUTE)
+
+    # A signal, the shown state, an activity and two workflow tasks for each of both: 24 with the marker. It was 328.
+    assert len((await cluster.job(job).fetch_history()).events) - before < 40
+    assert "no host" in (await cluster.status(job)).reason
+    await cluster.join(offers=some(cpu=20))
+    assert (await cluster.end(job)).state is JobState.SUCCEEDED
+
+
+async def _every_task_has_a_reason(cluster: Cluster, job: str) -> bool:
+    return all(task.reason for task in (await cluster.status(job)).tasks)
+
+
 async def test_tasks_that_are_being_started_hear_of_a_hold_that_comes_and_goes_meanwhile(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

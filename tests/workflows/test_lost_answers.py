@@ -1,12 +1,19 @@
 """A gang whose exchange with the scheduler goes wrong: an answer that is lost, a copy that comes late, a key that is used up."""
 
 import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.worker import PollerBehaviorSimpleMaximum
 
 from iris.messages.scheduler import Answers, Ask, Batch, Envelope, Message, Release, SliceDown
+from iris.model import names
 from iris.model.requests import Request, request_for
 from iris.model.states import JobState
+from iris.workflows import policies
 from tests.builders import a_spec, some
-from tests.harness import Cluster, Held
+from tests.harness import Cluster, Held, Unreachable, time_skipping_cluster
 
 
 async def _exchange(cluster: Cluster, *messages: Message) -> None:
@@ -74,3 +81,57 @@ async def test_a_job_whose_key_the_scheduler_has_forgotten_asks_with_the_next_on
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
     assert [task.attempt for task in host.taken] == [2]
     assert await cluster.nothing_held()
+
+
+async def test_a_job_that_cannot_be_signalled_keeps_no_other_from_its_hosts_and_is_tried_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its placement would stand before all later ones for ever."""
+    monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(minutes=1))
+    client = Unreachable(cluster.client)
+    monkeypatch.setattr(cluster.notifier, "_client", client)
+    wedged = await cluster.submit("wedged")
+    await cluster.waits(wedged)
+    client.owner = cluster.job(wedged).id
+    await cluster.join(offers=some(cpu=1))
+    await cluster.until(lambda: _runs(cluster, 1))
+    other = await cluster.submit("other")
+    await cluster.waits(other)
+    await cluster.join("h2", offers=some(cpu=1))
+
+    assert (await cluster.end(other)).state is JobState.SUCCEEDED
+    assert (await cluster.status(wedged)).state is JobState.PENDING
+    client.owner = ""
+    assert (await cluster.end(wedged, within=timedelta(minutes=2))).state is JobState.SUCCEEDED
+    assert await cluster.nothing_held()
+
+
+async def _runs(cluster: Cluster, count: int) -> bool:
+    return (await cluster.snapshot()).running == count
+
+
+class _OneSlot(Cluster):
+    """A control plane that runs one activity at a time for jobs and slices."""
+
+    async def _work(self, queue: str, **settings: Any) -> None:
+        control = queue == names.control_queue(self.name)
+        few = {"max_concurrent_activities": 1, "activity_task_poller_behavior": PollerBehaviorSimpleMaximum(1)}
+        await super()._work(queue, **settings | (few if control else {}))
+
+
+async def test_exchanges_that_wait_for_the_scheduler_do_not_keep_the_fleet_from_being_observed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scheduler that is away makes every job wait; slices must be observed and deleted all the same."""
+    monkeypatch.setattr(policies, "EXCHANGE_QUICK", timedelta(seconds=0.1))
+    async with time_skipping_cluster(_OneSlot) as cluster:
+        cluster.outbox.asks.close()
+        jobs = [await cluster.submit(name) for name in ("one", "two")]
+        await cluster.until(lambda: cluster.outbox.asks.seen == 4)  # each has given up its quick try
+
+        await cluster.start_autoscaler()
+
+        await cluster.until(lambda: cluster.watch.looks > 0)
+        cluster.outbox.asks.open()
+        await cluster.join(offers=some(cpu=2))
+        assert [(await cluster.end(job)).state for job in jobs] == [JobState.SUCCEEDED] * 2

@@ -5,13 +5,18 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 
+from iris.activities.control import job_tasks
 from iris.activities.control import notifier as notifier_activities
+from iris.messages.task import RunTask
+from iris.model.jobs import TaskOutcome
 from iris.model.states import JobState
 from iris.scheduling.preemption import Eviction
+from iris.workflows import job as job_workflow
 from iris.workflows import policies
 from tests.builders import some
-from tests.harness import Cluster, Held, dev_server_cluster, in_turn, is_preempted, succeeds
+from tests.harness import Cluster, Held, dev_server_cluster, in_turn, is_killed, is_preempted, succeeds
 
 pytestmark = pytest.mark.long
 
@@ -144,3 +149,38 @@ async def test_an_eviction_that_comes_after_the_scheduling_timeout_is_none(clust
     cluster.outbox.releases.open()
 
     assert (await cluster.end(job)).state is JobState.UNSCHEDULABLE
+
+
+async def test_a_job_that_takes_the_name_of_a_terminated_one_waits_once_for_its_tasks(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A try for each task and every five seconds fills the history of a thousand tasks in a minute."""
+    monkeypatch.setattr(job_workflow, "STARTS_AT_ONCE", 2)
+    monkeypatch.setattr(job_workflow, "NAME_IN_USE", timedelta(seconds=0.1))
+    monkeypatch.setattr(job_tasks, "AGAIN", timedelta(seconds=0.1))
+    ends = asyncio.Event()
+
+    async def ends_late(task: RunTask) -> TaskOutcome:
+        await ends.wait()
+        return await is_killed(task)
+
+    program = Held(on_cancel=ends_late)
+    host = await cluster.join(offers=some(cpu=6), program=program)
+    job = await cluster.submit(replicas=6)
+    await cluster.until(lambda: len(host.taken) == 6)
+    await cluster.job(job).terminate()
+    await cluster.until(lambda: program.cancelled)
+    assert await cluster.submit(replicas=6) == job
+    await cluster.until(lambda: _waits_for_an_earlier_job(cluster, job))
+    ends.set()
+    program.let_go()
+
+    assert (await cluster.end(job)).state is JobState.SUCCEEDED
+    events = [event.event_type for event in (await cluster.job(job).fetch_history()).events]
+    assert events.count(EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED) <= 2
+    assert events.count(EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 1
+    await cluster.until(cluster.nothing_held)
+
+
+async def _waits_for_an_earlier_job(cluster: Cluster, job: str) -> bool:
+    return "a task of an earlier job of this name has not ended yet" in (await cluster.status(job)).reason

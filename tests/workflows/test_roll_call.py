@@ -6,9 +6,12 @@ from datetime import timedelta
 import pytest
 
 from iris.messages.scheduler import SchedulerStart
+from iris.model import names
+from iris.model.errors import Rejected
 from iris.model.jobs import Band
 from iris.model.scaling import Wanted
 from iris.model.states import JobState, TaskState
+from iris.worker_agents.control_plane import serve
 from iris.worker_agents.control_plane.serve import ControlPlaneOptions, start_planners
 from iris.workflows import policies
 from tests.builders import some
@@ -95,6 +98,37 @@ async def test_a_scheduler_of_another_version_is_replaced_by_one_that_calls_the_
     run = (await cluster.scheduler.describe()).run_id
     await start_planners(cluster.client, options)
     assert (await cluster.scheduler.describe()).run_id == run, "its own version is left alone"
+
+
+@pytest.mark.parametrize("raised", ["LEDGER_VERSION", "AUTOSCALER_VERSION"])
+async def test_a_control_plane_of_an_earlier_version_leaves_both_planners_alone(cluster: Cluster, raised: str) -> None:
+    """Two control planes during an upgrade: each would otherwise end the planners of the other at every check."""
+    options = ControlPlaneOptions(address="", namespace="default", cluster=cluster.name, store="")
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(serve, raised, getattr(serve, raised) + 1)
+        await start_planners(cluster.client, options)
+    workflows = [cluster.scheduler, cluster.client.get_workflow_handle(names.autoscaler_workflow(cluster.name))]
+    runs = [(await each.describe()).run_id for each in workflows]
+
+    with pytest.raises(Rejected, match="upgrade this control plane"):
+        await start_planners(cluster.client, options)
+
+    assert [(await each.describe()).run_id for each in workflows] == runs
+
+
+async def test_an_autoscaler_of_an_earlier_version_is_replaced(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its history was decided by other rules, too; its successor asks the slices for their state."""
+    autoscaler = await cluster.start_autoscaler()
+    first = (await autoscaler.describe()).run_id
+    monkeypatch.setattr(serve, "AUTOSCALER_VERSION", 2)
+    options = ControlPlaneOptions(address="", namespace="default", cluster=cluster.name, store="")
+
+    await start_planners(cluster.client, options)
+
+    autoscaler = cluster.client.get_workflow_handle(autoscaler.id)
+    assert (second := (await autoscaler.describe()).run_id) != first
+    await start_planners(cluster.client, options)
+    assert (await autoscaler.describe()).run_id == second
 
 
 async def test_a_wish_that_meets_a_book_without_the_gang_is_in_it_afterwards(cluster: Cluster) -> None:

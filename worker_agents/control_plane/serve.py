@@ -1,7 +1,8 @@
-"""The control plane: one process with two workers and no state. Two of them may run, and either may die.
+"""The control plane: one process with three workers and no state. Two of them may run, and either may die.
 
 The workers must not share slots. A job's workflow task holds a slot while it waits for the scheduler's answer. With a shared
-pool, a burst of jobs would starve the very workflow for which they wait.
+pool, a burst of jobs would starve the very workflow for which they wait. And while the scheduler is away, the exchanges of
+jobs would take the slots of the activities that observe the fleet and delete machines.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
+from iris.activities.control.job_tasks import JobTasks
 from iris.activities.control.notifier import Notifier
 from iris.activities.control.observe import FleetObserver
 from iris.activities.control.outbox import Outbox
@@ -36,6 +38,7 @@ from iris.config import ClusterConfig, rules_of
 from iris.messages.autoscaler import AutoscalerStart
 from iris.messages.scheduler import SchedulerStart
 from iris.model import names
+from iris.model.errors import Rejected
 from iris.platforms.base import Platform
 from iris.scheduling.codec import LedgerState
 from iris.storage.object_store import Store
@@ -55,10 +58,14 @@ STICKY_TIMEOUT = timedelta(seconds=5)
 #: The version of the scheduler's ledger and of its decisions: version 1 had no gangs, version 2 did not count recent use,
 #: version 3 had no limit of the ledger's size, and passed unsent placements and evictions on in full.
 LEDGER_VERSION = 4
+#: The version of the autoscaler's state and of its decisions.
+AUTOSCALER_VERSION = 1
 #: The interval between checks that the planners run: a user may have terminated one.
 PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
 #: Waiting jobs are kept in memory: a replay costs milliseconds, a cached job some tens of kilobytes.
 CACHED_WORKFLOWS = 5_000
+#: Activities that wait for another workflow at once. One that waits costs a few kilobytes.
+PATIENT_ACTIVITIES = 2_000
 
 
 class ControlPlaneOptions(BaseModel):
@@ -86,16 +93,19 @@ async def serve(options: ControlPlaneOptions) -> None:
     Raises:
         Unreachable: the Temporal service does not answer, or the store does not, which holds the uid that marks this cluster's
             machines.
+        Rejected: a later version of the control plane has started the planners.
     """
     stop = stop_event()
     rest_memory()
     client = await connect(options.address, options.namespace)
     await register_search_attributes(client)
     platform = await _platform(options, ConfigFile(options.config)) if options.config is not None else None
-    control, planner = make_workers(client, options.cluster, platform)
+    # A worker of an earlier version would fail the planners' workflow tasks, so it must not even poll for them.
+    await check_versions(client, options.cluster)
+    control, patient, planner = make_workers(client, options.cluster, platform)
     # Done before the workers start: their messages to the planners would also wait for the dead worker.
     await _take_over(client, options.cluster)
-    async with control, planner:
+    async with control, patient, planner:
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
@@ -115,10 +125,11 @@ async def _platform(options: ControlPlaneOptions, file: ConfigFile) -> CurrentPl
     return CurrentPlatform(file, make)
 
 
-def make_workers(client: Client, cluster: str, platform: Platform | None = None) -> tuple[Worker, Worker]:
-    """Returns the control worker and the planner worker of a cluster."""
+def make_workers(client: Client, cluster: str, platform: Platform | None = None) -> tuple[Worker, Worker, Worker]:
+    """Returns the workers of a cluster: for jobs and slices, for activities that wait for workflows, and for the planners."""
     outbox, notifier = Outbox(client, cluster), Notifier(client)
     fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
+    job_tasks = JobTasks(client)
     on_machines: list[Callable[..., Any]] = []
     if platform is not None:
         slices = Slices(platform)
@@ -142,13 +153,19 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
+    patient = Worker(
+        client,
+        task_queue=names.patient_queue(cluster),
+        activities=[outbox.exchange, job_tasks.override_tasks, job_tasks.await_earlier_tasks],
+        max_concurrent_activities=PATIENT_ACTIVITIES,
+    )
     planner = Worker(
         client,
         task_queue=names.planner_queue(cluster),
         workflows=[SchedulerWorkflow, AutoscalerWorkflow],
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
-    return control, planner
+    return control, patient, planner
 
 
 class Planners:
@@ -169,6 +186,7 @@ class Planners:
 
         Raises:
             RPCError: the Temporal service does not answer. The next call sends the configuration again.
+            Rejected: a later version of the control plane has started the planners.
         """
         config = self._platform.renew() if self._platform is not None else None
         await start_planners(self._client, self._options, config)
@@ -180,11 +198,14 @@ class Planners:
 async def start_planners(client: Client, options: ControlPlaneOptions, config: ClusterConfig | None = None) -> None:
     """Starts the cluster's two long-lived workflows, unless they run already.
 
-    Terminates a scheduler of another version, because its ledger and decisions may differ and this version could not replay its
-    history. The scheduler that replaces it recovers the state from the workflows of slices and gangs.
+    Terminates those of an earlier version, because their states and decisions may differ and this version could not replay their
+    histories. The workflows that replace them recover the state from the workflows of slices and gangs.
+
+    Raises:
+        Rejected: one of them is of a later version; nothing was changed.
     """
     cluster = options.cluster
-    other = await _has_other_ledger_version(client, cluster)
+    scheduler_exists, autoscaler_exists = await check_versions(client, cluster)
     settings = scaling_settings(config) if config is not None else None
     ledger = (
         LedgerState(rules=rules_of(config), groups=list(settings.groups)) if config is not None and settings else LedgerState()
@@ -195,8 +216,8 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
         id=names.scheduler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
         task_timeout=policies.PLANNER_TASK,
-        id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING if other else WorkflowIDConflictPolicy.USE_EXISTING,
-        memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui, names.MEMO_LEDGER_VERSION: LEDGER_VERSION},
+        id_conflict_policy=scheduler_exists,
+        memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui, names.MEMO_VERSION: LEDGER_VERSION},
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}),
         static_summary=f"scheduler of cluster {cluster}: places waiting jobs on hosts",
     )
@@ -206,23 +227,44 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
         id=names.autoscaler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
         task_timeout=policies.PLANNER_TASK,
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        id_conflict_policy=autoscaler_exists,
+        memo={names.MEMO_VERSION: AUTOSCALER_VERSION},
         search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_AUTOSCALER}),
         static_summary=f"autoscaler of cluster {cluster}: creates and deletes slices",
     )
 
 
-async def _has_other_ledger_version(client: Client, cluster: str) -> bool:
+async def check_versions(client: Client, cluster: str) -> list[WorkflowIDConflictPolicy]:
+    """Returns how to start the scheduler and the autoscaler if they run: replace an earlier version, use the same one.
+
+    Raises:
+        Rejected: one of them is of a later version. It is not replaced: the control plane that started it would replace it again.
+    """
+    policies = []
+    versions = {names.scheduler_workflow(cluster): LEDGER_VERSION, names.autoscaler_workflow(cluster): AUTOSCALER_VERSION}
+    for workflow_id, version in versions.items():
+        running = await _running_version(client, workflow_id)
+        if running is not None and running > version:
+            raise Rejected(
+                f"workflow {workflow_id} has version {running}, and this control plane has version {version}; "
+                "upgrade this control plane, or stop the later ones and terminate the workflow"
+            )
+        older = running is not None and running < version
+        policies.append(WorkflowIDConflictPolicy.TERMINATE_EXISTING if older else WorkflowIDConflictPolicy.USE_EXISTING)
+    return policies
+
+
+async def _running_version(client: Client, workflow_id: str) -> int | None:
+    """Returns the version with which the workflow was started; None if it does not run."""
     try:
-        described = await client.get_workflow_handle(names.scheduler_workflow(cluster)).describe()
+        described = await client.get_workflow_handle(workflow_id).describe()
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            return False
+            return None
         raise
-    return (
-        described.status is WorkflowExecutionStatus.RUNNING
-        and (await described.memo()).get(names.MEMO_LEDGER_VERSION) != LEDGER_VERSION
-    )
+    if described.status is not WorkflowExecutionStatus.RUNNING:
+        return None
+    return int((await described.memo()).get(names.MEMO_VERSION, 1))
 
 
 async def _take_over(client: Client, cluster: str) -> None:

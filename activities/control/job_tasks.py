@@ -1,0 +1,70 @@
+"""Acts on all tasks of a job at once, so that the history of the job's workflow does not grow with the number of its tasks."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.activities.control.notifier import AT_ONCE, AWAY
+from iris.messages.task import TaskOverrides, TaskRefs
+from iris.model import names
+
+logger = logging.getLogger(__name__)
+
+#: The pause before a workflow is asked or signalled again. A thousand tasks need seconds to end, their programs up to minutes.
+AGAIN = timedelta(seconds=2)
+
+
+class JobTasks:
+    """Activities for jobs of several independent tasks."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn
+    async def override_tasks(self, changed: TaskOverrides) -> None:
+        """Signals the user's overrides to the tasks. Tasks that have ended are ignored."""
+
+        async def send(workflow_id: str) -> bool:
+            await self._client.get_workflow_handle(workflow_id).signal("wish", changed.overrides)
+            return True
+
+        await _each(changed, send)
+
+    @activity.defn
+    async def await_earlier_tasks(self, tasks: TaskRefs) -> None:
+        """Waits until no other job has a task under these ids: one of the same name, which was terminated."""
+        job_run = activity.info().workflow_run_id
+
+        async def has_ended(workflow_id: str) -> bool:
+            described = await self._client.get_workflow_handle(workflow_id).describe()
+            return described.status is not WorkflowExecutionStatus.RUNNING or described.parent_run_id == job_run
+
+        await _each(tasks, has_ended)
+
+
+async def _each(tasks: TaskRefs, is_done: Callable[[str], Awaitable[bool]]) -> None:
+    """Calls a function with each task's workflow id until it returns True, or until there is no such workflow."""
+    at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def one(workflow_id: str) -> None:
+        async with at_once:
+            while True:
+                activity.heartbeat()
+                try:
+                    if await is_done(workflow_id):
+                        return
+                except RPCError as error:
+                    if error.status not in AWAY:
+                        if error.status is not RPCStatusCode.NOT_FOUND:
+                            logger.error("workflow %s is skipped: %s", workflow_id, error)
+                        return
+                    logger.warning("workflow %s does not answer, trying again: %s", workflow_id, error)
+                await asyncio.sleep(AGAIN.total_seconds())
+
+    ids: Iterable[str] = (names.task_workflow(tasks.cluster, names.task_id(tasks.job, index)) for index in tasks.indices)
+    await asyncio.gather(*(one(workflow_id) for workflow_id in ids))
