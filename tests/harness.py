@@ -317,6 +317,10 @@ class Watch:
     def sees(self, *reports: tuple[Silent, ...]) -> None:
         self.reports.extend(FleetReport(silent=silent) for silent in reports)
 
+    def holds(self, hosts: int, looks: int) -> None:
+        """So many hosts are silent in the next looks, too many to be given up."""
+        self.reports.extend([FleetReport(held=hosts)] * looks)
+
     @activity.defn
     async def observe_fleet(self, ref: ClusterName) -> FleetReport:
         self.looks += 1
