@@ -53,6 +53,8 @@ class Entered(NamedTuple):
     evicted: Iterable[Eviction] = ()
     #: Ids of the hosts that the message reports as up, down or retired.
     hosts: Iterable[str] = ()
+    #: (host, incarnation) of hosts that the message reports as up although the incarnation has ended.
+    ended: tuple[tuple[str, str], ...] = ()
 
 
 class Served(NamedTuple):
@@ -107,7 +109,7 @@ def serve(ledger: Ledger, messages: Sequence[Message], now: datetime, *, whole: 
         known = refusal is not None and refusal.code is not RefusalCode.UNKNOWN
         if not whole and known:
             refusal = RECOVERING
-        answer = Answer(placement=placement, refusal=refusal, problem=cut(effect.problem, MAX_PROBLEM))
+        answer = Answer(placement=placement, refusal=refusal, problem=cut(effect.problem, MAX_PROBLEM), ended=effect.ended)
         left -= size_of(answer)
         if left < 0 and (placement or known):
             # Many large answers do not fit: a signal sends the gang its placement, and `iris explain` shows the reason.
@@ -147,8 +149,8 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
         case Amend(key=key, band=band, held=held, said_at=said_at):
             ledger.amend(key, band, held=held, changed_at=said_at)
         case SliceUp(hosts=hosts):
-            ledger.hosts_up(hosts)
-            return Entered(hosts=[host.id for host in hosts])
+            ended = ledger.hosts_up(hosts)
+            return Entered(hosts=[host.id for host in hosts], ended=ended)
         case SliceDown(lives=lives):
             ledger.slice_down(lives)
             return Entered(hosts=[host_id for host_id, _ in lives])

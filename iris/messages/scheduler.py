@@ -182,6 +182,8 @@ class Answer(Wire):
     refusal: Refusal | None = None
     #: What is wrong with the message; in that case nothing was changed.
     problem: str = ""
+    #: To `SliceUp`: (host, incarnation) of incarnations that have ended. Their hosts have to begin new ones.
+    ended: tuple[tuple[str, str], ...] = ()
 
 
 class Answers(Wire):

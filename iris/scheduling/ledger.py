@@ -197,20 +197,20 @@ class Ledger:
 
     # Messages from slices.
 
-    def hosts_up(self, hosts: Iterable[Host]) -> None:
-        """Adds hosts that are ready. A new incarnation of a known host ends the placements on the old one."""
+    def hosts_up(self, hosts: Iterable[Host]) -> tuple[tuple[str, str], ...]:
+        """Adds ready hosts, except ended incarnations, which it returns. A new incarnation ends what runs on the old one."""
         hosts = list(hosts)
-        for host in hosts:
-            if (host.id, host.incarnation) in self._ended:
-                continue
+        ended = tuple(pair for host in hosts if (pair := (host.id, host.incarnation)) in self._ended)
+        for host in (each for each in hosts if (each.id, each.incarnation) not in ended):
             before = self.hosts.get(host.id)
             if before is None:
                 self._uses.left(host.slice_id)
-            if before is not None and before.incarnation != host.incarnation:
+            elif before.incarnation != host.incarnation:
                 remember(self._ended, (before.id, before.incarnation), None)
             self.hosts[host.id] = host
         self._host_index = None
         self._drop_orphans(host.id for host in hosts)
+        return ended
 
     def host_lost(self, host_id: str, incarnation: str) -> None:
         """Removes a lost host, unless it has come back in a new incarnation."""

@@ -12,13 +12,14 @@ import psutil
 import pytest
 from temporalio.activity import _CompleteAsyncError
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from iris.activities.host.attempt import Attempt
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import Event
-from iris.activities.host.run_task import Tasks
+from iris.activities.host.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
 from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.orphans import AttemptFile
@@ -244,6 +245,18 @@ async def test_an_abandoned_host_says_it_once_and_goes_on(bench: Bench, status: 
     await asyncio.wait_for(tasks.kill_all("its slice has ended"), PATIENCE)
 
     assert (bench.server.tries, bench.server.told) == (1, [])
+
+
+@pytest.mark.parametrize(("ends", "kind"), [("preempt_all", HOST_LEAVES), ("kill_all", HOST_LEAVES), ("hand_over", HOST_REFUSED)])
+async def test_only_an_agent_that_ends_its_incarnation_says_so_when_it_refuses(bench: Bench, ends: str, kind: str) -> None:
+    """A successor goes on with an incarnation that was handed over: it used to leave the scheduler's ledger for good."""
+    tasks = bench.tasks()
+    await asyncio.wait_for(getattr(tasks, ends)("stopped"), PATIENCE)
+
+    for incarnation, expected in ((a_host("h1").incarnation, kind), ("another", HOST_REFUSED)):
+        with pytest.raises(ApplicationError, match="refused the task: ") as refused:
+            await ActivityEnvironment().run(tasks.run_task, a_run("true", incarnation=incarnation))
+        assert refused.value.type == expected
 
 
 async def test_an_attempt_that_was_given_up_tells_nobody_although_its_host_is_abandoned(bench: Bench) -> None:
