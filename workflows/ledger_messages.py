@@ -141,8 +141,8 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
             if careful and (size := size_of(request)) > REQUEST_BYTES:
                 return Entered(f"request: {size:,} bytes are more than the scheduler keeps of one; use at most {REQUEST_BYTES:,}")
             ledger.ask(request)
-        case Release(key=key, spoilt_by=spoilt_by, ran=ran, over=over):
-            ledger.forget(key, spoilt_by, ran=ran)
+        case Release(key=key, spoilt_by=spoilt_by, ran=ran, placed_at=placed_at, over=over):
+            ledger.forget(key, spoilt_by, ran=ran, placed_at=placed_at)
             ledger.slice_down(over)
         case Vacate(key=key, host_id=host_id, incarnation=incarnation):
             ledger.vacate(key, host_id, incarnation)

@@ -11,9 +11,11 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from iris.activities.host.attempt import Attempt
+from iris.activities.host.caches import is_disk_full
 from iris.activities.host.heartbeat import HEARTBEAT_INTERVAL
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import Event
+from iris.activities.host.prepare import has_attempts
 from iris.activities.host.running import Running
 from iris.activities.host.runtimes import orphans
 from iris.activities.host.runtimes.orphans import AttemptFile
@@ -64,6 +66,8 @@ class Tasks:
                 self._run(Attempt(self._context, state, directory))
             except OSError as error:
                 shutil.rmtree(directory, ignore_errors=True)
+                if is_disk_full(error) and has_attempts(self._context.attempts_dir):
+                    raise _refusal(f"its disk is full while other attempts use it ({error.strerror})", HOST_REFUSED) from None
                 failure = f"{self._context.attempts_dir} on this host cannot be used: {error.strerror or error}"
                 remedy = "free disk space there, then run: iris host uncordon"
                 raise ApplicationError(f"{failure}; {remedy}", non_retryable=True) from None

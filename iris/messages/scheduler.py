@@ -33,6 +33,8 @@ class Release(Wire):
     spoilt_by: tuple[str, ...] = ()
     #: Whether the attempt ran on the other hosts.
     ran: bool = False
+    #: When the attempt was placed, if a host spoilt it: attempts of one time may be lost by one cause.
+    placed_at: datetime | None = None
     #: (host, incarnation) of incarnations that have ended, as reported by the hosts.
     over: tuple[tuple[str, str], ...] = ()
 

@@ -56,6 +56,8 @@ class HostsAfter(NamedTuple):
     spoilt_by: tuple[str, ...] = ()
     #: Whether its programs ran.
     ran: bool = False
+    #: When it was placed, if a host spoilt it.
+    placed_at: datetime | None = None
     #: (host, incarnation) of incarnations that are over.
     over: tuple[tuple[str, str], ...] = ()
 
@@ -192,7 +194,8 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
             continue
         elif outcome.fault not in BEYOND_THE_HOST and (outcome.fault or account_of(outcome) is Account.UNDELIVERED):
             spoilt_by.append(seat.host_id)
-    return HostsAfter(tuple(spoilt_by), any(outcome.started_at for outcome in outcomes), tuple(over))
+    ran = any(outcome.started_at for outcome in outcomes)
+    return HostsAfter(tuple(spoilt_by), ran, placement.placed_at if spoilt_by else None, tuple(over))
 
 
 def _delay(times: int) -> timedelta:

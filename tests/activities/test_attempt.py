@@ -25,12 +25,15 @@ from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.orphans import AttemptFile
 from iris.activities.host.runtimes.program import Program
 from iris.messages.task import RunTask
+from iris.model.environments import EnvironmentSpec
 from iris.model.faults import FAULTS, Fault, parse_fault
 from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
+from iris.scheduling.retries import hosts_after
 from iris.storage.object_store import Store
-from tests.builders import a_host
+from tests.builders import a_host, a_placement
 from tests.e2e.cluster import alive, eventually
+from tests.small_disk import small_disk
 
 BUSY = "The TPU is already in use by process with pid 4711."
 PATIENCE = 90.0
@@ -202,6 +205,30 @@ async def test_an_attempt_that_its_host_cannot_keep_is_the_hosts_fault(bench: Be
     (outcome,) = bench.server.told
 
     assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "attempt-lost")
+
+
+@pytest.mark.parametrize(
+    ("filled_by", "fault", "refused", "struck"),
+    [("itself", "disk-filled", False, False), ("another", "", True, False), ("nobody", "", False, True)],
+)
+async def test_a_disk_that_jobs_have_filled_is_no_fault_of_its_host(
+    tmp_path: Path, filled_by: str, fault: str, refused: bool, struck: bool
+) -> None:
+    """Three attempts of one job that filled the disk used to close the host to everybody, and so one host after the other."""
+    with small_disk(tmp_path / "small", 24_000) as disk:
+        for name in ("cache", "store"):  # on other disks: uv is larger than this one, and the log has to be stored
+            (tmp_path / name).mkdir()
+            (disk / name).symlink_to(tmp_path / name)
+        bench = Bench(disk)
+        setup = EnvironmentSpec(setup=("head -c 50000000 /dev/zero > data",)) if filled_by == "itself" else EnvironmentSpec()
+        if filled_by != "itself":
+            place = disk / "attempts" / "another" if filled_by == "another" else disk / "left"
+            place.mkdir(parents=True)
+            (place / "data").write_bytes(bytes(22_000_000))
+        outcome = await bench.outcome("true", environment=setup)
+
+        assert (outcome.state, outcome.fault, outcome.refused) == (TaskState.WORKER_FAILED, fault, refused), outcome.reason
+        assert bool(hosts_after(a_placement(a_host("h1")), [outcome]).spoilt_by) is struck
 
 
 # -- this life of the host is over ---------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 #: The time for which a workflow's next task waits for the worker that has it cached, if that worker died.
 STICKY_TIMEOUT = timedelta(seconds=5)
 #: The version of the scheduler's ledger and of its decisions: version 1 had no gangs, version 2 did not count recent use.
-LEDGER_VERSION = 3
+LEDGER_VERSION = 4
 #: The interval between checks that the planners run: a user may have terminated one.
 PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
 #: Waiting jobs are kept in memory: a replay costs milliseconds, a cached job some tens of kilobytes.
