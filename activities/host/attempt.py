@@ -225,10 +225,10 @@ class Attempt:
             reason = f"the attempt cannot continue on this host: {error}"
             if isinstance(error, FileNotFoundError):
                 reason = "the attempt cannot continue on this host: Iris's files beside the program were deleted"
-            fault = outcomes.LOST_FAULT if isinstance(error, FileNotFoundError | links.Replaced) else outcomes.HOST_FAULT
+            kind = outcomes.LOST_FAULT if isinstance(error, FileNotFoundError | links.Replaced) else outcomes.HOST_FAULT
             if self._program.launched and isinstance(error, OSError) and is_disk_full(error):
-                fault = FILLED_FAULT  # the disk was free when it began
-            return outcomes.of_the_host(self._evidence(), reason, fault)
+                kind = FILLED_FAULT  # the disk was free when it began
+            return outcomes.of_the_host(self._evidence(), reason, kind)
         finally:
             for work in beside:
                 work.cancel()
