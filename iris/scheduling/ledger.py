@@ -178,12 +178,9 @@ class Ledger:
         self._amended.pop(key, None)
         placement = self._unseat(key)
         if key not in self._forgotten:  # a repeated message is not a second attempt
-            spoilt = set(spoilt_by)
-            others = {seat.host_id for seat in placement.seats} - spoilt if placement is not None and ran else ()
-            placed_at = placement.placed_at if placement is not None else placed_at
-            for host_id in self._strikes.count(spoilt, others, placed_at, self._passed_at):
-                if host_id not in self.closed:
-                    self.close(host_id, QUARANTINE)
+            struck = self._strikes.count(spoilt_by, placement, ran=ran, placed_at=placed_at, now=self._passed_at)
+            for host_id in (each for each in struck if each not in self.closed):
+                self.close(host_id, QUARANTINE)
         remember(self._forgotten, key, None)
 
     def vacate(self, key: str, host_id: str, incarnation: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from iris.model.hosts import ClosedBy, Closure
+from iris.model.requests import Placement
 from iris.scheduling.bounded_memory import remember
 
 #: A host is quarantined after it spoils attempts this many times in a row: it does not take them, or a fault of it ends them.
@@ -25,18 +26,27 @@ class Strikes:
         self.struck_at = dict(struck_at)
 
     def count(
-        self, spoilt: Iterable[str], ran: Iterable[str], placed_at: datetime | None = None, now: datetime | None = None
+        self,
+        spoilt_by: Iterable[str],
+        placement: Placement | None,
+        *,
+        ran: bool,
+        placed_at: datetime | None,
+        now: datetime | None,
     ) -> list[str]:
         """Records one attempt. Returns the hosts that have spoilt too many by now.
 
         Args:
-            spoilt: the hosts that spoilt the attempt.
-            ran: the hosts on which it ran; their counts begin anew.
-            placed_at: when it was placed; None: unknown, then it counts as an event by itself.
+            spoilt_by: the hosts that spoilt the attempt.
+            placement: its hosts; None: a new incarnation of them has ended it.
+            ran: whether it ran on the other hosts; their counts begin anew.
+            placed_at: when it was placed, if there is no placement; None: unknown, then it counts as an event by itself.
             now: the time of the last placements; None: none is known.
         """
-        for host_id in ran:
+        spoilt = set(spoilt_by)
+        for host_id in {seat.host_id for seat in placement.seats} - spoilt if placement is not None and ran else ():
             self.forgive(host_id)
+        placed_at = placement.placed_at if placement is not None else placed_at
         struck = [host_id for host_id in sorted(spoilt) if placed_at is None or self._is_news(host_id, placed_at)]
         for host_id in struck:
             remember(self.counts, host_id, self.counts.get(host_id, 0) + 1)
