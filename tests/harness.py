@@ -141,8 +141,13 @@ async def is_not_taken(task: RunTask) -> TaskOutcome:
 
 
 async def is_refused(task: RunTask) -> TaskOutcome:
-    """As a host does that has restarted since: the program never starts."""
-    raise ApplicationError("refused the task: incarnation first of this host is over", type="HostRefused", non_retryable=True)
+    """As another agent of the host does: the program never starts."""
+    raise ApplicationError("refused the task: this agent serves incarnation zeroth", type="HostRefused", non_retryable=True)
+
+
+async def is_refused_by_a_leaving_host(task: RunTask) -> TaskOutcome:
+    """As an agent does that was stopped."""
+    raise ApplicationError("refused the task: host h1 was stopped", type="HostLeaves", non_retryable=True)
 
 
 async def meets_a_fault(task: RunTask) -> TaskOutcome:
@@ -337,6 +342,10 @@ class Watch:
 
     def sees(self, *reports: tuple[Silent, ...]) -> None:
         self.reports.extend(FleetReport(silent=silent) for silent in reports)
+
+    def holds(self, hosts: int, looks: int) -> None:
+        """So many hosts are silent in the next looks, too many to be given up."""
+        self.reports.extend([FleetReport(held=hosts)] * looks)
 
     @activity.defn
     async def observe_fleet(self, ref: ClusterName) -> FleetReport:

@@ -19,7 +19,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from iris.activities.control.observe import FleetObserver
 from iris.activities.control.recovery import RecoveryQueries
 from iris.autoscaling import availability, plan
-from iris.autoscaling.liveness import OBSERVE_INTERVAL, Silent, lost_hosts, next_observation
+from iris.autoscaling.liveness import HELD, OBSERVE_INTERVAL, Silent, lost_hosts, next_observation
 from iris.messages.autoscaler import (
     AutoscalerStart,
     AutoscalerStatus,
@@ -65,6 +65,8 @@ class AutoscalerWorkflow:
         #: The number of the last fleet report, and the number of observations in this run.
         self._last_report = self._observations = 0
         self._unreachable: dict[str, str] = {}
+        #: How many silent hosts the last report did not list.
+        self._held_hosts = 0
         self._watching: asyncio.Task[None] | None = None
 
     @workflow.run
@@ -159,6 +161,7 @@ class AutoscalerWorkflow:
             closing=self._closing.reason if self._closing is not None else None,
             unreachable=self._unreachable,
             unowned=tuple(each.observation for each in self._unowned.values()),
+            held_hosts=self._held_hosts,
             settings=self._settings,
         )
 
@@ -257,6 +260,7 @@ class AutoscalerWorkflow:
                 start_to_close_timeout=policies.OBSERVE,
                 retry_policy=policies.UNTIL_DONE,
             )
+            self._held_hosts = report.held
             self._suspects, lost = lost_hosts(self._suspects, report.silent)
             for host in lost:
                 await self._report_lost(host)
@@ -347,6 +351,7 @@ class AutoscalerWorkflow:
 
     def _describe(self) -> None:
         notes = [f"{host.reason}; checked again soon" for host in self._suspects]
+        notes += [f"**{HELD.format(self._held_hosts)}**"] if self._held_hosts else []
         notes += [f"**Paused**: {self._paused}"] if self._paused is not None else []
         notes += [f"**Closing down**: {self._closing.reason}"] if self._closing is not None else []
         notes += [f"The machines in zone {zone} could not be listed: {reason}" for zone, reason in self._unreachable.items()]

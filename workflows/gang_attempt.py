@@ -8,7 +8,7 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
 
-from iris.activities.host.run_task import HOST_REFUSED, Tasks
+from iris.activities.host.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
 from iris.messages.task import Rank, RunTask
 from iris.model import names
 from iris.model.gangs import Gang
@@ -139,7 +139,7 @@ class GangAttempt:
     def _outcome_of(self, error: ActivityError, task: TaskStatus) -> TaskOutcome:
         """Returns the outcome of a task whose host did not report one."""
         host = f"host {task.host}"
-        state, reason, refused = TaskState.WORKER_FAILED, f"{host}: {error.cause or error}", False
+        state, reason, kind = TaskState.WORKER_FAILED, f"{host}: {error.cause or error}", None
         if isinstance(error.cause, TimeoutError):
             if error.cause.type is TimeoutType.SCHEDULE_TO_START:
                 waited = format_duration(policies.SCHEDULE_TO_START)
@@ -150,5 +150,12 @@ class GangAttempt:
                 limit = format_duration(self._gang.spec.timeout or timedelta())
                 state, reason = TaskState.FAILED, f"ran longer than its timeout of {limit}"
         elif isinstance(error.cause, ApplicationError):
-            reason, refused = f"{host}: {error.cause.message}", error.cause.type == HOST_REFUSED
-        return TaskOutcome(state=state, reason=reason, started_at=task.started_at, finished_at=workflow.now(), refused=refused)
+            reason, kind = f"{host}: {error.cause.message}", error.cause.type
+        return TaskOutcome(
+            state=state,
+            reason=reason,
+            started_at=task.started_at,
+            finished_at=workflow.now(),
+            refused=kind in (HOST_REFUSED, HOST_LEAVES),
+            host_leaves=kind == HOST_LEAVES,
+        )

@@ -60,6 +60,8 @@ class Entered(NamedTuple):
     hosts: Iterable[str] = ()
     #: Why a request was not accepted; None for other messages.
     refusal: Refusal | None = None
+    #: (host, incarnation) of hosts that the message reports as up although the incarnation has ended.
+    ended: tuple[tuple[str, str], ...] = ()
 
 
 class Served(NamedTuple):
@@ -123,7 +125,7 @@ def serve(
             refusal = RECOVERING
         if effect.refusal is not None:
             refusal, known = effect.refusal, False
-        answer = Answer(placement=placement, refusal=refusal, problem=cut(effect.problem, MAX_PROBLEM))
+        answer = Answer(placement=placement, refusal=refusal, problem=cut(effect.problem, MAX_PROBLEM), ended=effect.ended)
         left -= size_of(answer)
         if left < 0 and (placement or known):
             # Many large answers do not fit: a signal sends the gang its placement, and `iris explain` shows the reason.
@@ -160,20 +162,20 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
     match message:
         case Ask(request=request):
             return _ask(ledger, request, whole=whole, careful=careful, size=size)
-        case Release(key=key, spoilt_by=spoilt_by, ran=ran, over=over):
+        case Release(key=key, spoilt_by=spoilt_by, ran=ran, placed_at=placed_at, over=over):
             if size is not None and (key in ledger.live or key in ledger.waiting):
                 size.released(key)
-            ledger.forget(key, spoilt_by, ran=ran)
+            ledger.forget(key, spoilt_by, ran=ran, placed_at=placed_at)
             ledger.slice_down(over)
         case Vacate(key=key, host_id=host_id, incarnation=incarnation):
             ledger.vacate(key, host_id, incarnation)
         case Amend(key=key, band=band, held=held, said_at=said_at):
             ledger.amend(key, band, held=held, changed_at=said_at)
         case SliceUp(hosts=hosts):
-            ledger.hosts_up(hosts)
+            ended = ledger.hosts_up(hosts)
             if size is not None:
                 size.joined(hosts)
-            return Entered(hosts=[host.id for host in hosts])
+            return Entered(hosts=[host.id for host in hosts], ended=ended)
         case SliceDown(lives=lives):
             ledger.slice_down(lives)
             return Entered(hosts=[host_id for host_id, _ in lives])

@@ -164,8 +164,7 @@ class SliceWorkflow:
                 patched = workflow.patched("last words")
                 return ConsoleRead(await slice_machines.console_output(self._slice.created) if patched else "")
             case OfferHosts(hosts=hosts):
-                await exchange(cluster, SliceUp(hosts=hosts))
-                return HostsOffered()
+                return HostsOffered((await exchange(cluster, SliceUp(hosts=hosts))).ended)
             case RetireHosts(drain=drain):
                 closure = Closure(by=ClosedBy.DRAIN, reason=drain.reason) if drain.idle_since is None else None
                 answer = await exchange(

@@ -1,7 +1,7 @@
 """The signals that owners have not received yet: batches of them, and all of them on their way to the next run of the scheduler.
 
-All of them may be as many as placements, so they travel as keys: the ledger has the rest. Only those that differ from it travel in
-full, for example placements on a host that was lost meanwhile.
+There may be as many as placements, so all of them travel as keys: the ledger has the rest. Only those that differ travel
+in full, for example placements on a host that was lost meanwhile.
 """
 
 from collections.abc import Iterable, Mapping

@@ -3,15 +3,29 @@
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Iterable
 from typing import NamedTuple
 
 from temporalio import activity
+from temporalio.api.worker.v1 import WorkerHeartbeat
 from temporalio.api.workflowservice.v1 import ListWorkersRequest
 from temporalio.client import Client, WorkflowQueryFailedError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.polls import poll_ages
 from iris.activities.host import ping
-from iris.autoscaling.liveness import Silent, age_of_new_report, must_be_pinged, silent_hosts
+from iris.autoscaling.liveness import (
+    OBSERVE_INTERVAL,
+    POLL_LIMIT,
+    RECONNECT,
+    SILENCE,
+    WITNESSES,
+    Silent,
+    age_of_new_report,
+    must_be_pinged,
+    need_witnesses,
+    silent_hosts,
+)
 from iris.messages.autoscaler import FleetReport, ObserveFleet
 from iris.messages.scheduler import Snapshot, SnapshotPage
 from iris.messages.wire import ClusterName
@@ -46,8 +60,15 @@ class FleetObserver:
         self._seen: dict[str, _Report] = {}
         #: When the reports were last read; None: never. All times are on this process's monotonic clock.
         self._observed_at: float | None = None
-        #: When each host that was pinged last answered, by (host, incarnation).
+        #: Whether the reports of this cluster's control plane arrive, and so those of its agents do if they are sent.
+        self._reports_arrive = False
+        #: Whether the service can ping.
+        self._can_ping = True
+        #: When each host last answered a ping, or began a poll that was looked for; by (host, incarnation).
         self._answered: dict[tuple[str, str], float] = {}
+        #: How many silent hosts are not given up because too many are, and when no other host answered last.
+        self._held = 0
+        self._held_at: float | None = None
         #: When an agent that should report was first absent from the server's list. A new agent's first report takes ten
         #: seconds, and a restarted server knows no agent for as long; neither may count as silence.
         self._missed: dict[tuple[str, str], float] = {}
@@ -64,11 +85,12 @@ class FleetObserver:
     async def observe_fleet(self, request: ObserveFleet) -> FleetReport:
         """Returns the hosts that should report and do not, and the changes of the machines."""
         if not request.machines or self._platform is None:
-            return FleetReport(silent=await self._silent_hosts(request.cluster))
+            silent = await self._silent_hosts(request.cluster)
+            return FleetReport(silent=silent, held=self._held)
         silent, report = await asyncio.gather(
             self._silent_hosts_if_known(request.cluster), self._machines(request, self._platform)
         )
-        return report.model_copy(update={"silent": silent})
+        return report.model_copy(update={"silent": silent, "held": self._held})
 
     async def _machines(self, request: ObserveFleet, platform: SliceOps) -> FleetReport:
         """Returns the changes since the last report that was received, machines without a workflow, and slices without
@@ -126,12 +148,52 @@ class FleetObserver:
         self._answered = {agent: at for agent, at in self._answered.items() if agent in ages}
         ages.update({agent: min(ages[agent], now - at) for agent, at in self._answered.items()})
         silent = silent_hosts(expected, ages)
+        by_polls = not (self._reports_arrive and self._can_ping)
+        if by_polls:
+            silent = await self._without_poll(cluster, filter(must_be_pinged, silent))
         answers = await ping.ask(self._client, cluster, filter(must_be_pinged, silent))
+        self._can_ping = None not in answers.values() if answers else self._can_ping
         now = time.monotonic()
         self._answered.update({agent: now for agent, answer in answers.items() if answer})
-        return tuple(
-            host.model_copy(update={"unanswered": host.agent in answers}) for host in silent if not answers.get(host.agent)
-        )
+
+        def is_unanswered(host: Silent) -> bool:
+            # None: it cannot be pinged. Then its polls decide, in the next observation if not in this one.
+            return host.agent in answers and (answers[host.agent] is False or by_polls)
+
+        silent = [host.model_copy(update={"unanswered": is_unanswered(host)}) for host in silent if not answers.get(host.agent)]
+        gone = any(host.unanswered for host in silent)
+        if gone and need_witnesses(silent, expected, by_polls=by_polls):
+            if not await self._witnesses_answer(cluster, expected, silent):
+                self._held_at = time.monotonic()
+                logger.warning("%d of %d hosts are silent and no other answers: none is given up", len(silent), len(expected))
+            if self._held_at is not None and time.monotonic() - self._held_at < RECONNECT.total_seconds():
+                self._held = len(silent)
+                return ()  # not even suspects: afterwards, two observations have to agree again
+        self._held, self._held_at = 0, None
+        return tuple(silent)
+
+    async def _without_poll(self, cluster: str, hosts: Iterable[Silent]) -> list[Silent]:
+        """Returns those of the hosts that have shown no sign for `POLL_LIMIT`, as far as one observation looks at them."""
+        ages = await poll_ages(self._client, cluster, hosts := list(hosts))
+        now = time.monotonic()
+        self._answered.update({agent: now - age for agent, age in ages.items() if age is not None})
+        without = []
+        for host in hosts:
+            poll, other = ages.get(host.agent, 0.0), host.age
+            age = min((each for each in (poll, other) if each is not None), default=None)
+            if age is None or age > POLL_LIMIT.total_seconds():
+                without.append(host.model_copy(update={"age": age}))
+        return without
+
+    async def _witnesses_answer(self, cluster: str, expected: Iterable[Silent], silent: Iterable[Silent]) -> bool:
+        """Returns whether other hosts reach the service now: most of some answer a ping, or one has just begun a poll."""
+        suspects = {host.agent for host in silent}
+        others = [host for host in expected if host.agent not in suspects]
+        if self._can_ping:
+            answers = await ping.ask(self._client, cluster, others[:WITNESSES])
+            return 2 * sum(map(bool, answers.values())) > len(answers)
+        ages = (await poll_ages(self._client, cluster, others)).values()
+        return any(age is not None and age <= OBSERVE_INTERVAL.total_seconds() for age in ages)
 
     async def _expected(self, cluster: str) -> list[Silent]:
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(cluster))
@@ -149,32 +211,46 @@ class FleetObserver:
         """Returns the seconds since each agent's last report, by (host, incarnation).
 
         A restarted agent has the identity of the one before, whose last report the server still has: the younger of the two
-        counts.
+        counts. The reports of the control plane, which are sent like theirs, tell whether reports arrive at all.
         """
         now, clock = time.monotonic(), time.time()
         since_last_observation = now - self._observed_at if self._observed_at is not None else None
         seen: dict[str, _Report] = {}
         ages: dict[tuple[str, str], float] = {}
+        reports_arrive = False
+        async for heartbeat in self._heartbeats():
+            host = names.host_of_queue(cluster, heartbeat.task_queue)
+            own = heartbeat.task_queue == names.control_queue(cluster)
+            if host is None and not own:
+                continue
+            sent, process = heartbeat.heartbeat_time.ToMilliseconds() / 1000, heartbeat.worker_instance_key
+            report = self._seen.get(process)
+            if report is None or report.sent != sent:
+                report = _Report(sent, now - age_of_new_report(clock - sent, since_last_observation))
+            seen[process] = report
+            if host is None:
+                reports_arrive |= now - report.received <= SILENCE.total_seconds()
+                continue
+            agent = (host, names.incarnation_of(heartbeat.worker_identity))
+            ages[agent] = min(now - report.received, ages.get(agent, now - report.received))
+        self._seen, self._observed_at, self._reports_arrive = seen, now, reports_arrive
+        return ages
+
+    async def _heartbeats(self) -> AsyncIterator[WorkerHeartbeat]:
+        """Yields the last report of every worker in the namespace; none if the service does not have reports."""
         request = ListWorkersRequest(namespace=self._client.namespace, page_size=PAGE)
         while True:
-            response = await self._client.workflow_service.list_workers(request)
+            try:
+                response = await self._client.workflow_service.list_workers(request)
+            except RPCError as error:
+                if error.status is RPCStatusCode.UNIMPLEMENTED:
+                    return
+                raise
             for info in response.workers_info:
-                heartbeat = info.worker_heartbeat
-                host = names.host_of_queue(cluster, heartbeat.task_queue)
-                if host is None:
-                    continue
-                sent, process = heartbeat.heartbeat_time.ToMilliseconds() / 1000, heartbeat.worker_instance_key
-                report = self._seen.get(process)
-                if report is None or report.sent != sent:
-                    report = _Report(sent, now - age_of_new_report(clock - sent, since_last_observation))
-                seen[process] = report
-                agent = (host, names.incarnation_of(heartbeat.worker_identity))
-                ages[agent] = min(now - report.received, ages.get(agent, now - report.received))
+                yield info.worker_heartbeat
             if not response.next_page_token:
-                break
+                return
             request.next_page_token = response.next_page_token
-        self._seen, self._observed_at = seen, now
-        return ages
 
 
 class _Report(NamedTuple):

@@ -24,6 +24,7 @@ from temporalio.service import RPCError
 
 from iris.activities.host import outcome as outcomes
 from iris.activities.host import prepare
+from iris.activities.host.caches import DISK_FAULT, is_disk_full, size_of
 from iris.activities.host.heartbeat import LEASE, RPC_TIMEOUT, Heartbeat, report
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import STARTED, Effect, Event, Lifecycle, State, restore, step
@@ -53,6 +54,9 @@ KILL_TIMEOUT = timedelta(seconds=20)
 UPLOAD_TIMEOUT = timedelta(seconds=60)
 #: How long the logs and outputs of an attempt wait for the store after its outcome was reported.
 KEEP_UNSTORED_FOR = timedelta(days=1)
+#: The fault of attempts that fill the disk themselves. Before its program starts, an attempt has to have written more than half
+#: of what was free when it began.
+FILLED_FAULT = "disk-filled"
 
 
 class Attempt:
@@ -221,8 +225,10 @@ class Attempt:
             reason = f"the attempt cannot continue on this host: {error}"
             if isinstance(error, FileNotFoundError):
                 reason = "the attempt cannot continue on this host: Iris's files beside the program were deleted"
-            lost = isinstance(error, FileNotFoundError | links.Replaced)
-            return outcomes.of_the_host(self._evidence(), reason, outcomes.LOST_FAULT if lost else outcomes.HOST_FAULT)
+            kind = outcomes.LOST_FAULT if isinstance(error, FileNotFoundError | links.Replaced) else outcomes.HOST_FAULT
+            if self._program.launched and isinstance(error, OSError) and is_disk_full(error):
+                kind = FILLED_FAULT  # the disk was free when it began
+            return outcomes.of_the_host(self._evidence(), reason, kind)
         finally:
             for work in beside:
                 work.cancel()
@@ -234,6 +240,7 @@ class Attempt:
         """Prepares the attempt and starts its program. Returns None, or the outcome if no program was started."""
         if self._found:
             await self._runtime.clear()  # removes what the dead agent was preparing
+        free = shutil.disk_usage(self._dir).free
         self._preparing = asyncio.create_task(prepare.build(self._context, self.task, self._dir, self._runtime))
         if self._lifecycle.state is not State.PREPARING:
             self._preparing.cancel()
@@ -250,7 +257,11 @@ class Attempt:
             return outcomes.of_the_program(self._evidence(), str(error), error.exit_code)
         except HostUnable as error:
             self._logs.say(str(error))
-            return outcomes.of_the_host(self._evidence(), str(error), error.fault)
+            filled = error.fault == DISK_FAULT and 2 * await asyncio.to_thread(size_of, self._dir) > free
+            outcome = outcomes.of_the_host(self._evidence(), str(error), FILLED_FAULT if filled else error.fault)
+            # What fills the disk may be theirs. The host is not to blame, and neither is this attempt.
+            shared = error.fault == DISK_FAULT and not filled and prepare.has_attempts(self._dir.parent, besides=self._dir)
+            return outcome.model_copy(update={"refused": shared})
         finally:
             self._preparing = None
             shipping.cancel()

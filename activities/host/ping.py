@@ -38,8 +38,10 @@ class Ping:
         return incarnation == self._host.incarnation
 
 
-async def ask(client: Client, cluster: str, hosts: Iterable[Silent]) -> dict[tuple[str, str], bool]:
+async def ask(client: Client, cluster: str, hosts: Iterable[Silent]) -> dict[tuple[str, str], bool | None]:
     """Pings hosts. Returns, by (host, incarnation), whether each host that was pinged has answered.
+
+    The value is None where the service cannot ask: before 1.32 it has no standalone activities.
 
     Raises:
         RPCError: the service does not answer, so nothing is known of the hosts.
@@ -49,7 +51,7 @@ async def ask(client: Client, cluster: str, hosts: Iterable[Silent]) -> dict[tup
     return {host.agent: answer for host, answer in zip(pinged, answers, strict=True)}
 
 
-async def _answers(client: Client, cluster: str, host: Silent) -> bool:
+async def _answers(client: Client, cluster: str, host: Silent) -> bool | None:
     queue = names.host_queue(cluster, host.host_id)
     try:
         handle = await client.start_activity_method(
@@ -67,5 +69,5 @@ async def _answers(client: Client, cluster: str, host: Silent) -> bool:
         return isinstance(error.cause, ApplicationError)  # an agent of an earlier version, which does not have this activity
     except RPCError as error:
         if error.status is RPCStatusCode.UNIMPLEMENTED:
-            return False  # a service before 1.32: only the agents' reports decide
+            return None
         raise

@@ -21,6 +21,11 @@ from iris.model.units import MIB, format_bytes
 MIN_FREE_BYTES = 4 * MIB
 
 
+def has_attempts(directory: Path, besides: Path | None = None) -> bool:
+    """Returns whether the attempts' directory has any that may use its disk, besides this one."""
+    return any(each != besides for each in directory.iterdir())
+
+
 class Built(NamedTuple):
     """A program that is ready to be started."""
 

@@ -11,9 +11,11 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from iris.activities.host.attempt import Attempt
+from iris.activities.host.caches import is_disk_full
 from iris.activities.host.heartbeat import HEARTBEAT_INTERVAL
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import Event
+from iris.activities.host.prepare import has_attempts
 from iris.activities.host.running import Running
 from iris.activities.host.runtimes import orphans
 from iris.activities.host.runtimes.orphans import AttemptFile
@@ -23,8 +25,10 @@ from iris.model.jobs import TaskOutcome
 
 logger = logging.getLogger(__name__)
 
-#: The type of the error with which a host refuses an attempt.
+#: The type of the error with which an agent refuses an attempt that another agent of the host may take.
 HOST_REFUSED = "HostRefused"
+#: The type of the error with which a host refuses an attempt because the incarnation that the attempt names ends.
+HOST_LEAVES = "HostLeaves"
 #: How long a stopping agent waits, after the longest grace of its programs, for the server to accept their outcomes.
 REPORT_TIMEOUT = timedelta(seconds=10)
 #: How long a stopping agent waits for cancelled work to end, such as the pull of an image.
@@ -42,14 +46,19 @@ class Tasks:
         self._earlier: list[Attempt] = []
         #: The reason why new attempts are refused; empty: they are not.
         self._closed = ""
+        #: Whether another agent continues with this incarnation.
+        self._handed_over = False
 
     @activity.defn
     async def run_task(self, task: RunTask) -> TaskOutcome:
         """Starts the attempt. The activity completes asynchronously, by its task token, when the program ends."""
         if task.incarnation != self._context.host.incarnation:
-            raise self._refusal(f"incarnation {task.incarnation} of this host is over")
+            # It may be over, or newer than this agent.
+            raise _refusal(
+                f"this agent serves incarnation {self._context.host.incarnation}, not {task.incarnation}", HOST_REFUSED
+            )
         if self._closed:
-            raise self._refusal(self._closed)
+            raise _refusal(self._closed, HOST_REFUSED if self._handed_over else HOST_LEAVES)
         if task.key not in self._attempts:
             state = AttemptFile.of(task, activity.info().task_token, datetime.now(UTC))
             directory = self._context.attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
@@ -57,6 +66,8 @@ class Tasks:
                 self._run(Attempt(self._context, state, directory))
             except OSError as error:
                 shutil.rmtree(directory, ignore_errors=True)
+                if is_disk_full(error) and has_attempts(self._context.attempts_dir):
+                    raise _refusal(f"its disk is full while other attempts use it ({error.strerror})", HOST_REFUSED) from None
                 failure = f"{self._context.attempts_dir} on this host cannot be used: {error.strerror or error}"
                 remedy = "free disk space there, then run: iris host uncordon"
                 raise ApplicationError(f"{failure}; {remedy}", non_retryable=True) from None
@@ -122,7 +133,7 @@ class Tasks:
 
     async def hand_over(self, reason: str) -> None:
         """Refuses new attempts and leaves the running ones to the next agent, which must take over before their leases end."""
-        self._closed = reason
+        self._closed, self._handed_over = reason, True
         await self._cancel_runs()
 
     async def kill_all(self, reason: str) -> None:
@@ -158,5 +169,6 @@ class Tasks:
             log = self._context.logger(logger, attempt.task)
             log.error("the attempt ended with a fault of the agent", exc_info=error)
 
-    def _refusal(self, reason: str) -> ApplicationError:
-        return ApplicationError(f"refused the task: {reason}", type=HOST_REFUSED, non_retryable=True)
+
+def _refusal(reason: str, kind: str) -> ApplicationError:
+    return ApplicationError(f"refused the task: {reason}", type=kind, non_retryable=True)

@@ -12,6 +12,11 @@ An agent that dies leaves its programs running. The host's next agent adopts the
 
 Temporal keeps its list of workers in server memory. The list is empty for some seconds after a restart of the server, and it
 shows a killed worker as running for minutes. So only the age of a report counts, and only when two observations agree.
+
+Reports are evidence only while they arrive at all: the control plane's own report is the proof. A service may have them switched
+off, and delays them under load. Then the polls of the agents count, which every service knows (`POLL_LIMIT`). If most slices are
+silent at once, the cause is likely the service or the network. Then none is given up until other hosts answer (`need_witnesses`).
+What the platform reports of its machines is independent of all this.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,6 +34,19 @@ AWAY = timedelta(seconds=45)
 PING_TIMEOUT = timedelta(seconds=5)
 #: The age of its last report at which a host is pinged. The agent may have gone away just before its next report was due.
 PING_AFTER = AWAY + REPORT_INTERVAL - PING_TIMEOUT
+#: A live agent polls at least once a minute: a poll that finds no task ends after that time, and the next one begins. The rest is
+#: a margin. Polls count only where reports do not arrive: they show a dead host half a minute later.
+POLL_LIMIT = timedelta(seconds=75)
+#: This number of slices may be silent at once, however small the fleet is.
+FEW_SLICES = 2
+#: The largest share of a larger fleet that may. The hosts of one slice count once: they are lost together.
+SHARE = 0.5
+#: How many of the hosts that are not silent are pinged as witnesses. Most of them have to answer.
+WITNESSES = 5
+#: How long after an outage silent hosts are not given up: the SDK polls again after at most 12 s.
+RECONNECT = timedelta(seconds=30)
+#: What is shown meanwhile.
+HELD = "{} hosts are silent and no other host answers; none is given up: the cause may be the service or the network"
 #: Between two observations when all hosts report. Each costs eleven events; 240 an hour stay below 3,000.
 OBSERVE_INTERVAL = timedelta(seconds=15)
 #: Between two observations if the first one found new suspects that did not answer. Longer than `REPORT_INTERVAL`: after an
@@ -89,6 +107,17 @@ def silent_hosts(expected: Iterable[Silent], ages: Mapping[tuple[str, str], floa
 def must_be_pinged(host: Silent) -> bool:
     """Returns whether the silent host is lost if it does not answer."""
     return host.age is None or host.age >= PING_AFTER.total_seconds()
+
+
+def need_witnesses(silent: Iterable[Silent], expected: Iterable[Silent], *, by_polls: bool) -> bool:
+    """Returns whether silent hosts are lost only if other hosts reach the service.
+
+    They do if too many slices are silent at once: the likely cause is then the service or the network. They always do if polls
+    decide: when all hosts are cut off, their polls grow old one after the other, never too many at once. A fleet of a few slices
+    has no witnesses.
+    """
+    fleet, slices = ({host.slice_id for host in hosts} for hosts in (expected, silent))
+    return len(fleet) > FEW_SLICES and (by_polls or len(slices) > max(FEW_SLICES, SHARE * len(fleet)))
 
 
 def lost_hosts(suspects: Iterable[Silent], silent: Iterable[Silent]) -> tuple[list[Silent], list[Silent]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from iris.autoscaling.liveness import HELD
 from iris.cli.columns import Column, Listing, age, coloured
 from iris.cli.render import resources_json
 from iris.client.slices import SliceRow
@@ -98,6 +99,7 @@ def problems(status: AutoscalerStatus) -> list[str]:
     """Returns what blocks the autoscaler as a whole, one line for each cause."""
     lines = [f"PAUSED    the autoscaler: {status.paused}"] if status.paused is not None else []
     lines += [f"CLOSING   all slices are being deleted: {status.closing}"] if status.closing is not None else []
+    lines += [HELD.format(status.held_hosts)] if status.held_hosts else []
     lines += [f"zone {zone} could not be listed: {why}" for zone, why in sorted(status.unreachable.items())]
     lines += [f"no workflow manages slice {each.slice_id} in {each.zone}" for each in status.unowned]
     return lines

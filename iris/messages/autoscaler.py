@@ -76,6 +76,8 @@ class FleetReport(Wire):
     """The deviations that an observation found. It is empty if all is well: a quiet fleet of any size adds the same history."""
 
     silent: tuple[Silent, ...] = ()
+    #: How many hosts are silent and not listed, because too many of them are: the service or the network is the likely cause.
+    held: int = 0
     #: The time of the observation by the server's clock; None in reports of version 0.1.
     at: datetime | None = None
     #: The number of this report, for the next observation.
@@ -116,4 +118,6 @@ class AutoscalerStatus(Wire):
     #: Zones that could not be listed in the last observation, with the reason.
     unreachable: dict[str, str] = Field(default_factory=dict)
     unowned: tuple[SliceObservation, ...] = ()
+    #: How many hosts are silent and are not given up, because no other host answers.
+    held_hosts: int = 0
     settings: ScalingSettings | None = None

@@ -33,6 +33,8 @@ class Release(Wire):
     spoilt_by: tuple[str, ...] = ()
     #: Whether the attempt ran on the other hosts.
     ran: bool = False
+    #: When the attempt was placed, if a host spoilt it: attempts of one time may be lost by one cause.
+    placed_at: datetime | None = None
     #: (host, incarnation) of incarnations that have ended, as reported by the hosts.
     over: tuple[tuple[str, str], ...] = ()
 
@@ -182,6 +184,8 @@ class Answer(Wire):
     refusal: Refusal | None = None
     #: What is wrong with the message; in that case nothing was changed.
     problem: str = ""
+    #: To `SliceUp`: (host, incarnation) of incarnations that have ended. Their hosts have to begin new ones.
+    ended: tuple[tuple[str, str], ...] = ()
 
 
 class Answers(Wire):

@@ -114,7 +114,7 @@ FAULTS: tuple[Fault, ...] = (
 
 
 #: Faults that do not count against the host: other hosts would have them too, or the program may have caused them.
-BEYOND_THE_HOST = frozenset({"network", "image-pull", "store", "bundle", "docker", "attempt-lost"})
+BEYOND_THE_HOST = frozenset({"network", "image-pull", "store", "bundle", "docker", "attempt-lost", "disk-filled"})
 
 
 def recognise(text: str, faults: Sequence[Fault] = FAULTS) -> Fault | None:

@@ -257,9 +257,9 @@ class TaskOutcome(BaseModel):
     peak_memory_bytes: int = 0
     #: The name of the infrastructure fault that ended it; empty: none.
     fault: str = ""
-    #: Whether the host works but refused the attempt: it has another incarnation than the attempt names, or is about to stop.
+    #: Whether an agent of the host refused the attempt: it serves another incarnation than the attempt names, or stops.
     refused: bool = False
-    #: Whether the host ended the attempt because it is about to stop itself.
+    #: Whether the host ended or refused the attempt because its incarnation, which the attempt names, ends.
     host_leaves: bool = False
 
 

@@ -134,7 +134,9 @@ class ConsoleRead:
 
 @dataclass(frozen=True)
 class HostsOffered:
-    """The scheduler has the hosts."""
+    """The scheduler has the hosts, except those of ended incarnations: (host, incarnation)."""
+
+    ended: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

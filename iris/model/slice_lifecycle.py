@@ -170,8 +170,19 @@ def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transit
 
 
 def _become_ready(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
+    if event.ended:
+        return _note_ended(slice, event, now)
     ready = _move(slice, SliceState.READY, "every host takes work", now, ready_at=now)
     return _then(ready, _drain_ready, slice.drain, now) if slice.drain is not None else ready
+
+
+def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
+    """Notes which hosts the scheduler has not taken. Their agents read that and report again, as new incarnations."""
+    slice = replace(slice, ended=frozenset(event.ended))
+    if not event.ended:
+        return Transition(slice)
+    hosts = ", ".join(sorted(host_id for host_id, _ in event.ended))
+    return Transition(slice.noted(f"the scheduler has ended the incarnation of {hosts}; a new one has to begin", now))
 
 
 def _lose_host(slice: SliceRecord, event: HostGone, now: datetime) -> Transition:
@@ -359,8 +370,8 @@ TABLE: dict[type[Event], dict[SliceState, _Handler]] = {
     RequestAnswered: {_S.REQUESTED: _answer_request},
     RequestAbandoned: {_S.REQUESTED: _abandon},
     HostReported: {**_in(LIVE, _add_host), **_in(_ENDING, _ignore)},
-    # The scheduler has the hosts of a ready slice again after an agent reported again.
-    HostsOffered: {_S.BOOTSTRAPPING: _become_ready, **_in((_S.READY, _S.DRAINING), _ignore)},
+    # The hosts of a ready slice are offered again after an agent reported again.
+    HostsOffered: {_S.BOOTSTRAPPING: _become_ready, **_in((_S.READY, _S.DRAINING), _note_ended)},
     HostGone: {**_in(LIVE, _lose_host), **_in(_ENDING, _ignore)},
     MachinesListed: {**_in(LIVE, _check_list), **_in(_ENDING, _ignore)},
     MachinesDescribed: _in(LIVE, _check_machines),

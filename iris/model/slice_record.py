@@ -30,6 +30,8 @@ class SliceRecord:
     hosts: tuple[Host, ...] = ()
     #: The ids of hosts whose agents presented another token.
     refused: frozenset[str] = frozenset()
+    #: The (host, incarnation) of hosts whose incarnations the scheduler has ended.
+    ended: frozenset[tuple[str, str]] = frozenset()
     #: The order to delete it when its tasks have ended; None: there is none.
     drain: Drain | None = None
     #: When a draining or overdue slice is checked next, and the pause after that.
@@ -68,6 +70,7 @@ class SliceRecord:
             size=self.size,
             facts=self.facts if self.request is not None else None,
             refused=tuple(sorted(self.refused)),
+            ended=tuple(sorted(self.ended)),
             last_words=self.console_output,
             steps=self.steps,
         )
@@ -97,4 +100,5 @@ class SliceRecord:
     def with_host(self, host: Host) -> "SliceRecord":
         """Returns the slice with this host, in place of an earlier incarnation of it."""
         others: Iterable[Host] = (each for each in self.hosts if each.id != host.id)
-        return replace(self, hosts=(*others, host), refused=self.refused - {host.id})
+        ended = frozenset(each for each in self.ended if each[0] != host.id)
+        return replace(self, hosts=(*others, host), refused=self.refused - {host.id}, ended=ended)

@@ -96,6 +96,9 @@ class SliceStatus(BaseModel):
     facts: SliceFacts | None = None
     #: Hosts whose agents presented a token other than the slice's. These agents stop.
     refused: tuple[str, ...] = ()
+    #: The (host, incarnation) of hosts that the scheduler does not take, because it has ended their incarnations. Their agents
+    #: begin new ones.
+    ended: tuple[tuple[str, str], ...] = ()
     #: The last output of its machines, if they or their agents were late.
     last_words: str = ""
     #: Its history, the oldest step first.

@@ -38,6 +38,8 @@ class LedgerState(BaseModel):
     ended: list[tuple[str, str]] = Field(default_factory=list)
     closed: dict[str, Closure] = Field(default_factory=dict)
     strikes: dict[str, int] = Field(default_factory=dict)
+    #: When each host was last struck.
+    struck_at: dict[str, datetime] = Field(default_factory=dict)
     #: When each request, by key, was last changed.
     amended: dict[str, datetime] = Field(default_factory=dict)
     #: Why the cluster is paused; None when it is not.

@@ -13,7 +13,7 @@ Messages are delivered at least once, so each may arrive twice, late, or out of 
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -76,7 +76,7 @@ class Ledger:
         self.paused_groups = dict(state.paused_groups)
         self.evicting: dict[str, None] = dict.fromkeys(state.evicting)
         self.rules = state.rules
-        self._strikes = Strikes(state.strikes)
+        self._strikes = Strikes(state.strikes, state.struck_at)
         self._amended = dict(state.amended)
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
         self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
@@ -113,6 +113,7 @@ class Ledger:
             ended=list(self._ended),
             closed=self.closed,
             strikes=self._strikes.counts,
+            struck_at=self._strikes.struck_at,
             amended=self._amended,
             paused=self.paused,
             paused_groups=self.paused_groups,
@@ -167,12 +168,13 @@ class Ledger:
                 self._recent_use.ended(before)
                 self._recent_use.goes_on(self.live[key])
 
-    def forget(self, key: str, spoilt_by: Iterable[str] = (), *, ran: bool = False) -> None:
+    def forget(self, key: str, spoilt_by: Iterable[str] = (), *, ran: bool = False, placed_at: datetime | None = None) -> None:
         """Removes the request from the queue, or frees its hosts.
 
         Args:
             spoilt_by: the hosts that did not take their part of the attempt, or ended it by a fault of theirs.
             ran: whether the attempt ran on the other hosts.
+            placed_at: when it was placed; None: as the ledger knows it.
         """
         self.waiting.remove(key)
         self.held.remove(key)
@@ -180,11 +182,9 @@ class Ledger:
         self._amended.pop(key, None)
         placement = self._unseat(key)
         if key not in self._forgotten:  # a repeated message is not a second attempt
-            spoilt = set(spoilt_by)
-            seats = placement.seats if placement is not None and ran else ()
-            for host_id in self._strikes.count(spoilt, {seat.host_id for seat in seats} - spoilt):
-                if host_id not in self.closed:
-                    self.close(host_id, QUARANTINE)
+            struck = self._strikes.count(spoilt_by, placement, ran=ran, placed_at=placed_at, now=self._passed_at)
+            for host_id in (each for each in struck if each not in self.closed):
+                self.close(host_id, QUARANTINE)
         remember(self._forgotten, key, None)
 
     def vacate(self, key: str, host_id: str, incarnation: str) -> None:
@@ -201,20 +201,19 @@ class Ledger:
 
     # Messages from slices.
 
-    def hosts_up(self, hosts: Iterable[Host]) -> None:
-        """Adds hosts that are ready. A new incarnation of a known host ends the placements on the old one."""
-        hosts = list(hosts)
-        for host in hosts:
-            if (host.id, host.incarnation) in self._ended:
-                continue
+    def hosts_up(self, hosts: Sequence[Host]) -> tuple[tuple[str, str], ...]:
+        """Adds ready hosts, except ended incarnations, which it returns. A new incarnation ends what runs on the old one."""
+        ended = tuple(pair for host in hosts if (pair := (host.id, host.incarnation)) in self._ended)
+        for host in (each for each in hosts if (each.id, each.incarnation) not in ended):
             before = self.hosts.get(host.id)
             if before is None:
                 self._uses.left(host.slice_id)
-            if before is not None and before.incarnation != host.incarnation:
+            elif before.incarnation != host.incarnation:
                 remember(self._ended, (before.id, before.incarnation), None)
             self.hosts[host.id] = host
         self._host_index = None
         self._drop_orphans(host.id for host in hosts)
+        return ended
 
     def host_lost(self, host_id: str, incarnation: str) -> None:
         """Removes a lost host, unless it has come back in a new incarnation."""

@@ -63,7 +63,7 @@ class LedgerRecovery:
 
     def enter(self, page: RecoveryPage, requested_at: datetime) -> int:
         """Enters a page that was requested at that time. Returns the number of hosts and gangs in it."""
-        self._ledger.hosts_up(host for host in page.hosts if host.id not in self._newer)
+        self._ledger.hosts_up([host for host in page.hosts if host.id not in self._newer])
         for host_id, reason in page.draining.items():
             if host_id not in self._newer:
                 self._ledger.close(host_id, Closure(by=ClosedBy.DRAIN, reason=reason))

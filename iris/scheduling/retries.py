@@ -56,6 +56,8 @@ class HostsAfter(NamedTuple):
     spoilt_by: tuple[str, ...] = ()
     #: Whether its programs ran.
     ran: bool = False
+    #: When it was placed, if a host spoilt it.
+    placed_at: datetime | None = None
     #: (host, incarnation) of incarnations that are over.
     over: tuple[tuple[str, str], ...] = ()
 
@@ -174,8 +176,8 @@ def after(tasks: Sequence[TaskStatus], result: AttemptResult, decision: RetryDec
 def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) -> HostsAfter:
     """Returns which hosts spoilt an attempt, and which incarnations are over.
 
-    An incarnation is over if another one had begun before the attempt came, or if the attempt ended because the host leaves. The
-    host's slice reports that too, but perhaps only after the gang was placed there again.
+    An incarnation is over if it said so itself. Its slice reports that too, but perhaps after the gang was placed there again.
+    A refusal by another agent of the host proves nothing: that agent may be the older one, or about to hand over.
 
     Args:
         placement: None if there were no hosts.
@@ -186,11 +188,14 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
     spoilt_by: list[str] = []
     over: list[tuple[str, str]] = []
     for seat, outcome in zip(placement.seats, outcomes, strict=True):
-        if outcome.refused or outcome.host_leaves:
+        if outcome.host_leaves:
             over.append((seat.host_id, seat.incarnation))
+        elif outcome.refused:
+            continue
         elif outcome.fault not in BEYOND_THE_HOST and (outcome.fault or account_of(outcome) is Account.UNDELIVERED):
             spoilt_by.append(seat.host_id)
-    return HostsAfter(tuple(spoilt_by), any(outcome.started_at for outcome in outcomes), tuple(over))
+    ran = any(outcome.started_at for outcome in outcomes)
+    return HostsAfter(tuple(spoilt_by), ran, placement.placed_at if spoilt_by else None, tuple(over))
 
 
 def _delay(times: int) -> timedelta:

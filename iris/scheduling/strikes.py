@@ -1,39 +1,63 @@
-"""Counts the attempts in a row that each host spoils, and decides when a host is quarantined."""
+"""Counts the events in a row by which each host spoils attempts, and decides when a host is quarantined."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from iris.model.hosts import ClosedBy, Closure
+from iris.model.requests import Placement
 from iris.scheduling.bounded_memory import remember
 
-#: A host is quarantined after this number of attempts in a row that it did not take, or that a fault of the host ended.
+#: A host is quarantined after it spoils attempts this many times in a row: it does not take them, or a fault of it ends them.
 STRIKES = 3
 QUARANTINE = Closure(by=ClosedBy.QUARANTINE, reason=f"{STRIKES} attempts in a row failed there")
 
 
 class Strikes:
-    """The spoilt attempts in a row of each host.
+    """The strikes in a row of each host.
 
-    Attempts count across incarnations: an agent that crashes in each attempt is back, in a new incarnation, before the attempt is
-    given up.
+    A strike is an event, not an attempt: attempts that were placed before the last strike may have been lost by the same cause,
+    such as a short loss of the network, and do not count again. Strikes count across incarnations: an agent that crashes in each
+    attempt is back, in a new incarnation, before the attempt is given up.
     """
 
-    def __init__(self, counts: Mapping[str, int]) -> None:
+    def __init__(self, counts: Mapping[str, int], struck_at: Mapping[str, datetime]) -> None:
         self.counts = dict(counts)
+        #: When each host was last struck, by the clock by which attempts are placed.
+        self.struck_at = dict(struck_at)
 
-    def count(self, spoilt: Iterable[str], ran: Iterable[str]) -> list[str]:
+    def count(
+        self,
+        spoilt_by: Iterable[str],
+        placement: Placement | None,
+        *,
+        ran: bool,
+        placed_at: datetime | None,
+        now: datetime | None,
+    ) -> list[str]:
         """Records one attempt. Returns the hosts that have spoilt too many by now.
 
         Args:
-            spoilt: the hosts that spoilt the attempt.
-            ran: the hosts on which it ran; their counts begin anew.
+            spoilt_by: the hosts that spoilt the attempt.
+            placement: its hosts; None: a new incarnation of them has ended it.
+            ran: whether it ran on the other hosts; their counts begin anew.
+            placed_at: when it was placed, if there is no placement; None: unknown, then it counts as an event by itself.
+            now: the time of the last placements; None: none is known.
         """
-        for host_id in ran:
+        spoilt = set(spoilt_by)
+        for host_id in {seat.host_id for seat in placement.seats} - spoilt if placement is not None and ran else ():
             self.forgive(host_id)
-        spoilt = sorted(spoilt)
-        for host_id in spoilt:
+        placed_at = placement.placed_at if placement is not None else placed_at
+        struck = [host_id for host_id in sorted(spoilt) if placed_at is None or self._is_news(host_id, placed_at)]
+        for host_id in struck:
             remember(self.counts, host_id, self.counts.get(host_id, 0) + 1)
-        return [host_id for host_id in spoilt if self.counts.get(host_id, 0) >= STRIKES]
+            if (at := max((each for each in (placed_at, now) if each is not None), default=None)) is not None:
+                remember(self.struck_at, host_id, at)
+        return [host_id for host_id in struck if self.counts.get(host_id, 0) >= STRIKES]
+
+    def _is_news(self, host_id: str, placed_at: datetime) -> bool:
+        last = self.struck_at.get(host_id)
+        return last is None or placed_at > last
 
     def forgive(self, host_id: str) -> None:
-        """Forgets the spoilt attempts of a host."""
+        """Forgets the strikes of a host."""
         self.counts.pop(host_id, None)

@@ -12,24 +12,28 @@ import psutil
 import pytest
 from temporalio.activity import _CompleteAsyncError
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from iris.activities.host.attempt import Attempt
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import Event
-from iris.activities.host.run_task import Tasks
+from iris.activities.host.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
 from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.orphans import AttemptFile
 from iris.activities.host.runtimes.program import Program
 from iris.messages.task import RunTask
+from iris.model.environments import EnvironmentSpec
 from iris.model.faults import FAULTS, Fault, parse_fault
 from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
+from iris.scheduling.retries import hosts_after
 from iris.storage.object_store import Store
-from tests.builders import a_host
+from tests.builders import a_host, a_placement
 from tests.e2e.cluster import alive, eventually
+from tests.small_disk import small_disk
 
 BUSY = "The TPU is already in use by process with pid 4711."
 PATIENCE = 90.0
@@ -203,6 +207,30 @@ async def test_an_attempt_that_its_host_cannot_keep_is_the_hosts_fault(bench: Be
     assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "attempt-lost")
 
 
+@pytest.mark.parametrize(
+    ("filled_by", "fault", "refused", "struck"),
+    [("itself", "disk-filled", False, False), ("another", "", True, False), ("nobody", "", False, True)],
+)
+async def test_a_disk_that_jobs_have_filled_is_no_fault_of_its_host(
+    tmp_path: Path, filled_by: str, fault: str, refused: bool, struck: bool
+) -> None:
+    """Three attempts of one job that filled the disk used to close the host to everybody, and so one host after the other."""
+    with small_disk(tmp_path / "small", 24_000) as disk:
+        for name in ("cache", "store"):  # on other disks: uv is larger than this one, and the log has to be stored
+            (tmp_path / name).mkdir()
+            (disk / name).symlink_to(tmp_path / name)
+        bench = Bench(disk)
+        setup = EnvironmentSpec(setup=("head -c 50000000 /dev/zero > data",)) if filled_by == "itself" else EnvironmentSpec()
+        if filled_by != "itself":
+            place = disk / "attempts" / "another" if filled_by == "another" else disk / "left"
+            place.mkdir(parents=True)
+            (place / "data").write_bytes(bytes(22_000_000))
+        outcome = await bench.outcome("true", environment=setup)
+
+        assert (outcome.state, outcome.fault, outcome.refused) == (TaskState.WORKER_FAILED, fault, refused), outcome.reason
+        assert bool(hosts_after(a_placement(a_host("h1")), [outcome]).spoilt_by) is struck
+
+
 # -- this life of the host is over ---------------------------------------------------------------------------------------------
 
 #: Writes its own number and that of a child in a session of its own, and stays.
@@ -244,6 +272,18 @@ async def test_an_abandoned_host_says_it_once_and_goes_on(bench: Bench, status: 
     await asyncio.wait_for(tasks.kill_all("its slice has ended"), PATIENCE)
 
     assert (bench.server.tries, bench.server.told) == (1, [])
+
+
+@pytest.mark.parametrize(("ends", "kind"), [("preempt_all", HOST_LEAVES), ("kill_all", HOST_LEAVES), ("hand_over", HOST_REFUSED)])
+async def test_only_an_agent_that_ends_its_incarnation_says_so_when_it_refuses(bench: Bench, ends: str, kind: str) -> None:
+    """A successor goes on with an incarnation that was handed over: it used to leave the scheduler's ledger for good."""
+    tasks = bench.tasks()
+    await asyncio.wait_for(getattr(tasks, ends)("stopped"), PATIENCE)
+
+    for incarnation, expected in ((a_host("h1").incarnation, kind), ("another", HOST_REFUSED)):
+        with pytest.raises(ApplicationError, match="refused the task: ") as refused:
+            await ActivityEnvironment().run(tasks.run_task, a_run("true", incarnation=incarnation))
+        assert refused.value.type == expected
 
 
 async def test_an_attempt_that_was_given_up_tells_nobody_although_its_host_is_abandoned(bench: Bench) -> None:

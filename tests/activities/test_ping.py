@@ -10,7 +10,9 @@ from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
+from iris.activities.control.polls import poll_ages
 from iris.activities.host.ping import Ping, ask
+from iris.autoscaling.liveness import POLL_LIMIT
 from iris.client.connect.connection import IrisPlugin
 from iris.model import names
 from tests.builders import a_host, a_silent
@@ -27,7 +29,8 @@ async def client() -> AsyncIterator[Client]:
     server = Path(sys.executable).with_name("temporal")
     present = Ping(a_host("h1", incarnation="second"))
     async with await WorkflowEnvironment.start_local(plugins=[IrisPlugin()], dev_server_existing_path=str(server)) as env:
-        agent = Worker(env.client, task_queue=names.host_queue("trial", "h1"), activities=[present.ping])
+        queue, identity = names.host_queue("trial", "h1"), names.worker_identity("h1", "second")
+        agent = Worker(env.client, task_queue=queue, identity=identity, activities=[present.ping])
         earlier = Worker(env.client, task_queue=names.host_queue("trial", "earlier"), activities=[another_activity])
         async with agent, earlier:
             yield env.client
@@ -43,3 +46,15 @@ async def test_only_the_life_that_goes_on_answers(client: Client) -> None:
         ("earlier", "first"): True,
         ("dead", "first"): False,
     }
+
+
+async def test_the_service_tells_when_an_agent_began_its_last_poll(client: Client) -> None:
+    """Where there are neither reports nor pings, this is what shows that an agent is there; its predecessor's polls do not."""
+    hosts = [a_silent("h1", "second"), a_silent("h1", "first"), a_silent("dead")]
+    await ask(client, "trial", hosts[:1])
+    ages = await poll_ages(client, "trial", hosts)
+    age = ages.pop(("h1", "second"))
+
+    assert age is not None
+    assert age < POLL_LIMIT.total_seconds()
+    assert ages == {("h1", "first"): None, ("dead", "first"): None}

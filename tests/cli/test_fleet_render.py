@@ -97,10 +97,11 @@ def test_the_autoscaler_shows_groups_outlooks_and_actions() -> None:
 def test_a_paused_closing_or_blind_autoscaler_says_so_first() -> None:
     """Whoever wonders why nothing happens reads the first lines."""
     stray = SliceObservation(slice_id="stray", group="tpus", zone="west-a", state=MachineState.ACTIVE)
-    troubled = a_status(paused="by ada", closing="stop", unreachable={"west-b": "timeout"}, unowned=(stray,))
-    assert plain(render_fleet.autoscaler_text(troubled, at(70)))[1:5] == [
+    troubled = a_status(paused="by ada", closing="stop", unreachable={"west-b": "timeout"}, unowned=(stray,), held_hosts=12)
+    assert plain(render_fleet.autoscaler_text(troubled, at(70)))[1:6] == [
         "PAUSED    the autoscaler: by ada",
         "CLOSING   all slices are being deleted: stop",
+        "12 hosts are silent and no other host answers; none is given up: the cause may be the service or the network",
         "zone west-b could not be listed: timeout",
         "no workflow manages slice stray in west-a",
     ]

@@ -194,7 +194,8 @@ class Lifecycle:
         status = self.slice.status
         hosts = ", ".join(f"{host.id} {host.incarnation}" for host in status.hosts) or "none"
         refused = [f"refused: {', '.join(status.refused)}"] if status.refused else []
-        return "\n".join([f"{status.state}: {status.reason}", f"hosts: {hosts}", *refused])
+        ended = [f"ended: {', '.join(map(' '.join, status.ended))}"] if status.ended else []
+        return "\n".join([f"{status.state}: {status.reason}", f"hosts: {hosts}", *refused, *ended])
 
     # Events.
 
@@ -216,8 +217,9 @@ class Lifecycle:
         """`report HOST [INCARNATION [TOKEN]]`: an agent is ready."""
         return self._step(events.HostReported(a_host(host, incarnation=incarnation), token))
 
-    def do_offered(self) -> str:
-        return self._step(events.HostsOffered())
+    def do_offered(self, *ended: str) -> str:
+        """`offered [HOST ...]`: the scheduler has the hosts, except these, whose incarnations have ended."""
+        return self._step(events.HostsOffered(tuple((host, "first") for host in ended)))
 
     def do_lose(self, host: str, reason: str = "") -> str:
         """`lose HOST [REASON]`: a host no longer reports."""

@@ -1,5 +1,6 @@
 """The scheduler's book by example: closed hosts, pauses, evictions, and hosts that close themselves."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -16,12 +17,14 @@ from tests.builders import NOON, a_host, a_request, at, some
 from tests.scheduling.test_ledger import a_gang, a_ledger, a_pod, held, renewed, settle
 
 CORDON = Closure(by=ClosedBy.CORDON, reason="a new disk")
+#: Seconds after noon.
+LATER = itertools.count(1)
 
 
 def an_attempt(ledger: Ledger, key: str, spoilt_by: tuple[str, ...] = (), *, ran: bool = False) -> None:
-    """One that is placed and given back."""
+    """One that is placed and given back, later than those before."""
     ledger.ask(a_request(key))
-    settle(ledger)
+    settle(ledger, at(next(LATER)))
     assert key in ledger.live
     ledger.forget(key, spoilt_by, ran=ran)
 
@@ -222,7 +225,7 @@ def test_of_a_gang_only_the_host_that_spoilt_the_attempt_is_struck() -> None:
     a_pod(ledger, "a", 3)
     for number in range(STRIKES):
         ledger.ask(a_gang(f"k{number}", tasks=3))
-        settle(ledger)
+        settle(ledger, at(next(LATER)))
         ledger.forget(f"k{number}", ["a1"], ran=True)
 
     assert ledger.closed.keys() == {"a1"}
@@ -236,6 +239,32 @@ def test_a_release_that_comes_twice_is_one_strike() -> None:
         ledger.forget("k1", ["h1"])
 
     assert not ledger.closed
+
+
+@pytest.mark.parametrize("crashed", [False, True], ids=["cut off", "agent died"])
+def test_attempts_that_one_event_ends_are_one_strike(crashed: bool) -> None:
+    """A network cut of a minute ends all attempts of a host, and used to close it: three are in a row, but for one reason.
+
+    Even if others are placed there in between, and if a new incarnation has ended the placements already."""
+    ledger = Ledger()
+    ledger.hosts_up([a_host("h1", some(cpu=8))])
+    for event in range(STRIKES):
+        assert not ledger.closed
+        keys = [f"event {event} attempt {number}" for number in range(4)]
+        for key in keys:
+            ledger.ask(a_request(key))
+        placed_at = at(next(LATER))
+        settle(ledger, placed_at)
+        if crashed:
+            ledger.hosts_up([a_host("h1", some(cpu=8), incarnation=f"after {event}")])
+        for key in keys:
+            ledger.forget(key, ["h1"], placed_at=placed_at)
+            ledger.ask(a_request(f"next after {key}"))
+            settle(ledger, at(next(LATER)))
+        for key in keys:
+            ledger.forget(f"next after {key}")
+
+    assert ledger.closed["h1"].by is ClosedBy.QUARANTINE
 
 
 def test_an_agent_that_dies_of_every_attempt_is_closed_although_it_comes_back_each_time() -> None:

@@ -60,6 +60,9 @@ class Delivery(RuleBasedStateMachine):
         self.ended: set[tuple[str, str]] = set()
         self.closed: dict[str, ClosedBy] = {}
         self.strikes: Counter[str] = Counter()
+        self.struck_at: dict[str, datetime] = {}
+        #: The time of the last pass.
+        self.passed_at = self.now
         self.paused: set[str | None] = set()
         self.going: set[str] = set()
 
@@ -106,6 +109,7 @@ class Delivery(RuleBasedStateMachine):
             releases += [self._releases(key, [host_id], ran=True) for key in there[:1]]
             for release in releases[-1:]:
                 release()
+            self.now += timedelta(seconds=1)
             self._settle()
         return multiple(*releases)
 
@@ -271,7 +275,11 @@ class Delivery(RuleBasedStateMachine):
             if key not in self.released:
                 for host in {seat.host_id for seat in placement.seats} - set(spoilt_by) if placement and ran else ():
                     del self.strikes[host]
+                placed_at = placement.placed_at if placement else None
                 for host in spoilt_by:
+                    if placed_at is not None and host in self.struck_at and placed_at <= self.struck_at[host]:
+                        continue  # the event of the last strike
+                    self.struck_at[host] = self.passed_at
                     self.strikes[host] += 1
                     if self.strikes[host] >= STRIKES:
                         self.closed.setdefault(host, ClosedBy.QUARANTINE)
@@ -343,6 +351,7 @@ class Delivery(RuleBasedStateMachine):
         ledger = self.ledger
         waited = set(ledger.waiting.keys())
         settled = ledger.settle(self.now, most)
+        self.passed_at = self.now
         placed = {placement.key for placement in settled.placed}
         assert placed <= waited
         assert set(ledger.waiting.keys()) == waited - placed

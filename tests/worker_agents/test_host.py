@@ -50,6 +50,14 @@ def test_an_agent_whose_slice_has_begun_anew_without_it_begins_anew_too(life: Me
     assert life.replaced(knows(OTHER)) == "its slice was started again without this host"
 
 
+def test_an_agent_whose_incarnation_the_scheduler_has_ended_begins_a_new_one(life: Membership) -> None:
+    """At its first check already: the scheduler will never take this one again, and its slice waits for another."""
+    assert life.replaced(knows(ME, OTHER).model_copy(update={"ended": ((OTHER.id, OTHER.incarnation),)})) == ""
+    ended = knows(ME, OTHER).model_copy(update={"ended": ((ME.id, ME.incarnation),)})
+    assert life.replaced(ended) == "the scheduler has ended this incarnation"
+    assert a_life(token="secret").replaced(ended) == "the scheduler has ended this incarnation"
+
+
 def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(life: Membership) -> None:
     """The report may lie behind others, or its former life may still be known; by the second look it must be there."""
     assert life.replaced(knows(OTHER)) == ""

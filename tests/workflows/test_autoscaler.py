@@ -117,3 +117,18 @@ async def test_the_page_of_the_autoscaler_names_its_suspects(cluster: Cluster) -
     assert "host h1 has not reported for 50 s and does not answer; checked again soon" in page
     await cluster.later(SECOND_OBSERVATION_DELAY + timedelta(seconds=1))
     assert "All hosts report." in await cluster.page(autoscaler)
+
+
+async def test_hosts_that_fall_silent_together_are_not_given_up_and_the_page_says_so(cluster: Cluster) -> None:
+    """The service is the likely cause; when it is well again, two observations have to agree as always."""
+    host = await cluster.join()
+    cluster.watch.sees(SILENT)
+    cluster.watch.holds(12, looks=3)
+    cluster.watch.sees(SILENT)
+    autoscaler = await cluster.start_autoscaler()
+    await cluster.later(SECOND_OBSERVATION_DELAY + timedelta(seconds=1))
+
+    assert "12 hosts are silent and no other host answers; none is given up" in await cluster.page(autoscaler)
+    await cluster.later(timedelta(minutes=2))
+    assert cluster.watch.looks > 6
+    assert await cluster.offers(host.host)

@@ -17,6 +17,7 @@ from tests.harness import (
     is_not_taken,
     is_preempted,
     is_refused,
+    is_refused_by_a_leaving_host,
     meets_a_fault,
     succeeds,
 )
@@ -115,14 +116,21 @@ async def _has_records(cluster: Cluster, job: str, count: int) -> bool:
     return len(await cluster.attempts(cluster.job(job))) == count
 
 
-async def test_a_host_that_has_begun_a_new_life_is_not_to_blame(cluster: Cluster) -> None:
-    """An agent's restart with a queue behind it must not close the host: its refusal ends the old life in the book, at once."""
-    host = await cluster.join(program=is_refused)
+async def test_another_agents_refusals_neither_end_nor_close_a_host(cluster: Cluster) -> None:
+    """An older agent of the same host, or one that hands over, refuses tasks while the host is well: it used to leave the ledger
+    for ever. The tasks are tried again until an agent of that incarnation takes them."""
+    host = await cluster.join(program=in_turn(is_refused, is_refused, is_refused, is_refused, succeeds))
+    end = await cluster.end(await cluster.submit(), within=MINUTE)
+
+    assert [end.state, end.tasks[0].preemptions, len(host.taken)] == [JobState.SUCCEEDED, 0, 5]
+    assert await _closed(cluster) == {}
+
+
+async def test_a_host_that_refuses_because_it_leaves_is_out_of_the_ledger_at_once(cluster: Cluster) -> None:
+    """It says so of its own incarnation. Its next one takes the task."""
+    host = await cluster.join(program=in_turn(is_refused_by_a_leaving_host, succeeds))
     job = await cluster.submit()
     await cluster.until(lambda: _gone(cluster, "h1"))
-    assert len(host.taken) == 1
-
-    host.program = succeeds
     await cluster.join(incarnation="second")
     end = await cluster.end(job, within=MINUTE)
 

@@ -138,16 +138,22 @@ async def _none_left(cluster: Cluster) -> bool:
     return (await cluster.snapshot()).total_hosts == 0
 
 
-async def test_a_lost_incarnation_that_reports_late_is_not_offered(cluster: Cluster) -> None:
-    """Its report was under way when it was lost; a job placed there would wait in vain."""
+async def test_a_lost_incarnation_that_reports_late_is_not_offered_and_begins_anew(cluster: Cluster) -> None:
+    """Its agent was restarted while its slice ended: it used to be READY and out of the ledger for ever. Now its slice knows
+    that the incarnation has ended, the agent reads that and begins another one, and the host takes work."""
     host = await cluster.join()
     await cluster.lose(host.host)
     await cluster.result(cluster.slice(host.host))
     await cluster.report(host.host)
-    await cluster.until(lambda: _is_ready(cluster, host.host))
+    await cluster.until(lambda: _knows_the_end(cluster, host))
 
     assert (await cluster.snapshot()).total_hosts == 0
+    assert (await cluster.slice_status(host.host)).state is SliceState.BOOTSTRAPPING
+    back = await cluster.join(incarnation="second")
+    assert (await cluster.slice_status(back.host)).state is SliceState.READY
+    assert (await cluster.slice_status(back.host)).ended == ()
+    assert (await cluster.end(await cluster.submit())).state is JobState.SUCCEEDED
 
 
-async def _is_ready(cluster: Cluster, host: object) -> bool:
-    return (await cluster.slice_status(host)).state is SliceState.READY  # type: ignore[arg-type]
+async def _knows_the_end(cluster: Cluster, host: FakeHost) -> bool:
+    return (await cluster.slice_status(host.host)).ended == (("h1", "first"),)

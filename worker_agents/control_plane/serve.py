@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 #: The time for which a workflow's next task waits for the worker that has it cached, if that worker died.
 STICKY_TIMEOUT = timedelta(seconds=5)
 #: The version of the scheduler's ledger and of its decisions: version 1 had no gangs, version 2 did not count recent use,
-#: version 3 had no limit of the ledger's size, and passed unsent placements and evictions on in full.
+#: version 3 had no limit of the ledger's size, passed unsent placements and evictions on in full, and counted strikes by attempt.
 LEDGER_VERSION = 4
 #: The version of the autoscaler's state and of its decisions.
 AUTOSCALER_VERSION = 1

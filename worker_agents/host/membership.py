@@ -58,7 +58,7 @@ class Membership:
             return error.status is RPCStatusCode.NOT_FOUND
         except WorkflowQueryFailedError:
             return False
-        members = {(host.id, host.incarnation) for host in status.hosts}
+        members = {(host.id, host.incarnation) for host in status.hosts} - {*status.ended}
         taking = status.state in (SliceState.BOOTSTRAPPING, SliceState.READY)
         return not taking or (self._host.id, self._host.incarnation) not in members
 
@@ -142,6 +142,8 @@ class Membership:
         Raises:
             Rejected: another agent has taken over this host.
         """
+        if (self._host.id, self._host.incarnation) in status.ended:
+            return "the scheduler has ended this incarnation"
         expected, self.expected = self.expected, True
         known = next((host.incarnation for host in status.hosts if host.id == self._host.id), None)
         if known == self._host.incarnation or not expected:
