@@ -221,9 +221,9 @@ class AutoscalerWorkflow:
         while self._reported_facts:
             facts = self._reported_facts.popleft()
             before = self._slices.known.get(facts.id)
-            breaks = workflow.patched("breaker")
+            breaks, sized = workflow.patched("breaker"), workflow.patched("sizes")
             group = self._group(facts.group)
-            self._memory = availability.learn(self._memory, group, facts, before, facts.changed_at, breaks=breaks)
+            self._memory = availability.learn(self._memory, group, facts, before, facts.changed_at, breaks=breaks, sized=sized)
             self._slices.update(facts)
 
     def _group(self, name: str) -> ScaleGroup | None:

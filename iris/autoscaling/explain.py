@@ -70,7 +70,9 @@ def outlook(catalog: Catalog, result: DemandResult, tally: Tally, scales: Mappin
     """Returns the outlook of the waiting gangs of one shape."""
     request, count = result.demand.example, result.demand.count
     if (never := no_scale_group(catalog, request)) is not None:
-        return Outlook(example=request, message=_short(never.message), possible=False)
+        promising = (each for each in scales.values() if each.shortfall and Catalog([each.promised]).candidates(request))
+        causes = (never.message, *(each.shortfall for each in promising))
+        return Outlook(example=request, message=_short("; ".join(causes)), possible=False)
     parts = []
     if tally.coming:
         parts.append((sum(tally.coming.values()), _on_the_way(result)))
@@ -92,6 +94,8 @@ def _phrases(scale: GroupScaler, gangs: int) -> Iterable[str]:
     if not scale.availability.turns_away:
         yield from map(describe_stock_out, scale.stocked_out.values())
         yield from dict.fromkeys(map(describe_used_up, scale.used_up.values()))
+    if shortfall := scale.shortfall:
+        yield f"plans with less than its configuration promises: {shortfall}"
     lives = churn(scale.remembered.lives, now)
     if 0 < lives.factor < 1:
         yield f"grows at {lives.factor:.0%} of its rate: {lives.short} of {lives.of} recent slices were short-lived"

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
+from iris.autoscaling import sizes
 from iris.autoscaling.availability import (
     CHURN_WINDOW,
     Stock,
@@ -31,9 +32,18 @@ class GroupScaler:
     """One group in one decision: first what it offers to the waiting gangs, then what is done about it."""
 
     def __init__(
-        self, group: ScaleGroup, inventory: SliceInventory, memory: Memory, stock: Stock, now: datetime, *, paused: bool = False
+        self,
+        group: ScaleGroup,
+        inventory: SliceInventory,
+        memory: Memory,
+        stock: Stock,
+        now: datetime,
+        *,
+        promised: ScaleGroup,
+        paused: bool = False,
     ) -> None:
-        self.group = group
+        #: The group with the sizes to plan with, and as the configuration has it.
+        self.group, self.promised = group, promised
         self.inventory = inventory
         self.now = now
         self.remembered = memory.groups.get(group.name, GroupMemory())
@@ -47,6 +57,8 @@ class GroupScaler:
         self.coming = inventory.planned(inventory.coming)
         self.idle = inventory.planned(inventory.idle)
         free = group.max_slices - inventory.total + len(inventory.leaving)
+        if sizes.on_trial(promised, self.remembered, now):
+            free = min(free, 1 - len(self.coming))
         self.supply = Supply(
             group,
             idle=_by_zone(self.idle),
@@ -93,6 +105,11 @@ class GroupScaler:
             self.token_at = next_token(ups, self.most_per_minute, self.now)
         claimed = (slice.facts.id for slice in self.idle if slice.gangs and slice.facts is not None)
         self.shrinking = self.inventory.shrink(claimed, bool(wanted or self.creates), self.remembered, self.now)
+
+    @property
+    def shortfall(self) -> str:
+        """Returns what its slices offer less than the configuration promises; empty text: nothing."""
+        return sizes.shortfall(self.promised, self.remembered, self.now)
 
     @property
     def drains(self) -> tuple[Drain, ...]:

@@ -184,7 +184,7 @@ class _OpenHosts:
     def open(self, result: DemandResult, slices: list[PlannedSlice], shape: Shape) -> None:
         """Packs as many waiting gangs as fit on empty slices."""
         for slice in slices:
-            free = slice.group.resources.vector
+            free = slice.group.offers.vector
             each = _fitting(free, shape.amounts)
             by_free = self._hosts.setdefault((slice.group.name, slice.zone), {})
             used = min(slice.group.hosts, -(-result.left // each))
@@ -230,7 +230,7 @@ def _pack_singles(result: DemandResult, supplies: dict[str, Supply], hosts: _Ope
 
 def _slices_for(result: DemandResult, candidate: CandidateGroup, shape: Shape) -> int:
     """Returns how many empty slices of the group all remaining gangs need."""
-    return -(-result.left // (_fitting(candidate.group.resources.vector, shape.amounts) * candidate.group.hosts))
+    return -(-result.left // (_fitting(candidate.group.offers.vector, shape.amounts) * candidate.group.hosts))
 
 
 def _fitting(free: _Amounts, wanted: _Amounts) -> int:

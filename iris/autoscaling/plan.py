@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from iris.autoscaling import availability, explain
+from iris.autoscaling import availability, explain, sizes
 from iris.autoscaling.group_scaler import GroupScaler
 from iris.autoscaling.inventory import SliceInventory
 from iris.autoscaling.packing import DemandResult, pack
@@ -30,7 +30,8 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
     Args:
         slices: all slices, including those of groups that are no longer in the configuration.
     """
-    catalog = Catalog(groups)
+    catalog = Catalog(sizes.planned_groups(groups, memory.groups, now))
+    promised = {group.name: group for group in groups}
     stock = availability.out_of_stock(memory, now)
     by_group: dict[str, list[SliceFacts]] = defaultdict(list)
     for each in slices:
@@ -43,6 +44,7 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
             memory,
             stock,
             now,
+            promised=promised[group.name],
             paused=group.name in wanted.paused,
         )
         for group in catalog.groups
@@ -104,6 +106,8 @@ def _moments(
             yield from scaler.waits_until()
         if scaler.shrinking.until is not None:
             yield scaler.shrinking.until
+        if (retried := sizes.retried_at(scaler.promised, scaler.remembered, now)) is not None:
+            yield retried
         # No event reports that a slice became idle, and a slice that is to be deleted may have received a task.
         if scaler.inventory.could_idle(len(scaler.shrinking.drains)):
             yield now + scaler.group.pace.scale_down_delay

@@ -305,6 +305,10 @@ def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     for name in ("cpu", "memory"):
         if not getattr(resources, name):
             yield InvalidValue(f"{path}.resources.{name}", 0, "is zero", "set the amount of each machine")
+    for key, there in (("reserved_memory", resources.memory), ("reserved_disk", resources.disk)):
+        if (reserved := getattr(group, key)) >= there and key in group.model_fields_set:
+            problem = f"leaves nothing of {format_bytes(there)} for tasks"
+            yield InvalidValue(f"{path}.{key}", format_bytes(reserved), problem, "use less")
     if group.type is not SliceType.GCE_VM:
         return
     known = machine_type(group.machine_type)

@@ -90,7 +90,7 @@ class Catalog:
                 id="",
                 slice_id="",
                 incarnation="",
-                resources=group.resources,
+                resources=group.offers,
                 attributes=group.host_attributes("", zone, worker),
                 accept_cpu_jobs=group.accept_cpu_jobs,
             )

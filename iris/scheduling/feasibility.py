@@ -37,12 +37,15 @@ def reason(state: ClusterState, request: Request) -> Refusal:
     if state.paused is not None:
         paused = f"the cluster is paused: {cut(state.paused)}".removesuffix(": ")
         return Refusal(code=RefusalCode.PAUSED, message=paused, remedy="resume the cluster: iris cluster resume")
-    absent = _no_host(state.host_index, request)
+    absent, outlook = _no_host(state.host_index, request), state.outlooks.get(request.shape)
     if absent is None:
         refusal = _occupied(state, request)
+    elif (never := infeasible(state.host_index, request, state.catalog)) is not None:
+        refusal = never
+    elif outlook is not None and not outlook.possible:
+        refusal = absent  # slices turned out smaller than the configuration promises
     else:
-        refusal = infeasible(state.host_index, request, state.catalog) or _to_be_created(absent, state.catalog, request)
-    outlook = state.outlooks.get(request.shape)
+        refusal = _to_be_created(absent, state.catalog, request)
     if outlook is None or refusal.code not in _MORE_HOSTS_HELP:
         return refusal
     # The reason of an infeasible request has this text already. The outlook's may be cut, and then ends with "…".

@@ -201,6 +201,21 @@ def test_a_machine_type_determines_the_resources() -> None:
     assert (group.resources.cpu_millis, group.resources.memory_bytes, group.resources.disk_bytes) == (8000, 64 * GIB, 200 * GIB)
 
 
+def test_hosts_offer_less_than_their_machine_has() -> None:
+    """A kernel, Docker and the agent need some of it: hosts that promise everything are bought and never used."""
+    cpu = only_group(in_cloud("type: gce_vm", "machine_type: n2-standard-8", "resources: {disk: 100g}"))
+    own = only_group(in_cloud("type: gce_vm", "machine_type: n2-standard-8", "resources: {memory: 24g}"))
+    set_ = only_group(in_cloud("type: gce_vm", "machine_type: n2-standard-8", "reserved_memory: 4g", "reserved_disk: 0"))
+    small = only_group(in_cloud("type: gce_vm", "machine_type: e2-standard-1", "resources: {disk: 10g}"))
+
+    assert 30 * GIB < cpu.offers.memory_bytes < 31 * GIB
+    assert cpu.offers.disk_bytes == 85 * GIB
+    assert own.offers.memory_bytes == 24 * GIB
+    assert (set_.offers.memory_bytes, set_.offers.disk_bytes) == (28 * GIB, 50 * GIB)
+    assert small.offers.disk_bytes == 5 * GIB
+    assert only_group(local("resources: {memory: 8g}")).offers.memory_bytes == 8 * GIB
+
+
 def test_resources_select_the_smallest_machine_type() -> None:
     """Users know cores and memory; they would have to look up the machine type."""
     lean = only_group(in_cloud("type: gce_vm", "resources: {cpu: 3, memory: 6g}"))
