@@ -176,9 +176,9 @@ class AutoscalerWorkflow:
         if self._closing is not None:
             await asyncio.gather(*(self._slices.drain(drain) for drain in self._slices.close_down(self._closing)))
         if wanted is not None:
-            await self._carry_out(
-                settings, plan.plan(settings.groups, self._slices.expected, wanted, self._memory, wanted.as_of), wanted
-            )
+            mixes = workflow.patched("mixed groups")
+            made = plan.plan(settings.groups, self._slices.expected, wanted, self._memory, wanted.as_of, mixes=mixes)
+            await self._carry_out(settings, made, wanted)
         else:
             self._urgent = True  # the scheduler did not answer: decide nothing, and ask it again
         self._describe()

@@ -179,7 +179,7 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
         case Configure(rules=rules, groups=kinds):
             ledger.rules = rules or ledger.rules
             if kinds is not None:
-                ledger.catalog = Catalog(kinds)
+                ledger.catalog = Catalog(kinds, mixes=ledger.catalog.mixes)
         case Outlooks(outlooks=outlooks):
             ledger.outlooks = outlooks
     return Entered()

@@ -67,6 +67,7 @@ class SchedulerWorkflow:
     def __init__(self, start: SchedulerStart) -> None:
         self._cluster = start.cluster
         self._ledger = Ledger(start.ledger)
+        self._ledger.catalog.mixes = workflow.patched("mixed groups")
         self._notices: dict[str, Placement] = {notice.key: notice for notice in start.notices}
         self._evictions: dict[str, Eviction] = {eviction.key: eviction for eviction in start.evictions}
         self._sent_reasons: dict[str, str] = dict(start.told)

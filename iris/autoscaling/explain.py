@@ -35,9 +35,10 @@ class Tally(NamedTuple):
     def of(cls, result: DemandResult) -> "Tally":
         tally = cls(Counter(), Counter(), Counter(), {})
         for slices, gangs in result.served:
-            group, new = slices[0].group.name, [each for each in slices if each.facts is None]
+            new = [each for each in slices if each.facts is None]
             for each in new:
-                tally.new.setdefault((group, each.requested), set()).add(id(each))
+                tally.new.setdefault((each.group.name, each.requested), set()).add(id(each))
+            group = next((each for each in new if not each.requested), (new or slices)[0]).group.name
             requested = tally.requested if all(each.requested for each in new) else tally.later
             (requested if new else tally.coming)[group] += gangs
         return tally
@@ -140,7 +141,7 @@ def _on_the_way(result: DemandResult) -> str:
 def _blocks(result: DemandResult, scales: Mapping[str, GroupScaler]) -> str:
     """Returns why each group has no capacity, for as many groups as fit on a line."""
     whys: list[str] = []
-    for candidate in result.candidates:
+    for candidate in result.options:
         if sum(map(len, whys)) < LONGEST:
             whys.append(f"{candidate.group.name} {scales[candidate.group.name].why_not(candidate)}")
     return "; ".join(whys)

@@ -22,7 +22,7 @@ from iris.autoscaling.packing import PlannedSlice, Pool, Supply
 from iris.autoscaling.quotas import exhausted
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Create, Drain, GroupMemory, Memory
-from iris.scheduling.catalog import CandidateGroup
+from iris.scheduling.catalog import CandidateGroup, Share
 
 #: How many slices per minute are requested to restore `min_slices` of a group whose slices are short-lived.
 CHURNED_PER_MINUTE = 1
@@ -136,7 +136,7 @@ class GroupScaler:
         """Returns when the first of the slices that are being deleted stops counting as capacity that is free soon."""
         return min((each.changed_at + self.group.pace.requesting_timeout for each in self.inventory.leaving), default=None)
 
-    def why_not(self, candidate: CandidateGroup) -> str:
+    def why_not(self, candidate: CandidateGroup | Share) -> str:
         """Returns why the group has no capacity for a request that it could serve."""
         if self.availability.turns_away:
             return self.availability.why
@@ -146,6 +146,8 @@ class GroupScaler:
             return describe_used_up(quotas[0])
         if len(out) == len(candidate.zones):
             return describe_stock_out(max(out, key=lambda each: each.times))
+        if isinstance(candidate, Share) and self.supply.free > 0:
+            return f"may have only {self.supply.free} more"
         return f"at max_slices {self.group.max_slices}"
 
     def why_later(self) -> str:

@@ -24,13 +24,22 @@ from iris.model.slices import SliceFacts, SliceState
 from iris.scheduling.catalog import Catalog
 
 
-def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wanted, memory: Memory, now: datetime) -> ScalePlan:
+def plan(
+    groups: Sequence[ScaleGroup],
+    slices: Sequence[SliceFacts],
+    wanted: Wanted,
+    memory: Memory,
+    now: datetime,
+    *,
+    mixes: bool = True,
+) -> ScalePlan:
     """Returns what to do now, why the rest is not done, and when to evaluate again.
 
     Args:
         slices: all slices, including those of groups that are no longer in the configuration.
+        mixes: as in `Catalog`.
     """
-    catalog = Catalog(sizes.planned_groups(groups, memory.groups, now))
+    catalog = Catalog(sizes.planned_groups(groups, memory.groups, now), mixes=mixes)
     promised = {group.name: group for group in groups}
     stock = availability.out_of_stock(memory, now)
     by_group: dict[str, list[SliceFacts]] = defaultdict(list)
@@ -114,5 +123,5 @@ def _moments(
     for each in (*(scaler.inventory for scaler in scalers.values()), *gone):
         if any(drain.idle_since is not None for drain in each.drains):
             yield now + (each.group.pace if each.group else Pace()).scale_down_delay
-    for name in {candidate.group.name for result in waiting for candidate in result.candidates}:
+    for name in {candidate.group.name for result in waiting for candidate in result.options}:
         yield from scalers[name].waits_until()
