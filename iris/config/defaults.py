@@ -5,6 +5,7 @@ wrote, and `origins_of` can give the source of every other value.
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 
 from iris.config.schema import (
@@ -51,6 +52,8 @@ LOCAL_ZONE = "local-a"
 MANUAL_ZONE = "manual-a"
 #: A cloud machine's disk, unless the configuration gives another size.
 CLOUD_DISK = 50 * GIB
+#: Programs survive a restart of the controller's virtual machine, which takes minutes if it pulls its image.
+CLOUD_LEASE = timedelta(minutes=5)
 #: The part of a cloud machine's memory that its hosts do not offer: a share, because the kernel of an n2-standard-8 reports 31.4
 #: of 32 GiB, and an amount for the system's programs, Docker and the agent. At most half of a small machine is reserved.
 MEMORY_SHARE, SYSTEM_MEMORY = 0.02, GIB
@@ -88,13 +91,14 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         home = [Source("platform.gcp.default_zones", {"region": region_of(gcp.default_zones[0])})]
     boot = _present("defaults.bootstrap", defaults.bootstrap, Bootstrap)
     pace = _present("defaults.autoscaler", defaults.autoscaler, Autoscaler)
+    lease = Source(BUILT_IN, {"lease": CLOUD_LEASE} if gcp is not None else {})
     sections: dict[str, Any] = {
         "platform": _filled(config.platform, "platform", origins, {"gcp": home}),
         "defaults": _filled(defaults, "defaults", origins),
         "controller": _controller(config, origins),
         "bootstrap": _filled(config.bootstrap, "bootstrap", origins, {"": [boot]}),
         "autoscaler": _filled(config.autoscaler, "autoscaler", origins, {"": [pace]}),
-        "scheduler": _filled(config.scheduler, "scheduler", origins),
+        "scheduler": _filled(config.scheduler, "scheduler", origins, {"": [lease]}),
         "scale_groups": {
             name: _group(config, group, f"scale_groups.{name}", origins) for name, group in config.scale_groups.items()
         },

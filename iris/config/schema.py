@@ -161,6 +161,10 @@ class Scheduler(Section):
         description="After this long without a placement, the resources that a user holds no longer delay the user's next turn.",
     )
     min_run_time: Duration = Field(_RULES.min_run_time, description="How long a job must have run before it may be evicted.")
+    lease: LastingDuration = Field(
+        _RULES.lease,
+        description="How long programs run on without contact between their host and the Temporal server; unset for gcp: 5m.",
+    )
 
 
 class AutoscalerDefaults(PaceSettings, Autoscaler):

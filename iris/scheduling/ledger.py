@@ -21,6 +21,7 @@ from iris.model.constraints import SCALE_GROUP
 from iris.model.hosts import Closure, Host
 from iris.model.jobs import Band
 from iris.model.requests import Placement, Request, Shape
+from iris.model.rules import Contact
 from iris.scheduling import codec
 from iris.scheduling.bounded_memory import REMEMBERED, remember
 from iris.scheduling.catalog import Catalog
@@ -59,7 +60,8 @@ class Ledger:
         state = state or LedgerState()
         tables = state.tables
         hosts = codec.unpack_hosts(tables["hosts"]) if tables else state.hosts
-        live = codec.unpack_placements(tables["live"], hosts) if tables else [codec.dated(each) for each in state.live]
+        contact = Contact(state.rules.lease.total_seconds())
+        live = codec.unpack_placements(tables["live"], hosts, contact) if tables else [codec.dated(each) for each in state.live]
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
         self.live: dict[str, Placement] = {}
         #: The keys of the placements on each host: the placements of a lost host are found without a search through all.

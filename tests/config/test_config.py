@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.config import ClusterConfig, InvalidConfig, apply_defaults, dump_config, load_config, origins, scale_groups_of
+from iris.config import ClusterConfig, InvalidConfig, apply_defaults, dump_config, load_config, origins, rules_of, scale_groups_of
 from iris.model.resources import Device, DeviceKind
 from iris.model.scale_groups import Pace, ScaleGroup, SliceType
 from iris.model.units import GIB
@@ -214,6 +214,13 @@ def test_hosts_offer_less_than_their_machine_has() -> None:
     assert (set_.offers.memory_bytes, set_.offers.disk_bytes) == (28 * GIB, 50 * GIB)
     assert small.offers.disk_bytes == 5 * GIB
     assert only_group(local("resources: {memory: 8g}")).offers.memory_bytes == 8 * GIB
+
+
+def test_programs_in_a_cloud_survive_a_restart_of_the_controllers_machine() -> None:
+    """It takes minutes. A process on a laptop restarts in seconds."""
+    leases = [rules_of(load_config(text)).lease for text in (in_cloud("type: gce_vm", "machine_type: n2-standard-8"), local())]
+
+    assert leases == [timedelta(minutes=5), timedelta(seconds=50)]
 
 
 def test_resources_select_the_smallest_machine_type() -> None:
