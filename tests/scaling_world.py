@@ -18,6 +18,7 @@ from iris.autoscaling.plan import plan
 from iris.model.hosts import Host
 from iris.model.provisioning import SliceFault
 from iris.model.requests import Placement, Request
+from iris.model.resources import Resources
 from iris.model.scale_groups import Pace, ScaleGroup, SliceType
 from iris.model.scaling import Create, Demand, Drain, Memory, ScalePlan, Wanted
 from iris.model.slices import SliceFacts, SliceState, move_slice
@@ -109,6 +110,8 @@ class Cloud:
     refuses: Callable[[ScaleGroup, str, datetime], SliceFault | None] = lambda group, zone, now: None
     #: Whether a slice that is being made fails in the end.
     breaks: Callable[[ScaleGroup], SliceFault | None] = lambda group: None
+    #: What each host of a slice that boots offers.
+    finds: Callable[[ScaleGroup], Resources] = lambda group: group.offers
     #: After how long a slice that is ready is taken back; None: never.
     takes_back: Callable[[ScaleGroup], timedelta | None] = lambda group: None
     answer: timedelta = timedelta(seconds=2)
@@ -232,9 +235,11 @@ class World:
             self._fails(id, fault)
             return
         self._becomes(id, S.BOOTSTRAPPING)
-        self._hosts[id] = group.slice_hosts(id, facts.zone, "first")
+        offers = self.cloud.finds(group)
+        hosts = group.slice_hosts(id, facts.zone, "first")
+        self._hosts[id] = tuple(host.model_copy(update={"resources": offers}) for host in hosts)
         self._idle[id] = self.now
-        self._becomes(id, S.READY, ready_at=self.now)
+        self._becomes(id, S.READY, ready_at=self.now, offers=offers)
         if (life := self.cloud.takes_back(group)) is not None:
             self._at(life, lambda: self._fails(id, SliceFault.PREEMPTED))
 

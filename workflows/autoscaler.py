@@ -179,9 +179,9 @@ class AutoscalerWorkflow:
         if self._closing is not None:
             await asyncio.gather(*(self._slices.drain(drain) for drain in self._slices.close_down(self._closing)))
         if wanted is not None:
-            await self._carry_out(
-                settings, plan.plan(settings.groups, self._slices.expected, wanted, self._memory, wanted.as_of), wanted
-            )
+            mixes = workflow.patched("mixed groups")
+            made = plan.plan(settings.groups, self._slices.expected, wanted, self._memory, wanted.as_of, mixes=mixes)
+            await self._carry_out(settings, made, wanted)
         else:
             self._urgent = True  # the scheduler did not answer: decide nothing, and ask it again
         self._describe()
@@ -224,9 +224,9 @@ class AutoscalerWorkflow:
         while self._reported_facts:
             facts = self._reported_facts.popleft()
             before = self._slices.known.get(facts.id)
-            breaks = workflow.patched("breaker")
+            breaks, sized = workflow.patched("breaker"), workflow.patched("sizes")
             group = self._group(facts.group)
-            self._memory = availability.learn(self._memory, group, facts, before, facts.changed_at, breaks=breaks)
+            self._memory = availability.learn(self._memory, group, facts, before, facts.changed_at, breaks=breaks, sized=sized)
             self._slices.update(facts)
 
     def _group(self, name: str) -> ScaleGroup | None:

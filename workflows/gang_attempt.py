@@ -99,6 +99,7 @@ class GangAttempt:
                 grace=spec.grace,
                 logs=names.attempt_logs(spec.id, gang.run_id, task.index, task.attempt),
                 rank=self._rank(place),
+                contact=self._placement.contact,
                 resources=spec.resources,
                 bundle=spec.bundle,
                 environment=spec.environment,
@@ -109,12 +110,16 @@ class GangAttempt:
             task_queue=names.host_queue(gang.cluster, seat.host_id),
             schedule_to_start_timeout=policies.SCHEDULE_TO_START,
             start_to_close_timeout=ended_by,
-            heartbeat_timeout=policies.HEARTBEAT,
+            heartbeat_timeout=self._heartbeat_timeout,
             retry_policy=policies.ONCE,
             # The host is free when the process is dead, not when its end was requested.
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=f"attempt {task.attempt} on {seat.host_id}",
         )
+
+    @property
+    def _heartbeat_timeout(self) -> timedelta:
+        return policies.heartbeat_timeout(self._placement.contact)
 
     def _rank(self, place: int) -> Rank | None:
         together = self._gang.spec.coscheduling
@@ -145,7 +150,7 @@ class GangAttempt:
                 waited = format_duration(policies.SCHEDULE_TO_START)
                 return TaskOutcome(state=state, reason=f"{host} did not start the task within {waited}")
             if error.cause.type is TimeoutType.HEARTBEAT:
-                reason = f"{host} was lost: no heartbeat of the task for {format_duration(policies.HEARTBEAT)}"
+                reason = f"{host} was lost: no heartbeat of the task for {format_duration(self._heartbeat_timeout)}"
             else:
                 limit = format_duration(self._gang.spec.timeout or timedelta())
                 state, reason = TaskState.FAILED, f"ran longer than its timeout of {limit}"

@@ -206,7 +206,7 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
         case Configure(rules=rules, groups=kinds):
             ledger.rules = rules or ledger.rules
             if kinds is not None:
-                ledger.catalog = Catalog(kinds)
+                ledger.catalog = Catalog(kinds, mixes=ledger.catalog.mixes)
         case Outlooks(outlooks=outlooks):
             sizes = ((outlook, size_of(outlook)) for outlook in outlooks)
             ledger.outlooks = tuple(fitting(sizes, MOST_OUTLOOKS, OUTLOOKS_BYTES)) if size is not None else outlooks

@@ -4,6 +4,8 @@ from datetime import timedelta
 
 from temporalio.common import RetryPolicy
 
+from iris.model.rules import Contact
+
 #: Temporal never retries an attempt by itself: workflow code decides which account pays for it and where it runs next.
 ONCE = RetryPolicy(maximum_attempts=1)
 
@@ -37,8 +39,8 @@ MAX_LEDGER_FULL = timedelta(minutes=16)
 #: After this an attempt that no agent took from its host's queue is undelivered. An idle agent polls all the time, so this is
 #: long.
 SCHEDULE_TO_START = timedelta(seconds=60)
-#: The agent heartbeats for an attempt every two seconds. This time covers a restart of the server and a stall of the network, and
-#: it leaves a loaded control plane 15 s to lose the host first (`autoscaling.liveness`).
+#: Without a heartbeat for this long, the server gives up an attempt with the default lease. 25 s more than the lease: when the
+#: attempt can be started elsewhere, its program is dead, and even a loaded control plane has lost its host.
 HEARTBEAT = timedelta(seconds=75)
 #: Added to an attempt's own limits. The agent itself ends an attempt that runs too long; the server's timeout is only for agents
 #: that fail to.
@@ -75,3 +77,8 @@ LIST_LAG = timedelta(seconds=5)
 #: How often the scheduler checks that the owners of placements and requests still exist, while there are any.
 CHECK_JOBS_EVERY = timedelta(seconds=60)
 CHECK_JOBS = timedelta(seconds=60)
+
+
+def heartbeat_timeout(contact: Contact) -> timedelta:
+    """Returns how long the server waits for a heartbeat of an attempt: `HEARTBEAT`, changed as its lease is."""
+    return HEARTBEAT + timedelta(seconds=contact.lease - Contact().lease)

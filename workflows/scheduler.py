@@ -71,6 +71,7 @@ class SchedulerWorkflow:
     def __init__(self, start: SchedulerStart) -> None:
         self._cluster = start.cluster
         self._ledger = Ledger(start.ledger)
+        self._ledger.catalog.mixes = workflow.patched("mixed groups")
         self._size = LedgerSize(workflow.info().get_current_history_size())
         self._notices, self._evictions = unsent_signals.unpack(self._ledger, start)
         #: Placements and evictions that could not be signalled. `_check_jobs` queues them again.
@@ -113,13 +114,12 @@ class SchedulerWorkflow:
         for task in beside:
             task.cancel()
         # No await between here and the end: everything that was handled is in the ledger, and the next run gets the ledger.
+        notices, evictions = self._unsent_notices | self._notices, self._unsent_evictions | self._evictions
         workflow.continue_as_new(
             SchedulerStart(
                 cluster=self._cluster,
                 ledger=self._ledger.state(),
-                **unsent_signals.pack(
-                    self._ledger, self._unsent_notices | self._notices, self._unsent_evictions | self._evictions
-                )._asdict(),
+                **unsent_signals.pack(self._ledger, notices, evictions)._asdict(),
                 told=self._sent_reasons,
                 checked_at=self._checked_at,
             ),

@@ -77,7 +77,8 @@ def _demands(ledger: Ledger, counts: Mapping[Shape, int]) -> tuple[Demand, ...]:
     possible: dict[tuple[str, str], list[Demand]] = {}
     impossible: list[Demand] = []
     for demand in sorted(firsts, key=_serving_order):
-        group = ledger.catalog.first_group(demand.example)
+        catalog = ledger.catalog
+        group = catalog.first_group(demand.example) or next(iter(catalog.creators(demand.example, ledger.host_index)), None)
         same = impossible if group is None else possible.setdefault((group, demand.example.user), [])
         same.append(demand)
     in_turn = [demand for turn in zip_longest(*possible.values()) for demand in turn if demand is not None]

@@ -25,7 +25,7 @@ from temporalio.service import RPCError
 from iris.activities.host import outcome as outcomes
 from iris.activities.host import prepare
 from iris.activities.host.caches import DISK_FAULT, is_disk_full, size_of
-from iris.activities.host.heartbeat import LEASE, RPC_TIMEOUT, Heartbeat, report
+from iris.activities.host.heartbeat import RPC_TIMEOUT, Heartbeat, handed_out, report
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import STARTED, Effect, Event, Lifecycle, State, restore, step
 from iris.activities.host.logs import LogShipper
@@ -65,9 +65,18 @@ class Attempt:
     Args:
         directory: belongs to this attempt alone; removed at the end.
         found: True if an earlier agent started the attempt.
+        waited: how long ago the server handed out the attempt, by the clocks of server and host.
     """
 
-    def __init__(self, context: HostContext, record: AttemptFile, directory: Path, *, found: bool = False) -> None:
+    def __init__(
+        self,
+        context: HostContext,
+        record: AttemptFile,
+        directory: Path,
+        *,
+        found: bool = False,
+        waited: timedelta = timedelta(0),
+    ) -> None:
         self._context = context
         self._record = record
         self._dir = directory
@@ -82,15 +91,17 @@ class Attempt:
         self._delivery = Delivery(context.store, self._logs, directory / "outputs", self.task.outputs, context.gate)
         self._runtime = context.runtime(self.task, directory)
         self._program = Program(directory)
+        lease = record.task.contact.lease
         self._heartbeat = Heartbeat(
             context.client,
             self._handle,
             self.task,
             self._log,
             details=self._details,
+            running=lambda: len(context.uses),
             renew_lease=lambda lease: self._program.keep_until(lease) if self._program.launched else None,
             on_event=self.handle,
-            last_contact=self._program.lease - LEASE.total_seconds() if found else None,
+            last_contact=self._program.lease - lease if found else handed_out(waited, lease),
         )
         self._preparing: asyncio.Task[prepare.Built] | None = None
         self._peak_memory = 0

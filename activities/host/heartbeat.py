@@ -1,4 +1,4 @@
-"""Sends the heartbeats of an attempt to the server every two seconds, and acts on the server's answers.
+"""Sends the heartbeats of an attempt to the server, every two seconds or more, and acts on the server's answers.
 
 An agent that gets no answer for too long must assume that the server has given the attempt up and may soon start it on another
 host. So the lease of a program is renewed only by contact with the server.
@@ -23,13 +23,10 @@ from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
 
-#: The interval of the heartbeats. Also the longest time until a cancellation is noticed.
-HEARTBEAT_INTERVAL = timedelta(seconds=2)
 #: An attempt that runs longer than this is announced to its job; shorter ones cost nothing.
 ANNOUNCE_AFTER = timedelta(seconds=1)
-#: The lease that a program gets by each contact with the server. When it runs out, the program is killed. The server's timeout
-#: (`policies.HEARTBEAT`, 60 s) ends later; only then can the attempt be started elsewhere.
-LEASE = timedelta(seconds=50)
+#: The most heartbeats of one host's attempts in a second.
+HEARTBEATS_PER_SECOND = 25
 RPC_TIMEOUT = timedelta(seconds=10)
 
 
@@ -39,10 +36,12 @@ class Heartbeat:
     Args:
         log: the attempt's log.
         details: returns the details that each heartbeat carries.
+        running: returns the number of attempts on this host.
         renew_lease: called with the new end of the lease, on the clock of `shim.now`: until then, the server regards the attempt
             as alive.
         on_event: called with CANCEL, GIVEN_UP or CONTACT_LOST, and the reason.
-        last_contact: when an earlier agent last had contact, on the clock of `shim.now`; None: the attempt has just been taken.
+        last_contact: the last contact with the server, on the clock of `shim.now`: when it handed out the attempt, or answered an
+            earlier agent.
     """
 
     def __init__(
@@ -53,15 +52,17 @@ class Heartbeat:
         log: "logging.LoggerAdapter[logging.Logger]",
         *,
         details: Callable[[], Mapping[str, Any]],
+        running: Callable[[], int],
         renew_lease: Callable[[float], None],
         on_event: Callable[[Event, str], object],
-        last_contact: float | None = None,
+        last_contact: float,
     ) -> None:
         self._client = client
         self._handle = handle
         self._task = task
         self._log = log
         self._details = details
+        self._running = running
         self._renew_lease = renew_lease
         self._on_event = on_event
         self._given_up = False
@@ -69,13 +70,14 @@ class Heartbeat:
         self._state: tuple[TaskState, datetime] = (TaskState.BUILDING, datetime.now(UTC))
         self._announced: TaskState | None = None
         self._changed = asyncio.Event()
-        #: When the last heartbeat that arrived was sent. At first: when the attempt was taken, as the server's 60 s start then.
-        self._last_contact = shim.now() if last_contact is None else last_contact
+        #: When the last heartbeat that arrived was sent; at first, when the attempt was handed out. The server's timeout is
+        #: longer than the lease (`policies.heartbeat_timeout`); only after it can the attempt be started elsewhere.
+        self._last_contact = last_contact
 
     @property
     def lease(self) -> float:
         """The end of the lease, on the clock of `shim.now`: until then, the server regards the attempt as alive."""
-        return self._last_contact + LEASE.total_seconds()
+        return self._last_contact + self._task.contact.lease
 
     @property
     def state(self) -> TaskState:
@@ -95,8 +97,9 @@ class Heartbeat:
                 await self.beat(min(RPC_TIMEOUT, timedelta(seconds=left)))
                 if self._given_up:
                     return
-                await asyncio.sleep(HEARTBEAT_INTERVAL.total_seconds())
-            self._on_event(Event.CONTACT_LOST, f"no contact with the server for {format_duration(LEASE)}")
+                await asyncio.sleep(self._task.contact.slowed(self._running() / HEARTBEATS_PER_SECOND).interval)
+            lease = format_duration(timedelta(seconds=self._task.contact.lease))
+            self._on_event(Event.CONTACT_LOST, f"no contact with the server for {lease}")
         finally:
             announcing.cancel()
 
@@ -135,6 +138,18 @@ class Heartbeat:
                     await owner.signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
                 self._announced = state
             await self._changed.wait()
+
+
+def handed_out(waited: timedelta, lease: float) -> float:
+    """Returns when the server handed out an attempt, on the clock of `shim.now`: its timeout and the lease start then.
+
+    The clocks of server and host may differ. So the rest of the lease is at least enough for one heartbeat, whose answer decides.
+
+    Args:
+        waited: since the server handed out the attempt, by these clocks.
+        lease: in seconds.
+    """
+    return shim.now() - max(0.0, min(waited.total_seconds(), lease - RPC_TIMEOUT.total_seconds()))
 
 
 @retry(RPCError, every=FIRST_RETRY_DELAY)

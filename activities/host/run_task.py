@@ -12,7 +12,6 @@ from temporalio.exceptions import ApplicationError
 
 from iris.activities.host.attempt import Attempt
 from iris.activities.host.caches import is_disk_full
-from iris.activities.host.heartbeat import HEARTBEAT_INTERVAL
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import Event
 from iris.activities.host.prepare import has_attempts
@@ -29,6 +28,8 @@ logger = logging.getLogger(__name__)
 HOST_REFUSED = "HostRefused"
 #: The type of the error with which a host refuses an attempt because the incarnation that the attempt names ends.
 HOST_LEAVES = "HostLeaves"
+#: The interval between two measurements of the resources that attempts use.
+MEASURE_INTERVAL = timedelta(seconds=2)
 #: How long a stopping agent waits, after the longest grace of its programs, for the server to accept their outcomes.
 REPORT_TIMEOUT = timedelta(seconds=10)
 #: How long a stopping agent waits for cancelled work to end, such as the pull of an image.
@@ -60,10 +61,11 @@ class Tasks:
         if self._closed:
             raise _refusal(self._closed, HOST_REFUSED if self._handed_over else HOST_LEAVES)
         if task.key not in self._attempts:
-            state = AttemptFile.of(task, activity.info().task_token, datetime.now(UTC))
+            info, now = activity.info(), datetime.now(UTC)
+            state = AttemptFile.of(task, info.task_token, now)
             directory = self._context.attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
             try:
-                self._run(Attempt(self._context, state, directory))
+                self._run(Attempt(self._context, state, directory, waited=now - info.started_time))
             except OSError as error:
                 shutil.rmtree(directory, ignore_errors=True)
                 if is_disk_full(error) and has_attempts(self._context.attempts_dir):
@@ -77,7 +79,7 @@ class Tasks:
         """Measures the resource usage of all attempts at a fixed interval, until this is cancelled."""
         meter = Meter()
         while True:
-            await asyncio.sleep(HEARTBEAT_INTERVAL.total_seconds())
+            await asyncio.sleep(MEASURE_INTERVAL.total_seconds())
             roots = {key: root for key, each in self._attempts.items() if (root := each.root) is not None}
             if roots:
                 containers, shims = [[root.pid for root in roots.values() if root.own is own] for own in (True, False)]

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
 
-from iris.autoscaling import quotas
+from iris.autoscaling import quotas, sizes
 from iris.model.provisioning import ANYWHERE, SliceFault
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Action, Availability, GroupMemory, Memory, StockedOut, UsedUp
@@ -197,6 +197,7 @@ def learn(
     now: datetime,
     *,
     breaks: bool = True,
+    sized: bool = True,
 ) -> Memory:
     """Returns the memory after a slice's change of state.
 
@@ -204,11 +205,12 @@ def learn(
         group: None: the group is no longer in the configuration.
         before: the slice before the change; None: it was unknown.
         breaks: whether to stop a group whose slices' agents never report. Histories of version 0.1 do not do that.
+        sized: whether to learn the sizes of slices. Earlier histories do not do that.
     """
     if before is not None and before.state is facts.state:
         return memory
     if facts.state is SliceState.READY and group is not None:
-        return _succeeded(memory, group, facts)
+        return _succeeded(memory, group, facts, sized=sized)
     if facts.state is SliceState.FAILED:
         return _failed(memory, group, facts, before, now, breaks=breaks)
     if facts.state is SliceState.DELETED and group is not None:
@@ -224,16 +226,18 @@ def record(memory: Memory, *actions: Action) -> Memory:
 def reconfigured(memory: Memory, before: Iterable[ScaleGroup], after: Iterable[ScaleGroup]) -> Memory:
     """Returns the memory after a change of the configuration.
 
-    Failures of a changed group are forgotten, because it may work now. A stopped group is tried once even if it did not change,
-    because its agents' image is not part of the group. It is stopped again if that fails.
+    Failures and sizes of a changed group are forgotten, because it may work now. A stopped group, or one whose slices lacked
+    devices, is tried once even if it did not change, because its machines' images are not part of the group.
     """
-    same = {group.name: group for group in before}
-    changed = {group.name for group in after if same.get(group.name) != group}
-    groups = {
-        name: each.model_copy(update=_WELL) if name in changed else each.model_copy(update=_TRY) if each.stopped else each
-        for name, each in memory.groups.items()
-    }
-    return memory.model_copy(update={"groups": groups})
+    same, new = {group.name: group for group in before}, {group.name: group for group in after}
+
+    def renewed(name: str, each: GroupMemory) -> GroupMemory:
+        if name in new and same.get(name) != new[name]:
+            return each.model_copy(update=_WELL | {"sizes": ()})
+        each = each.model_copy(update=_TRY) if each.stopped else each
+        return sizes.without_missing_devices(each, new[name]) if name in new else each
+
+    return memory.model_copy(update={"groups": {name: renewed(name, each) for name, each in memory.groups.items()}})
 
 
 def named(memory: Memory, slice_ids: Sequence[str]) -> Memory:
@@ -245,9 +249,9 @@ def named(memory: Memory, slice_ids: Sequence[str]) -> Memory:
     return memory.model_copy(update={"actions": tuple(actions)})
 
 
-def _succeeded(memory: Memory, group: ScaleGroup, facts: SliceFacts) -> Memory:
+def _succeeded(memory: Memory, group: ScaleGroup, facts: SliceFacts, *, sized: bool) -> Memory:
     remembered = memory.groups.get(group.name, GroupMemory())
-    well = remembered.model_copy(update=_WELL)
+    well = (sizes.record(remembered, facts) if sized else remembered).model_copy(update=_WELL)
     there = (facts.zone, kind_of(group))
     stock = tuple(each for each in memory.stocked_out if (each.zone, each.kind) != there)
     return memory.model_copy(update={"groups": memory.groups | {group.name: well}, "stocked_out": stock})

@@ -35,9 +35,10 @@ class Tally(NamedTuple):
     def of(cls, result: DemandResult) -> "Tally":
         tally = cls(Counter(), Counter(), Counter(), {})
         for slices, gangs in result.served:
-            group, new = slices[0].group.name, [each for each in slices if each.facts is None]
+            new = [each for each in slices if each.facts is None]
             for each in new:
-                tally.new.setdefault((group, each.requested), set()).add(id(each))
+                tally.new.setdefault((each.group.name, each.requested), set()).add(id(each))
+            group = next((each for each in new if not each.requested), (new or slices)[0]).group.name
             requested = tally.requested if all(each.requested for each in new) else tally.later
             (requested if new else tally.coming)[group] += gangs
         return tally
@@ -70,7 +71,9 @@ def outlook(catalog: Catalog, result: DemandResult, tally: Tally, scales: Mappin
     """Returns the outlook of the waiting gangs of one shape."""
     request, count = result.demand.example, result.demand.count
     if (never := no_scale_group(catalog, request)) is not None:
-        return Outlook(example=request, message=_short(never.message), possible=False)
+        promising = (each for each in scales.values() if each.shortfall and Catalog([each.promised]).candidates(request))
+        causes = (never.message, *(each.shortfall for each in promising))
+        return Outlook(example=request, message=_short("; ".join(causes)), possible=False)
     parts = []
     if tally.coming:
         parts.append((sum(tally.coming.values()), _on_the_way(result)))
@@ -92,6 +95,8 @@ def _phrases(scale: GroupScaler, gangs: int) -> Iterable[str]:
     if not scale.availability.turns_away:
         yield from map(describe_stock_out, scale.stocked_out.values())
         yield from dict.fromkeys(map(describe_used_up, scale.used_up.values()))
+    if shortfall := scale.shortfall:
+        yield f"plans with less than its configuration promises: {shortfall}"
     lives = churn(scale.remembered.lives, now)
     if 0 < lives.factor < 1:
         yield f"grows at {lives.factor:.0%} of its rate: {lives.short} of {lives.of} recent slices were short-lived"
@@ -136,7 +141,7 @@ def _on_the_way(result: DemandResult) -> str:
 def _blocks(result: DemandResult, scales: Mapping[str, GroupScaler]) -> str:
     """Returns why each group has no capacity, for as many groups as fit on a line."""
     whys: list[str] = []
-    for candidate in result.candidates:
+    for candidate in result.options:
         if sum(map(len, whys)) < LONGEST:
             whys.append(f"{candidate.group.name} {scales[candidate.group.name].why_not(candidate)}")
     return "; ".join(whys)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
+from iris.autoscaling import sizes
 from iris.autoscaling.availability import (
     CHURN_WINDOW,
     Stock,
@@ -21,7 +22,7 @@ from iris.autoscaling.packing import PlannedSlice, Pool, Supply
 from iris.autoscaling.quotas import exhausted
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Create, Drain, GroupMemory, Memory
-from iris.scheduling.catalog import CandidateGroup
+from iris.scheduling.catalog import CandidateGroup, Share
 
 #: How many slices per minute are requested to restore `min_slices` of a group whose slices are short-lived.
 CHURNED_PER_MINUTE = 1
@@ -31,9 +32,18 @@ class GroupScaler:
     """One group in one decision: first what it offers to the waiting gangs, then what is done about it."""
 
     def __init__(
-        self, group: ScaleGroup, inventory: SliceInventory, memory: Memory, stock: Stock, now: datetime, *, paused: bool = False
+        self,
+        group: ScaleGroup,
+        inventory: SliceInventory,
+        memory: Memory,
+        stock: Stock,
+        now: datetime,
+        *,
+        promised: ScaleGroup,
+        paused: bool = False,
     ) -> None:
-        self.group = group
+        #: The group with the sizes to plan with, and as the configuration has it.
+        self.group, self.promised = group, promised
         self.inventory = inventory
         self.now = now
         self.remembered = memory.groups.get(group.name, GroupMemory())
@@ -47,6 +57,8 @@ class GroupScaler:
         self.coming = inventory.planned(inventory.coming)
         self.idle = inventory.planned(inventory.idle)
         free = group.max_slices - inventory.total + len(inventory.leaving)
+        if sizes.on_trial(promised, self.remembered, now):
+            free = min(free, 1 - len(self.coming))
         self.supply = Supply(
             group,
             idle=_by_zone(self.idle),
@@ -95,6 +107,11 @@ class GroupScaler:
         self.shrinking = self.inventory.shrink(claimed, bool(wanted or self.creates), self.remembered, self.now)
 
     @property
+    def shortfall(self) -> str:
+        """Returns what its slices offer less than the configuration promises; empty text: nothing."""
+        return sizes.shortfall(self.promised, self.remembered, self.now)
+
+    @property
     def drains(self) -> tuple[Drain, ...]:
         return (*self.inventory.drains, *self.shrinking.drains)
 
@@ -119,7 +136,7 @@ class GroupScaler:
         """Returns when the first of the slices that are being deleted stops counting as capacity that is free soon."""
         return min((each.changed_at + self.group.pace.requesting_timeout for each in self.inventory.leaving), default=None)
 
-    def why_not(self, candidate: CandidateGroup) -> str:
+    def why_not(self, candidate: CandidateGroup | Share) -> str:
         """Returns why the group has no capacity for a request that it could serve."""
         if self.availability.turns_away:
             return self.availability.why
@@ -129,6 +146,8 @@ class GroupScaler:
             return describe_used_up(quotas[0])
         if len(out) == len(candidate.zones):
             return describe_stock_out(max(out, key=lambda each: each.times))
+        if isinstance(candidate, Share) and self.supply.free > 0:
+            return f"may have only {self.supply.free} more"
         return f"at max_slices {self.group.max_slices}"
 
     def why_later(self) -> str:

@@ -1,8 +1,9 @@
 """Decides when a host that stopped reporting is lost, and holds every number that this depends on.
 
 An agent that dies leaves its programs running. The host's next agent adopts them if it is back within the lease of the programs
-(`heartbeat.LEASE`, 50 s). If the slice is given up before that, a gang loses its attempt. If it is given up after the jobs retry
-(`policies.HEARTBEAT`, 75 s), their next attempts go to its hosts, where no agent takes them. So the decision falls in between:
+(`Rules.lease`, at least 50 s by default). If the slice is given up before that, a gang loses its attempt. If it is given up after
+the jobs retry (`policies.HEARTBEAT`, 75 s), their next attempts go to its hosts, where no agent takes them. So the decision falls
+in between:
 
 - When an agent goes away at time 0, its last report is up to `REPORT_INTERVAL` (10 s) old.
 - A host whose last report is `PING_AFTER` (50 s) old is pinged. It has `PING_TIMEOUT` (5 s) to answer. An agent answers as soon

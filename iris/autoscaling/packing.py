@@ -4,20 +4,23 @@ Within a band, gangs are packed largest first, by shape. Capacity of slices on t
 Groups are tried in the order of their priority numbers. What does not fit in a group goes to the next one that can serve it.
 
 1. A gang over whole slices gets slices of exactly its number of hosts, all in one group.
-2. A gang of one shares a host with others, if the host has enough of every resource. Hosts that are alike and have the same
+2. A gang whose hosts share another attribute, and for which no group is enough, gets slices of several groups.
+3. A gang of one shares a host with others, if the host has enough of every resource. Hosts that are alike and have the same
    resources left are counted, not examined one by one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from iris.model.constraints import TPU_NAME
 from iris.model.requests import Request, Shape
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Demand
 from iris.model.slices import SliceFacts
-from iris.scheduling.catalog import CandidateGroup, Catalog
+from iris.scheduling.catalog import CandidateGroup, Catalog, Share
 
 _Amounts = tuple[int, int, int, int]
 #: In place of infinity: the number of tasks without resource requests that fit on one host.
@@ -87,6 +90,14 @@ class DemandResult:
     served: list[tuple[tuple[PlannedSlice, ...], int]] = field(default_factory=list)
     #: The number of gangs for which no group has capacity.
     left: int = 0
+    #: Without candidates: the shares of several groups in each place where they are enough together.
+    mixed: list[tuple[Share, ...]] = field(default_factory=list)
+
+    @property
+    def options(self) -> list[CandidateGroup | Share]:
+        """The groups that could serve the gangs, alone or together."""
+        shares = {share.group.name: share for place in self.mixed for share in place}
+        return [*self.candidates, *shares.values()]
 
     def since(self) -> datetime | None:
         """Returns when the first of the existing slices that they wait for was requested."""
@@ -103,6 +114,9 @@ def pack(catalog: Catalog, supplies: dict[str, Supply], demands: Sequence[Demand
             _pack_gangs(result, supplies)
         elif result.candidates:
             _pack_singles(result, supplies, hosts)
+        elif mixed := catalog.mixed(result.demand.example):
+            result.mixed = mixed
+            _pack_mixed(result, supplies)
     return results
 
 
@@ -154,6 +168,74 @@ def _whole_slices(
     return [tuple(found[start : start + each]) for start in range(0, len(found), each)]
 
 
+def _pack_mixed(result: DemandResult, supplies: dict[str, Supply]) -> None:
+    """Packs gangs whose parts get slices of several groups, one gang after the other."""
+    request = result.demand.example
+    while result.left and (slices := _mixed_slices(result.mixed, supplies, request)):
+        for slice in slices:
+            slice.take(request, 1)
+        result.served.append((slices, 1))
+        result.left -= 1
+
+
+def _mixed_slices(places: Sequence[tuple[Share, ...]], supplies: dict[str, Supply], request: Request) -> tuple[PlannedSlice, ...]:
+    """Returns a complete set of slices for one gang, those with the fewest new slices; empty: it does not fit."""
+    spent: Counter[str] = Counter()
+    remaining = list(places)
+    chosen: list[_Part] = []
+    while remaining and len(chosen) < request.groups:
+        options = [_part(place, supplies, spent, request.group_size) for place in remaining]
+        fewest = min(range(len(options)), key=lambda n: sum(options[n].new.values()) if options[n].enough else _ENDLESS)
+        if not options[fewest].enough:
+            return ()
+        chosen.append(options[fewest])
+        spent.update({name: count for (name, _), count in options[fewest].new.items()})
+        del remaining[fewest]
+    # If idle slices were enough for the gang, the scheduler would have placed it.
+    if len(chosen) < request.groups or (not spent and all(slice.idle for part in chosen for slice in part.slices)):
+        return ()
+    found = []
+    for part in chosen:
+        for slice in part.slices:
+            supply = supplies[slice.group.name]
+            (supply.idle if slice.idle else supply.coming)[slice.zone].remove(slice)
+        found += part.slices
+        for (name, zone), count in part.new.items():
+            found += supplies[name].request(zone, count)
+    return tuple(found)
+
+
+class _Part(NamedTuple):
+    """Slices for a part of a gang: those that exist, and the number of new ones by group and zone."""
+
+    slices: list[PlannedSlice]
+    new: dict[tuple[str, str], int]
+    enough: bool
+
+
+def _part(place: Iterable[Share], supplies: dict[str, Supply], spent: Counter[str], hosts: int) -> _Part:
+    """Returns the slices that would serve a part of so many hosts in this place.
+
+    Args:
+        spent: new slices of each group that other parts of the gang get.
+    """
+    slices: list[PlannedSlice] = []
+    new: dict[tuple[str, str], int] = {}
+    for share in place:
+        for pool in (supplies[share.group.name].idle, supplies[share.group.name].coming):
+            some = _first(pool, share.zones, -(-max(0, hosts) // share.hosts))
+            slices += some
+            hosts -= len(some) * share.hosts
+    for share in place:
+        supply = supplies[share.group.name]
+        zone = next((zone for zone in share.zones if zone in supply.zones), None)
+        count = min(-(-max(0, hosts) // share.hosts), max(0, supply.free - spent[share.group.name])) if zone else 0
+        if zone and count:
+            new[share.group.name, zone] = count
+            hosts -= count * share.hosts
+    return _Part(slices, new, hosts <= 0)
+
+
 def _first(pool: Pool, zones: Iterable[str], most: int) -> list[PlannedSlice]:
     found: list[PlannedSlice] = []
     for zone in zones:
@@ -184,7 +266,7 @@ class _OpenHosts:
     def open(self, result: DemandResult, slices: list[PlannedSlice], shape: Shape) -> None:
         """Packs as many waiting gangs as fit on empty slices."""
         for slice in slices:
-            free = slice.group.resources.vector
+            free = slice.group.offers.vector
             each = _fitting(free, shape.amounts)
             by_free = self._hosts.setdefault((slice.group.name, slice.zone), {})
             used = min(slice.group.hosts, -(-result.left // each))
@@ -230,7 +312,7 @@ def _pack_singles(result: DemandResult, supplies: dict[str, Supply], hosts: _Ope
 
 def _slices_for(result: DemandResult, candidate: CandidateGroup, shape: Shape) -> int:
     """Returns how many empty slices of the group all remaining gangs need."""
-    return -(-result.left // (_fitting(candidate.group.resources.vector, shape.amounts) * candidate.group.hosts))
+    return -(-result.left // (_fitting(candidate.group.offers.vector, shape.amounts) * candidate.group.hosts))
 
 
 def _fitting(free: _Amounts, wanted: _Amounts) -> int:

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from iris.autoscaling import availability, explain
+from iris.autoscaling import availability, explain, sizes
 from iris.autoscaling.group_scaler import GroupScaler
 from iris.autoscaling.inventory import SliceInventory
 from iris.autoscaling.packing import DemandResult, pack
@@ -24,13 +24,23 @@ from iris.model.slices import SliceFacts, SliceState
 from iris.scheduling.catalog import Catalog
 
 
-def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wanted, memory: Memory, now: datetime) -> ScalePlan:
+def plan(
+    groups: Sequence[ScaleGroup],
+    slices: Sequence[SliceFacts],
+    wanted: Wanted,
+    memory: Memory,
+    now: datetime,
+    *,
+    mixes: bool = True,
+) -> ScalePlan:
     """Returns what to do now, why the rest is not done, and when to evaluate again.
 
     Args:
         slices: all slices, including those of groups that are no longer in the configuration.
+        mixes: as in `Catalog`.
     """
-    catalog = Catalog(groups)
+    catalog = Catalog(sizes.planned_groups(groups, memory.groups, now), mixes=mixes)
+    promised = {group.name: group for group in groups}
     stock = availability.out_of_stock(memory, now)
     by_group: dict[str, list[SliceFacts]] = defaultdict(list)
     for each in slices:
@@ -43,6 +53,7 @@ def plan(groups: Sequence[ScaleGroup], slices: Sequence[SliceFacts], wanted: Wan
             memory,
             stock,
             now,
+            promised=promised[group.name],
             paused=group.name in wanted.paused,
         )
         for group in catalog.groups
@@ -107,11 +118,13 @@ def _moments(
             yield from scaler.waits_until()
         if scaler.shrinking.until is not None:
             yield scaler.shrinking.until
+        if (retried := sizes.retried_at(scaler.promised, scaler.remembered, now)) is not None:
+            yield retried
         # No event reports that a slice became idle, and a slice that is to be deleted may have received a task.
         if scaler.inventory.could_idle(len(scaler.shrinking.drains)):
             yield now + scaler.group.pace.scale_down_delay
     for each in (*(scaler.inventory for scaler in scalers.values()), *gone):
         if any(drain.idle_since is not None for drain in each.drains):
             yield now + (each.group.pace if each.group else Pace()).scale_down_delay
-    for name in {candidate.group.name for result in waiting for candidate in result.candidates}:
+    for name in {candidate.group.name for result in waiting for candidate in result.options}:
         yield from scalers[name].waits_until()

@@ -20,7 +20,7 @@ _GROUPS: Listing[ScaleGroup] = Listing(
     Column("TYPE", "type"),
     Column("SLICES", value=lambda group: f"{group.min_slices} to {group.max_slices}"),
     Column("HOSTS", "hosts"),
-    Column("EACH HOST OFFERS", value=lambda group: group.resources, wraps=True),
+    Column("EACH HOST OFFERS", value=lambda group: group.offers, wraps=True),
     Column("ZONES", "zones", wraps=True),
     Column(key="min_slices"),
     Column(key="max_slices"),

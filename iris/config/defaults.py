@@ -5,6 +5,7 @@ wrote, and `origins_of` can give the source of every other value.
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 
 from iris.config.schema import (
@@ -24,7 +25,7 @@ from iris.model.errors import InvalidValue
 from iris.model.machine_types import machine_type, smallest_machine_type
 from iris.model.resources import Device, DeviceKind, parse_device
 from iris.model.scale_groups import SliceType, region_of
-from iris.model.units import GIB
+from iris.model.units import GIB, MIB
 
 #: Sources of values.
 IN_FILE = "set in file"
@@ -51,6 +52,14 @@ LOCAL_ZONE = "local-a"
 MANUAL_ZONE = "manual-a"
 #: A cloud machine's disk, unless the configuration gives another size.
 CLOUD_DISK = 50 * GIB
+#: Programs survive a restart of the controller's virtual machine, which takes minutes if it pulls its image.
+CLOUD_LEASE = timedelta(minutes=5)
+#: The part of a cloud machine's memory that its hosts do not offer: a share, because the kernel of an n2-standard-8 reports 31.4
+#: of 32 GiB, and an amount for the system's programs, Docker and the agent. At most half of a small machine is reserved.
+MEMORY_SHARE, SYSTEM_MEMORY = 0.02, GIB
+#: The part of a virtual machine's boot disk that the system's image and Iris's use: the larger of a share and an amount. A TPU
+#: machine's boot disk has its own size.
+DISK_SHARE, LEAST_DISK = 0.1, 15 * GIB
 
 S = TypeVar("S", bound=Section)
 
@@ -82,13 +91,14 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         home = [Source("platform.gcp.default_zones", {"region": region_of(gcp.default_zones[0])})]
     boot = _present("defaults.bootstrap", defaults.bootstrap, Bootstrap)
     pace = _present("defaults.autoscaler", defaults.autoscaler, Autoscaler)
+    lease = Source(BUILT_IN, {"lease": CLOUD_LEASE} if gcp is not None else {})
     sections: dict[str, Any] = {
         "platform": _filled(config.platform, "platform", origins, {"gcp": home}),
         "defaults": _filled(defaults, "defaults", origins),
         "controller": _controller(config, origins),
         "bootstrap": _filled(config.bootstrap, "bootstrap", origins, {"": [boot]}),
         "autoscaler": _filled(config.autoscaler, "autoscaler", origins, {"": [pace]}),
-        "scheduler": _filled(config.scheduler, "scheduler", origins),
+        "scheduler": _filled(config.scheduler, "scheduler", origins, {"": [lease]}),
         "scale_groups": {
             name: _group(config, group, f"scale_groups.{name}", origins) for name, group in config.scale_groups.items()
         },
@@ -177,6 +187,7 @@ def _group(config: ClusterConfig, group: ScaleGroupConfig, path: str, origins: d
         Source(TPU_TABLE, _slice_facts(group, kind)),
         _accelerator(group),
         _machine(group),
+        Source(BUILT_IN, _reserves(group, kind)),
         _zones(config, group),
         Source("hosts", {"max_slices": len(group.hosts)} if group.type is SliceType.MANUAL_VM and group.hosts else {}),
         Source("defaults.ssh", {f"ssh_{name}": value for name, value in ssh.items()}),
@@ -226,6 +237,29 @@ def _machine(group: ScaleGroupConfig) -> Source:
         return Source(MACHINE_TABLE, {})
     found = smallest_machine_type(round(resources.cpu * 1000), resources.memory)
     return Source(MACHINE_TABLE, {"machine_type": found.name} if found else {})
+
+
+def _reserves(group: ScaleGroupConfig, kind: Tpu | None) -> dict[str, int]:
+    """Returns what hosts of a cloud machine do not offer. Resources that were written smaller than the machine's leave less to
+    reserve.
+    """
+    if group.type not in IN_CLOUD:
+        return {}
+    resources, written = group.resources, group.resources.model_fields_set
+    machine = machine_type(group.machine_type) or smallest_machine_type(round(resources.cpu * 1000), resources.memory)
+    table = kind.host_memory_bytes if kind else machine.memory_bytes if machine else 0
+    memory = resources.memory if "memory" in written or not table else table
+    whole = max(memory, table)
+    system = min(whole // 2, _share(whole, MEMORY_SHARE) + SYSTEM_MEMORY)
+    reserves = {"reserved_memory": max(0, memory - whole + system)}
+    if group.type is SliceType.GCE_VM:
+        disk = resources.disk if "disk" in written else CLOUD_DISK
+        reserves["reserved_disk"] = min(disk // 2, max(_share(disk, DISK_SHARE), LEAST_DISK))
+    return reserves
+
+
+def _share(size: int, share: float) -> int:
+    return int(size * share) // MIB * MIB
 
 
 def _resources(group: ScaleGroupConfig, kind: Tpu | None) -> list[Source]:

@@ -32,6 +32,8 @@ def _scale_group(name: str, group: ScaleGroupConfig) -> ScaleGroup:
         zones=group.zones,
         hosts=kind.hosts if kind else 1,
         resources=resources,
+        reserved_memory=group.reserved_memory,
+        reserved_disk=group.reserved_disk,
         attributes=group.attributes,
         topology=group.topology,
         accelerator_variant=kind.variant if kind else _gpu_variant(group),

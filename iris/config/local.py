@@ -36,7 +36,7 @@ _NOT_LOCAL = {
     *("hosts", "ssh_user", "ssh_port", "ssh_key_file", "scale_up_delay"),
 }
 #: Keys that a local group keeps even when they were not written: their defaults depend on the original platform or machine type.
-_PINNED = {"zones", "max_slices", "topology"}
+_PINNED = {"zones", "max_slices", "topology", "reserved_memory", "reserved_disk"}
 
 S = TypeVar("S", bound=Section)
 

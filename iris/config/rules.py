@@ -16,6 +16,7 @@ from iris.model import accelerators, constraints, names
 from iris.model.errors import InvalidValue
 from iris.model.machine_types import MachineType, machine_type
 from iris.model.resources import ANY_VARIANT, parse_device
+from iris.model.rules import SHORTEST_LEASE
 from iris.model.scale_groups import SliceType, region_of
 from iris.model.units import format_bytes, format_cpu
 
@@ -62,6 +63,10 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
     yield from _refused(names.check_name, "name", config.name)
     yield from _platform(config)
     yield from _controller(config)
+    if config.scheduler.lease < SHORTEST_LEASE:
+        problem = f"is less than {write_duration(SHORTEST_LEASE)}"
+        remedy = "use more: a program must survive a call that fails"
+        yield InvalidValue("scheduler.lease", write_duration(config.scheduler.lease), problem, remedy)
     yield from _ceilings("defaults.autoscaler", config.defaults.autoscaler)
     yield from _variables("defaults.bootstrap.env_vars", config.defaults.bootstrap.env_vars)
     yield from _variables("bootstrap.env_vars", config.bootstrap.env_vars)
@@ -305,6 +310,10 @@ def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     for name in ("cpu", "memory"):
         if not getattr(resources, name):
             yield InvalidValue(f"{path}.resources.{name}", 0, "is zero", "set the amount of each machine")
+    for key, there in (("reserved_memory", resources.memory), ("reserved_disk", resources.disk)):
+        if (reserved := getattr(group, key)) >= there and key in group.model_fields_set:
+            problem = f"leaves nothing of {format_bytes(there)} for tasks"
+            yield InvalidValue(f"{path}.{key}", format_bytes(reserved), problem, "use less")
     if group.type is not SliceType.GCE_VM:
         return
     known = machine_type(group.machine_type)

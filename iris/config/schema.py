@@ -161,6 +161,10 @@ class Scheduler(Section):
         description="After this long without a placement, the resources that a user holds no longer delay the user's next turn.",
     )
     min_run_time: Duration = Field(_RULES.min_run_time, description="How long a job must have run before it may be evicted.")
+    lease: LastingDuration = Field(
+        _RULES.lease,
+        description="How long programs run on without contact between their host and the Temporal server; unset for gcp: 5m.",
+    )
 
 
 class AutoscalerDefaults(PaceSettings, Autoscaler):
@@ -292,6 +296,12 @@ class GroupShape(Section):
         "", description="Machine type of a gce_vm, such as n2-standard-8; unset: the smallest n2 with its resources."
     )
     resources: GroupResources = Field(GroupResources(), description="Resources of each machine.")
+    reserved_memory: Size = Field(
+        0, description="Memory of each machine that its host does not offer; unset for a tpu_vm or gce_vm: 1g and 2%."
+    )
+    reserved_disk: Size = Field(
+        0, description="Disk of each machine that its host does not offer; unset for a gce_vm: 10%, at least 15g."
+    )
     min_slices: Count = Field(0, description="The number of slices to keep without demand.")
     max_slices: Count = Field(1, description="Limit on slices; unset for a manual_vm: one for each of its hosts.")
     buffer_slices: Count = Field(0, description="The number of slices to keep beyond the current demand.")

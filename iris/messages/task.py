@@ -12,6 +12,7 @@ from iris.model.gangs import Gang
 from iris.model.jobs import TaskStatus
 from iris.model.overrides import Overrides
 from iris.model.resources import Resources
+from iris.model.rules import Contact
 from iris.model.states import TaskState
 
 
@@ -93,5 +94,6 @@ class RunTask(Wire):
     environment: EnvironmentSpec = EnvironmentSpec()
     image: str | None = None
     ports: tuple[str, ...] = ()
+    contact: Contact = Contact()
     #: Where in the object store its output directory is uploaded; empty: nowhere.
     outputs: str = ""

@@ -16,6 +16,7 @@ from iris.model import names
 from iris.model.constraints import Constraint, Operator
 from iris.model.jobs import Band, JobSpec
 from iris.model.resources import Resources
+from iris.model.rules import Contact
 from iris.model.units import GIB
 
 #: The origin and the unit of times that are stored as numbers.
@@ -149,6 +150,7 @@ class Placement(BaseModel):
     #: `address:port` where the tasks of a gang of several meet: on the host of task 0, a port that no other gang there has.
     coordinator: str = ""
     placed_at: datetime | None = None
+    contact: Contact = Contact()
 
     @model_validator(mode="before")
     @classmethod

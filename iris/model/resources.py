@@ -1,5 +1,6 @@
 """Resources that a task requests and a host offers, in integers: millicores, bytes, devices."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
 
@@ -77,6 +78,17 @@ class Resources(BaseModel):
 
     def __str__(self) -> str:
         return format_amounts(self.amounts(), self.device)
+
+
+def least(offers: Iterable[Resources]) -> Resources:
+    """Returns the least of each resource that these hosts of one slice offer. `offers` must not be empty."""
+    offers = list(offers)
+    return Resources(
+        cpu_millis=min(each.cpu_millis for each in offers),
+        memory_bytes=min(each.memory_bytes for each in offers),
+        disk_bytes=min(each.disk_bytes for each in offers),
+        device=min((each.device for each in offers), key=lambda device: device.count if device else 0),
+    )
 
 
 def format_amount(name: str, amount: int) -> str:

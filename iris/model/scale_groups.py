@@ -65,6 +65,9 @@ class ScaleGroup(BaseModel):
     hosts: int = 1
     #: The resources of each machine.
     resources: Resources
+    #: The part of them, in bytes, that the system and Iris use, so that hosts do not offer it to tasks.
+    reserved_memory: int = 0
+    reserved_disk: int = 0
     #: Further attributes of each machine, besides those derived from the group.
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     topology: str = ""
@@ -94,6 +97,30 @@ class ScaleGroup(BaseModel):
             return NotImplemented
         return super().__eq__(other) and same_attributes(self.attributes, other.attributes)
 
+    @property
+    def offers(self) -> Resources:
+        """The resources that each host promises to tasks: those of its machine without the reserved part."""
+        if not self.reserved_memory and not self.reserved_disk:
+            return self.resources
+        return Resources(
+            cpu_millis=self.resources.cpu_millis,
+            memory_bytes=max(0, self.resources.memory_bytes - self.reserved_memory),
+            disk_bytes=max(0, self.resources.disk_bytes - self.reserved_disk),
+            device=self.resources.device,
+        )
+
+    def with_reserve(self, host: Host) -> Host:
+        """Returns a host as its agent reports it, without the reserved memory: it offers at most what the group promises.
+
+        The disk needs no such limit, because an agent reports only what is free.
+        """
+        most = self.offers.memory_bytes
+        if not self.reserved_memory or host.resources.memory_bytes <= most:
+            return host
+        found = host.resources
+        offers = Resources(cpu_millis=found.cpu_millis, memory_bytes=most, disk_bytes=found.disk_bytes, device=found.device)
+        return host.model_copy(update={"resources": offers})
+
     def slice_hosts(self, slice_id: str, zone: str, incarnation: str = "", address: str = "") -> tuple[Host, ...]:
         """Returns the hosts of a slice of the group, by worker id."""
         return tuple(
@@ -102,7 +129,7 @@ class ScaleGroup(BaseModel):
                 slice_id=slice_id,
                 incarnation=incarnation,
                 address=address,
-                resources=self.resources,
+                resources=self.offers,
                 attributes=self.host_attributes(slice_id, zone, worker),
                 accept_cpu_jobs=self.accept_cpu_jobs,
             )

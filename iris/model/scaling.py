@@ -6,6 +6,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.model.requests import Request
+from iris.model.resources import Resources
 from iris.model.slices import SliceState
 
 #: The most shapes whose outlook the autoscaler sends the scheduler, which stores them in its ledger.
@@ -172,6 +173,16 @@ class Freed(BaseModel):
     at: datetime
 
 
+class SizeFound(BaseModel):
+    """What each host of a slice offered when the slice became ready."""
+
+    model_config = ConfigDict(frozen=True)
+
+    slice_id: str
+    at: datetime
+    offers: Resources
+
+
 class GroupMemory(BaseModel):
     """The recent events of a group."""
 
@@ -194,6 +205,8 @@ class GroupMemory(BaseModel):
     scale_downs: tuple[datetime, ...] = ()
     #: The ends of slices that had been ready, and whether they were ready for long enough, within the churn window.
     lives: tuple[tuple[datetime, bool], ...] = ()
+    #: The sizes of its last slices, the latest last.
+    sizes: tuple[SizeFound, ...] = ()
 
 
 class Memory(BaseModel):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from iris.model.errors import IllegalMove
 from iris.model.provisioning import MachineState, SliceFault, SliceObservation, loss_of
+from iris.model.resources import least
 from iris.model.scale_groups import Pace
 from iris.model.scaling import Drain
 from iris.model.slice_events import (
@@ -164,7 +165,8 @@ def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transit
     if slice.request is not None and event.token != slice.request.token:
         return Transition(replace(slice, refused=slice.refused | {event.host.id}))
     exist = _machines_exist(slice, now)
-    slice = exist.slice.with_host(event.host)
+    host = event.host if slice.request is None else slice.request.group.with_reserve(event.host)
+    slice = exist.slice.with_host(host)
     complete = len(slice.hosts) >= slice.size
     return Transition(slice, (*exist.effects, OfferHosts(slice.hosts)) if complete else exist.effects)
 
@@ -172,7 +174,8 @@ def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transit
 def _become_ready(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
     if event.ended:
         return _note_ended(slice, event, now)
-    ready = _move(slice, SliceState.READY, "every host takes work", now, ready_at=now)
+    offers = least(host.resources for host in slice.hosts) if slice.hosts else None
+    ready = _move(slice, SliceState.READY, "every host takes work", now, ready_at=now, offers=offers)
     return _then(ready, _drain_ready, slice.drain, now) if slice.drain is not None else ready
 
 

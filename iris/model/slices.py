@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from iris.model.hosts import Host
 from iris.model.provisioning import SliceFault
+from iris.model.resources import Resources
 from iris.model.states import step
 
 
@@ -70,6 +71,8 @@ class SliceFacts(BaseModel):
     requested_at: datetime
     #: When it first accepted work; None: not yet.
     ready_at: datetime | None = None
+    #: Of a ready slice: the least of each resource that its hosts offer. None: unknown.
+    offers: Resources | None = None
     #: When it entered its state, and the reason.
     changed_at: datetime
     reason: str = ""

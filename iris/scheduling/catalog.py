@@ -1,10 +1,11 @@
 """Finds the scale groups and zones that could serve a request, ignoring what blocks them at the moment."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from iris.model.constraints import TPU_NAME, TPU_WORKER_ID, Constraint, written
+from iris.model.constraints import SCALE_GROUP, TPU_NAME, TPU_WORKER_ID, Constraint, written
 from iris.model.hosts import Host
 from iris.model.requests import Request, Shape
 from iris.model.scale_groups import ScaleGroup
@@ -27,10 +28,25 @@ class CandidateGroup(NamedTuple):
     slices: int
 
 
-class Catalog:
-    """The scale groups, in the order in which they are tried."""
+class Share(NamedTuple):
+    """What a group's slices could contribute to a part of a gang whose hosts come from several groups."""
 
-    def __init__(self, groups: Iterable[ScaleGroup] = ()) -> None:
+    group: ScaleGroup
+    #: The zones in which the hosts have the attribute's value, the preferred one first.
+    zones: tuple[str, ...]
+    #: The number of suitable hosts of each slice.
+    hosts: int
+
+
+class Catalog:
+    """The scale groups, in the order in which they are tried.
+
+    Args:
+        mixes: whether hosts of several groups may serve one part of a gang. False for runs of the scheduler that began before.
+    """
+
+    def __init__(self, groups: Iterable[ScaleGroup] = (), *, mixes: bool = True) -> None:
+        self.mixes = mixes
         self.groups = sorted(groups, key=lambda group: (group.priority, group.name))
         self._by_number = [group for group in self.groups for _ in group.zones]
         #: Cached: the groups that could serve a shape. Every batch of requests needs them, until the configuration changes.
@@ -61,6 +77,53 @@ class Catalog:
             self._first[request.shape] = next((candidate.group.name for candidate in self.candidates(request)), None)
         return self._first[request.shape]
 
+    def mixed(self, request: Request, index: HostIndex | None = None) -> list[tuple[Share, ...]]:
+        """Returns the shares of groups that could serve the parts of a gang together, although no group could alone.
+
+        The result has an entry for each value of the attribute that a part must share; it is empty if there are not enough.
+        Together they may still be too small for several parts, because each slice of a group can be used only once.
+
+        Args:
+            index: hosts that exist. Those of no scale group count in addition to new slices.
+        """
+        if not self.mixes or request.group_by in (None, TPU_NAME):
+            return []
+        of_all = self.all_hosts
+        joined: dict[str, list[int]] = {}
+        if index is not None:
+            known = {group.name for group in self.groups}
+            numbers = index.matching(request, index.large_enough(request))
+            joined = index.grouped(request, (n for n in numbers if index.facts(n).get(SCALE_GROUP) not in known))
+        by_value = of_all.grouped(request, of_all.matching(request, of_all.large_enough(request)))
+        shares = {value: self._shares(members) for value, members in by_value.items()}
+        there = {
+            value: len(joined.get(value, ())) + sum(share.hosts * share.group.max_slices for share in shares.get(value, ()))
+            for value in {**shares, **joined}
+        }
+        places = [value for value, hosts in there.items() if hosts >= request.group_size]
+        each = {share.group.name: share.hosts * share.group.max_slices for value in places for share in shares.get(value, ())}
+        total = sum(each.values()) + sum(len(joined.get(value, ())) for value in places)
+        if len(places) < request.groups or total < request.tasks:
+            return []
+        return [shares.get(value, ()) for value in places]
+
+    def creators(self, request: Request, index: HostIndex) -> list[str]:
+        """Returns the names of the groups whose new slices could serve the request, perhaps beside the hosts of the index."""
+        alone = [each.group.name for each in self.candidates(request)]
+        return alone or list(dict.fromkeys(each.group.name for place in self.mixed(request, index) for each in place))
+
+    def _shares(self, numbers: Iterable[int]) -> tuple[Share, ...]:
+        """Returns the share of each group that has one of these hosts of `all_hosts`."""
+        zones: dict[str, Counter[str]] = {}
+        for number in numbers:
+            group, zone = self._slots[number]
+            zones.setdefault(group.name, Counter())[zone] += 1
+        return tuple(
+            Share(group, tuple(zone for zone in group.zones if zone in zones[group.name]), max(zones[group.name].values()))
+            for group in self.groups
+            if group.name in zones and group.max_slices
+        )
+
     @cached_property
     def host_index(self) -> HostIndex:
         """The first host of a new slice of each group in each of its zones. They have no ids, because they do not exist."""
@@ -71,6 +134,11 @@ class Catalog:
         """All hosts of a new slice of each group in each of its zones, for constraints on the worker id."""
         places = ((group, zone) for group in self.groups for zone in group.zones)
         return HostIndex(self.host(group, zone, worker) for group, zone in places for worker in range(group.hosts))
+
+    @cached_property
+    def _slots(self) -> list[tuple[ScaleGroup, str]]:
+        """The group and zone of each host of `all_hosts`."""
+        return [(group, zone) for group in self.groups for zone in group.zones for _ in range(group.hosts)]
 
     def group_of(self, number: int) -> ScaleGroup:
         """Returns the group of the host with this number in `host_index`."""
@@ -103,7 +171,7 @@ class Catalog:
                 id="",
                 slice_id="",
                 incarnation="",
-                resources=group.resources,
+                resources=group.offers,
                 attributes=group.host_attributes("", zone, worker),
                 accept_cpu_jobs=group.accept_cpu_jobs,
             )

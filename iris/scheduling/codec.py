@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from iris.model.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.hosts import Closure, Host
 from iris.model.requests import EPOCH, MICROSECOND, Names, Placement, Request, Seat
-from iris.model.rules import Rules
+from iris.model.rules import Contact, Rules
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Outlook
 from iris.scheduling.recent_use import RecentUseState
@@ -144,7 +144,12 @@ def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> T
     return {"shared": shared.written, "rows": rows}
 
 
-def unpack_placements(table: Table, hosts: list[Host]) -> list[Placement]:
+def unpack_placements(table: Table, hosts: list[Host], contact: Contact) -> list[Placement]:
+    """Returns the packed placements.
+
+    Args:
+        contact: used for all of them. Only an owner that has not received its placement yet uses it.
+    """
     templates = [Placement.model_validate({"key": "", "task": "", "owner": "", "seats": (), **each}) for each in table["shared"]]
     names = [Names(*each["names"]) for each in table["shared"]]
     placements, at = [], 0
@@ -165,6 +170,7 @@ def unpack_placements(table: Table, hosts: list[Host]) -> list[Placement]:
                 seats=tuple(_seat(where, group, hosts) for where, group in seats),
                 coordinator=coordinator,
                 placed_at=EPOCH + at * MICROSECOND if at else None,
+                contact=contact,
             )
         )
     return placements

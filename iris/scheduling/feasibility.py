@@ -37,12 +37,14 @@ def reason(state: ClusterState, request: Request) -> Refusal:
     if state.paused is not None:
         paused = f"the cluster is paused: {cut(state.paused)}".removesuffix(": ")
         return Refusal(code=RefusalCode.PAUSED, message=paused, remedy="resume the cluster: iris cluster resume")
-    absent = _no_host(state.host_index, request)
+    absent, outlook = _no_host(state.host_index, request), state.outlooks.get(request.shape)
     if absent is None:
         refusal = _occupied(state, request)
     else:
-        refusal = infeasible(state.host_index, request, state.catalog) or _to_be_created(absent, state.catalog, request)
-    outlook = state.outlooks.get(request.shape)
+        # Without prospects although the configuration promises such hosts: the slices turned out to be smaller.
+        hopeless = outlook is not None and not outlook.possible
+        never = infeasible(state.host_index, request, state.catalog)
+        refusal = never or (absent if hopeless else _to_be_created(absent, state, request))
     if outlook is None or refusal.code not in _MORE_HOSTS_HELP:
         return refusal
     # The reason of an infeasible request has this text already. The outlook's may be cut, and then ends with "…".
@@ -57,7 +59,7 @@ def infeasible(index: HostIndex, request: Request, catalog: Catalog = NO_SCALE_G
     if refusal is None or not any(group.max_slices for group in catalog.groups):
         return refusal
     uncreatable = no_scale_group(catalog, request)
-    if uncreatable is None:
+    if uncreatable is None or catalog.mixed(request, index):
         return None
     code = uncreatable.code if refusal.code is RefusalCode.NO_HOSTS else refusal.code
     message = f"{refusal.message}; {uncreatable.message}"
@@ -66,7 +68,7 @@ def infeasible(index: HostIndex, request: Request, catalog: Catalog = NO_SCALE_G
 
 def no_scale_group(catalog: Catalog, request: Request) -> Refusal | None:
     """Returns why new slices of no scale group could ever serve the request; None when those of one could."""
-    if catalog.candidates(request):
+    if catalog.candidates(request) or catalog.mixed(request):
         return None
     if not catalog.groups:
         return Refusal(code=RefusalCode.NO_HOSTS, message="the configuration has no scale group", remedy="add a scale group")
@@ -196,13 +198,13 @@ def _slices_too_few(catalog: Catalog, request: Request) -> Refusal:
         remedy = f"increase max_slices of scale group {most.name}"
     else:
         shared = f"{request.groups} x {_hosts(each)} that share {request.group_by}"
-        message = f"needs {shared}; no scale group may have that many"
+        message = f"needs {shared}; all scale groups together may not have that many"
         remedy = "request fewer tasks, or increase max_slices of a scale group"
     return Refusal(code=RefusalCode.NO_GROUP, message=message, hosts=len(large), remedy=remedy)
 
 
-def _to_be_created(absent: Refusal, catalog: Catalog, request: Request) -> Refusal:
-    names = [candidate.group.name for candidate in catalog.candidates(request)]
+def _to_be_created(absent: Refusal, state: ClusterState, request: Request) -> Refusal:
+    names = state.catalog.creators(request, state.host_index)
     return Refusal(
         code=RefusalCode.SCALING,
         message=f"no present host can serve it; {_named_groups(names)} can create a slice that can",

@@ -75,10 +75,10 @@ def forecast(
         for (group, fits, why), ids in sorted(alike.items(), key=lambda entry: (not entry[0][1], entry[0]))
     ]
     fits = fitting(((fit, size_of(fit)) for fit in fits), MOST_FITS)
-    present = {fit.group for fit in fits}
+    present, creators = {fit.group for fit in fits}, catalog.creators(request, index)
     for group in catalog.groups:
         if group.max_slices and group.name not in present:
-            absent = no_scale_group(Catalog([group]), request)
+            absent = no_scale_group(Catalog([group]), request) if group.name not in creators else None
             why = absent.message if absent is not None else "has no slice yet; the autoscaler can create one"
             fits.append(Fit(group=group.name, fits=False, why=why, hosts=0, named=()))
     return Forecast(hosts=hosts, refusal=refusal, infeasible=infeasible(index, request, catalog), fits=tuple(fits))

@@ -21,6 +21,7 @@ from iris.model.constraints import SCALE_GROUP
 from iris.model.hosts import Closure, Host
 from iris.model.jobs import Band
 from iris.model.requests import Placement, Request, Shape
+from iris.model.rules import Contact
 from iris.scheduling import codec
 from iris.scheduling.bounded_memory import REMEMBERED, remember
 from iris.scheduling.catalog import Catalog
@@ -61,7 +62,8 @@ class Ledger:
         state = state or LedgerState()
         tables = state.tables
         hosts = codec.unpack_hosts(tables["hosts"]) if tables else state.hosts
-        live = codec.unpack_placements(tables["live"], hosts) if tables else [codec.dated(each) for each in state.live]
+        contact = Contact(state.rules.lease.total_seconds())
+        live = codec.unpack_placements(tables["live"], hosts, contact) if tables else [codec.dated(each) for each in state.live]
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
         self.live: dict[str, Placement] = {}
         #: The keys of the placements on each host: the placements of a lost host are found without a search through all.
@@ -358,8 +360,7 @@ class Ledger:
         live, at, after = self.live.values(), now or self._passed_at, self.rules.owed_after
 
         def state() -> ClusterState:
-            evicting, paused = self.evicting, self.paused
-            return ClusterState.of(self.host_index, live, self._reserved, evicting, paused, self.catalog, self.outlooks)
+            return ClusterState.of(self.host_index, live, self._reserved, self.evicting, self.paused, self.catalog, self.outlooks)
 
         def usage() -> Usage:
             return Usage.of(live, self.waiting, at - after, self._recent_use.lately(live, at, after)) if at else Usage.of(live)
@@ -389,10 +390,8 @@ class Ledger:
         """Removes placements whose hosts are all gone or have a new incarnation. Gangs release the hosts that are left."""
 
         def stands(placement: Placement) -> bool:
-            return any(
-                (host := self.hosts.get(seat.host_id)) is not None and host.incarnation == seat.incarnation
-                for seat in placement.seats
-            )
+            hosts = ((seat, self.hosts.get(seat.host_id)) for seat in placement.seats)
+            return any(host is not None and host.incarnation == seat.incarnation for seat, host in hosts)
 
         for key in sorted({key for host_id in host_ids for key in self._seated.get(host_id, ())}):
             if key in self.live and not stands(self.live[key]):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from iris.model.jobs import Band
 from iris.model.requests import Placement, Request, Seat, Shape
-from iris.model.rules import Rules
+from iris.model.rules import Contact, Rules
 from iris.scheduling.capacity import Capacity
 from iris.scheduling.effort import Effort
 from iris.scheduling.host_index import HostIndex
@@ -84,6 +84,7 @@ def place(
     after_evictions = capacity.without(going) if going else None
     ports = _Ports(live)
     placed: list[Placement] = []
+    tasks = sum(len(placement.seats) for placement in live)
     for band, held in usage.held.items():
         oldest = waiting.shapes(band)
         # The placements that this pass made in higher bands count here too.
@@ -118,8 +119,9 @@ def place(
             capacity.give(numbers, request)
             if after_evictions is not None:
                 after_evictions.give(numbers, request)
+            tasks += request.tasks
             effort.placed()
-            placed.append(_placement(request, index, numbers, ports, now))
+            placed.append(_placement(request, index, numbers, ports, now, Contact.of(rules, tasks)))
     return Pass(placed, capacity, stopped=False, refused=refused)
 
 
@@ -141,7 +143,9 @@ class _Ports:
         return port
 
 
-def _placement(request: Request, index: HostIndex, numbers: list[int], ports: _Ports, now: datetime) -> Placement:
+def _placement(
+    request: Request, index: HostIndex, numbers: list[int], ports: _Ports, now: datetime, contact: Contact
+) -> Placement:
     hosts = [index.hosts[number] for number in numbers]
     each = request.group_size
     coordinator = ""
@@ -161,4 +165,5 @@ def _placement(request: Request, index: HostIndex, numbers: list[int], ports: _P
         ),
         coordinator=coordinator,
         placed_at=now,
+        contact=contact,
     )

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from iris.activities.host import heartbeat
 from iris.activities.host.attempt import Attempt
 from iris.activities.host.lifecycle import Event
 from iris.activities.host.runtimes import program as program_of
@@ -16,6 +15,7 @@ from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.orphans import kill_on
 from iris.activities.host.runtimes.program import Program
+from iris.model.rules import Contact
 from iris.model.states import TaskState
 from tests.activities.test_attempt import PATIENCE, Bench, bench, left_behind
 from tests.e2e.cluster import alive, eventually
@@ -119,10 +119,9 @@ async def test_a_job_that_stops_its_shim_and_ends_is_reported(bench: Bench) -> N
 
 async def test_a_job_that_stops_its_shim_does_not_outlive_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster may start it elsewhere from then on."""
-    monkeypatch.setattr(heartbeat, "LEASE", timedelta(seconds=4))
     monkeypatch.setattr(program_of, "OVERDUE", 5.0)  # the agent gives the attempt up before
     bench.server.away = True
-    attempt = bench.attempt(*family(bench, "as by a debugger"))
+    attempt = bench.attempt(*family(bench, "as by a debugger"), contact=Contact(lease=4))
     living = asyncio.create_task(attempt.run())
     pids = await members(bench)
     await asyncio.wait_for(living, PATIENCE)

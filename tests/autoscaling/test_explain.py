@@ -207,7 +207,7 @@ IMPOSSIBLE: list[tuple[Request, str]] = [
     ),
     (
         a_request(wants=some(cpu=8), tasks=6, group_by="zone"),
-        "needs 1 x 6 hosts that share zone; no scale group may have that many",
+        "needs 1 x 6 hosts that share zone; all scale groups together may not have that many",
     ),
 ]
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.activities.host import heartbeat
 from iris.autoscaling.liveness import (
     AWAY,
     OBSERVE_INTERVAL,
@@ -24,6 +23,7 @@ from iris.autoscaling.liveness import (
     next_observation,
     silent_hosts,
 )
+from iris.model.rules import HEARTBEAT_INTERVAL, Rules
 from iris.workflows import policies
 from tests.builders import a_silent
 from tests.strategies import CHEAP
@@ -163,8 +163,8 @@ def test_a_dead_host_is_out_of_the_book_before_its_jobs_try_again() -> None:
     """Else they would be sent to the dead host once more; and no agent is given up while its programs may run on."""
     latest = PING_AFTER + PING_TIMEOUT + SHORTEST_OBSERVATION_DELAY
 
-    assert latest < policies.HEARTBEAT - heartbeat.HEARTBEAT_INTERVAL
-    assert heartbeat.LEASE - timedelta(seconds=5) <= AWAY <= heartbeat.LEASE
+    assert latest < policies.HEARTBEAT - HEARTBEAT_INTERVAL
+    assert Rules().lease - timedelta(seconds=5) <= AWAY <= Rules().lease
 
 
 def test_between_two_looks_after_an_outage_every_host_that_lives_reports() -> None:

@@ -12,7 +12,7 @@ from iris.model.scaling import Demand
 from iris.model.slices import SliceState
 from iris.scheduling.catalog import Catalog
 from tests.builders import TPU_HOST, a_gang, a_request, at, demands, some
-from tests.scaling_world import A, B, C, a_cpu_group, a_group, a_slice_of, asked, asked_groups, decide, slices_of
+from tests.scaling_world import A, B, C, a_cpu_group, a_group, a_slice_of, asked, asked_groups, decide, given_back, slices_of
 from tests.strategies import CHEAP
 
 S = SliceState
@@ -232,6 +232,25 @@ def test_a_gang_over_two_zones_gets_machines_in_both() -> None:
         len(decide(cpu.model_copy(update={"max_slices": 9}), there, gang, idle={each.id: at(-9) for each in there}).creates) == 1
     )
     assert not decide(a_cpu_group(zones=(A,)), (), gang).outlooks[0].possible
+
+
+def test_a_gang_by_zone_gets_machines_of_several_groups() -> None:
+    """No group may have six, and together they may: the scheduler places across groups, so the machines are worth their price."""
+    cpu, more = a_cpu_group(zones=(B, A)), a_cpu_group("more", zones=(A,), max_slices=2)
+    gang = a_request(wants=some(cpu=8), tasks=6, group_by="zone")
+
+    assert asked(decide([cpu, more], (), gang)) == {("cpu", A): 4, ("more", A): 2}
+    there = [a_slice_of(cpu, "s1", zone=A), a_slice_of(more, "s2", state=S.PROVISIONING, zone=A)]
+    made = decide([cpu, more], there, gang, idle={"s1": at(-9)})
+    assert asked(made) == {("cpu", A): 3, ("more", A): 1}
+    assert made.outlooks[0].message == "scale group cpu requests 3 slices now"
+    assert not given_back(made)
+
+    busy = decide([cpu, more], [a_slice_of(cpu, "s1", zone=A)], gang)
+    assert not busy.creates
+    assert busy.outlooks[0].message == (
+        "every scale group that has hosts for it is blocked: cpu may have only 3 more; more may have only 2 more"
+    )
 
 
 def test_the_stronger_band_is_packed_first() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.config import ClusterConfig, InvalidConfig, apply_defaults, dump_config, load_config, origins, scale_groups_of
+from iris.config import ClusterConfig, InvalidConfig, apply_defaults, dump_config, load_config, origins, rules_of, scale_groups_of
 from iris.model.resources import Device, DeviceKind
 from iris.model.scale_groups import Pace, ScaleGroup, SliceType
 from iris.model.units import GIB
@@ -199,6 +199,28 @@ def test_a_machine_type_determines_the_resources() -> None:
     group = only_group(in_cloud("type: gce_vm", "machine_type: n2-highmem-8", "resources: {disk: 200g}"))
 
     assert (group.resources.cpu_millis, group.resources.memory_bytes, group.resources.disk_bytes) == (8000, 64 * GIB, 200 * GIB)
+
+
+def test_hosts_offer_less_than_their_machine_has() -> None:
+    """A kernel, Docker and the agent need some of it: hosts that promise everything are bought and never used."""
+    cpu = only_group(in_cloud("type: gce_vm", "machine_type: n2-standard-8", "resources: {disk: 100g}"))
+    own = only_group(in_cloud("type: gce_vm", "machine_type: n2-standard-8", "resources: {memory: 24g}"))
+    set_ = only_group(in_cloud("type: gce_vm", "machine_type: n2-standard-8", "reserved_memory: 4g", "reserved_disk: 0"))
+    small = only_group(in_cloud("type: gce_vm", "machine_type: e2-standard-1", "resources: {disk: 10g}"))
+
+    assert 30 * GIB < cpu.offers.memory_bytes < 31 * GIB
+    assert cpu.offers.disk_bytes == 85 * GIB
+    assert own.offers.memory_bytes == 24 * GIB
+    assert (set_.offers.memory_bytes, set_.offers.disk_bytes) == (28 * GIB, 50 * GIB)
+    assert small.offers.disk_bytes == 5 * GIB
+    assert only_group(local("resources: {memory: 8g}")).offers.memory_bytes == 8 * GIB
+
+
+def test_programs_in_a_cloud_survive_a_restart_of_the_controllers_machine() -> None:
+    """It takes minutes. A process on a laptop restarts in seconds."""
+    leases = [rules_of(load_config(text)).lease for text in (in_cloud("type: gce_vm", "machine_type: n2-standard-8"), local())]
+
+    assert leases == [timedelta(minutes=5), timedelta(seconds=50)]
 
 
 def test_resources_select_the_smallest_machine_type() -> None:

@@ -140,6 +140,7 @@ def problems(text: str) -> tuple[str, ...]:
         ("platform: {local: {}}\ncontroller: {gcp: {}, local: {}}", "controller: 'gcp, local' has more than one kind; use one"),
         ("platform: {local: {}}\ncontroller: {gcp: {}}", "controller.gcp: 'gcp' does not work with platform.local"),
         ("platform: {manual: {}}\ncontroller: {local: {}}", "controller.local: 'local' does not work with platform.manual"),
+        ("platform: {local: {}}\nscheduler: {lease: 5s}", "scheduler.lease: '5s' is less than 20s; use more"),
         # -- groups --
         (local("min_slices: 2"), "scale_groups.g.max_slices: '1' is less than min_slices (2); increase it or reduce min_slices"),
         (local("buffer_slices: 3"), "scale_groups.g.max_slices: '1' is less than buffer_slices (3)"),

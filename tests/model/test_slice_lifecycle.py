@@ -18,7 +18,8 @@ from iris.model.scaling import Drain
 from iris.model.slice_lifecycle import TABLE, deadline, step, with_last_line
 from iris.model.slice_record import MAX_STEPS, SliceRecord
 from iris.model.slices import SliceState
-from tests.builders import a_host, at
+from iris.model.units import GIB
+from tests.builders import a_host, at, some
 from tests.scaling_world import a_group
 from tests.transcript import check, transcripts
 
@@ -119,6 +120,19 @@ def test_a_slice_without_events_has_the_deadline_of_its_state_or_of_its_repair(
     slice = replace(a_record(state), check_at=at(check_at)).with_facts(repair_until=until)
 
     assert deadline(slice) == (None if when is None else at(when))
+
+
+def test_a_ready_slice_reports_what_each_of_its_hosts_offers() -> None:
+    """The autoscaler plans with it. The reserved memory stays with the system, although the agent finds it."""
+    group = REQUEST.group.model_copy(update={"resources": some(cpu=8, memory=32), "reserved_memory": 2 * GIB})
+    slice = a_record(S.BOOTSTRAPPING, request=REQUEST.model_copy(update={"group": group}), drain=None)
+    for name, offers in (("h1", some(cpu=8, memory=31, disk=40)), ("h2", some(cpu=8, memory=29, disk=50))):
+        slice, _ = step(slice, events.HostReported(a_host(name, offers), "secret"), at(0))
+
+    slice, _ = step(slice, events.HostsOffered(), at(1))
+
+    assert [host.resources.memory_bytes // GIB for host in slice.hosts] == [30, 29]
+    assert slice.facts.offers == some(cpu=8, memory=29, disk=40)
 
 
 def test_a_slice_that_joined_has_no_deadline() -> None:

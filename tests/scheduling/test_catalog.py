@@ -155,3 +155,42 @@ def test_a_dry_run_names_the_groups_without_slices() -> None:
         "tpus": "has no slice yet; the autoscaler can create one",
         "small": "needs 4 hosts in one slice; the slices of scale group small have 1",
     }
+
+
+ZONE_GANG = a_gang(tasks=6, group_by="zone")
+
+
+def test_a_gang_whose_members_need_slices_of_several_groups_is_feasible() -> None:
+    """Its hosts must share a zone, and the scheduler does not mind whose they are. It was refused, and ran all the same."""
+    small = Catalog([a_group("first", max_slices=1), a_group("second", max_slices=1)])
+    apart = Catalog([a_group("first", max_slices=1, zones=("eu-a",)), a_group("second", max_slices=1, zones=("eu-b",))])
+
+    assert infeasible(NO_HOSTS, ZONE_GANG, small) is None
+    refusal = infeasible(NO_HOSTS, ZONE_GANG, apart)
+    assert refusal is not None
+    assert "needs 1 x 6 hosts that share zone; all scale groups together may not have that many" in refusal.message
+    assert infeasible(NO_HOSTS, a_gang(tasks=12, groups=2, group_by="zone"), small) is not None
+
+
+def test_hosts_that_joined_count_beside_new_slices() -> None:
+    """Two hosts in the zone and a new slice of four make six. Hosts of a scale group are among those that it may create."""
+    joined = a_fleet(*(a_host(f"own{n}", TPU_HOST, attributes={"zone": "eu-a"}) for n in range(2)))
+    created = a_fleet(*(a_host(f"own{n}", TPU_HOST, attributes={"zone": "eu-a", "scale-group": "tpus"}) for n in range(2)))
+    catalog = Catalog([a_group(max_slices=1)])
+
+    assert infeasible(joined, ZONE_GANG, catalog) is None
+    assert infeasible(created, ZONE_GANG, catalog) is not None
+
+
+def test_members_on_one_worker_of_each_slice_are_feasible() -> None:
+    """Each new slice has one such host, so a gang of two needs two slices."""
+    gang = a_gang(tasks=2, group_by="zone", constraints=demands("tpu-worker-id = 0"))
+
+    assert infeasible(NO_HOSTS, gang, Catalog([a_group(max_slices=2)])) is None
+    assert infeasible(NO_HOSTS, gang, Catalog([a_group(max_slices=1)])) is not None
+
+
+def test_a_run_that_began_before_keeps_its_answers() -> None:
+    """A scheduler replays its history with the decisions that it made."""
+    groups = [a_group("first", max_slices=1), a_group("second", max_slices=1)]
+    assert infeasible(NO_HOSTS, ZONE_GANG, Catalog(groups, mixes=False)) is not None

@@ -157,6 +157,30 @@ async def test_a_host_that_falls_silent_under_a_running_program_is_a_preemption(
     assert [status.tasks[0].attempt, status.tasks[0].failures, status.tasks[0].preemptions] == [2, 0, 1]
 
 
+async def test_the_lease_of_the_rules_decides_how_long_a_silent_program_lives(cluster: Cluster) -> None:
+    """A restart of the controller's machine takes minutes. The server waits longer than the lease, so that no task runs twice."""
+    host = await cluster.join(program=in_turn(succeeds, succeeds))
+    usual = await cluster.submit("usual")
+    await cluster.end(usual)
+    await cluster.rules(lease=5 * MINUTE)
+    patient = await cluster.submit("patient")
+    await cluster.end(patient)
+
+    assert [task.contact.lease for task in host.taken] == [50, 300]
+    assert [await _heartbeat_timeout(cluster, job) for job in (usual, patient)] == [60, 310]
+
+
+async def _heartbeat_timeout(cluster: Cluster, job: str) -> float:
+    """The seconds that the server waits for a heartbeat of the job's program."""
+    events = (await cluster.job(job).fetch_history()).events
+    (scheduled,) = (
+        each.activity_task_scheduled_event_attributes
+        for each in events
+        if each.activity_task_scheduled_event_attributes.activity_type.name == "run_task"
+    )
+    return float(scheduled.heartbeat_timeout.seconds)
+
+
 async def test_a_silent_host_is_the_reason_of_the_job_that_it_ends(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user reads which host it was and what was wrong with it."""
     monkeypatch.setattr(policies, "HEARTBEAT", timedelta(seconds=1))

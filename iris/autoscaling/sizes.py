@@ -1,0 +1,89 @@
+"""Learns how large the slices of a group are, and plans with the sizes found instead of those that the configuration promises.
+
+A new slice is requested for a gang only if a slice of that size could take it. Otherwise a shape that fits the promise, but no
+host that exists, would request slice after slice: each becomes ready, stays idle and is deleted.
+
+The largest of the last sizes counts, because one machine may be broken. After a pause one slice is requested from a group whose
+slices lack devices, because its driver may work again. The sizes of a group whose configuration changes are forgotten.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from iris.model.resources import AMOUNTS, Resources, format_amounts
+from iris.model.scale_groups import ScaleGroup
+from iris.model.scaling import GroupMemory, SizeFound
+from iris.model.slices import SliceFacts
+
+#: The number of slices whose sizes are remembered.
+MOST_SIZES = 3
+#: How long slices with missing devices stop further requests of such slices.
+RETRY_DEVICES_AFTER = timedelta(hours=1)
+
+
+def record(remembered: GroupMemory, facts: SliceFacts) -> GroupMemory:
+    """Returns the memory with the size of a slice that became ready."""
+    if facts.offers is None:
+        return remembered
+    found = SizeFound(slice_id=facts.id, at=facts.changed_at, offers=facts.offers)
+    return remembered.model_copy(update={"sizes": (*remembered.sizes, found)[-MOST_SIZES:]})
+
+
+def planned(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> ScaleGroup:
+    """Returns the group with the resources to plan with: the largest found of each, or the promised ones if none is known."""
+    sizes = [each.offers for each in remembered.sizes if not _is_outdated(each, group, now)]
+    if not sizes:
+        return group
+    largest = Resources(
+        cpu_millis=max(each.cpu_millis for each in sizes),
+        memory_bytes=max(each.memory_bytes for each in sizes),
+        disk_bytes=max(each.disk_bytes for each in sizes),
+        device=max((each.device for each in reversed(sizes)), key=lambda device: device.count if device else 0),
+    )
+    if largest == group.offers:
+        return group
+    return group.model_copy(update={"resources": largest, "reserved_memory": 0, "reserved_disk": 0})
+
+
+def on_trial(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> bool:
+    """Returns whether every slice found lacked devices, and it is time to try one more."""
+    return bool(remembered.sizes) and all(_is_outdated(each, group, now) for each in remembered.sizes)
+
+
+def retried_at(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> datetime | None:
+    """Returns when the group is tried again although its slices lacked devices; None: that is not pending."""
+    if not remembered.sizes or not all(_lacks_devices(each, group) for each in remembered.sizes):
+        return None
+    until = max(each.at for each in remembered.sizes) + RETRY_DEVICES_AFTER
+    return until if until > now else None
+
+
+def without_missing_devices(remembered: GroupMemory, group: ScaleGroup) -> GroupMemory:
+    """Returns the memory without sizes that a new image of the machines may have changed: those that lack devices."""
+    sizes = tuple(each for each in remembered.sizes if not _lacks_devices(each, group))
+    return remembered.model_copy(update={"sizes": sizes}) if sizes != remembered.sizes else remembered
+
+
+def shortfall(promised: ScaleGroup, remembered: GroupMemory, now: datetime) -> str:
+    """Describes what the group's slices offer less than it promises; empty text: nothing."""
+    found = planned(promised, remembered, now).offers
+    pairs = zip(AMOUNTS, found.vector, promised.offers.vector, strict=True)
+    less = {name: (has, should) for name, has, should in pairs if has < should}
+    if not less:
+        return ""
+    has = format_amounts({name: amounts[0] for name, amounts in less.items()}, found.device)
+    should = format_amounts({name: amounts[1] for name, amounts in less.items()}, promised.offers.device)
+    return f"slice {remembered.sizes[-1].slice_id} of scale group {promised.name} offers {has} of the promised {should}"
+
+
+def _is_outdated(size: SizeFound, group: ScaleGroup, now: datetime) -> bool:
+    return _lacks_devices(size, group) and size.at + RETRY_DEVICES_AFTER <= now
+
+
+def _lacks_devices(size: SizeFound, group: ScaleGroup) -> bool:
+    return size.offers.device_count < group.offers.device_count
+
+
+def planned_groups(groups: Iterable[ScaleGroup], remembered: dict[str, GroupMemory], now: datetime) -> list[ScaleGroup]:
+    """Returns the groups with the resources to plan with, in their order."""
+    return [planned(group, remembered[group.name], now) if group.name in remembered else group for group in groups]
