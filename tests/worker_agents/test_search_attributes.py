@@ -54,7 +54,7 @@ class Service:
 
 
 async def test_missing_attributes_are_registered_and_awaited() -> None:
-    """A server accepts them up to ten seconds later; until then it refuses every workflow that has one."""
+    """A server accepts them some seconds later; until then it refuses every workflow that has one."""
     service = Service(late=1)
 
     await register_search_attributes(service.client)

@@ -1,7 +1,7 @@
 """Registers Iris' search attributes with the Temporal service, or says how an operator registers them.
 
 The dev server accepts new search attributes at once. Other services differ in two ways: each server reads the attributes of a
-namespace only every ten seconds, and a service may refuse the calls of its operators, which Temporal Cloud does not have at all.
+namespace only every few seconds, and a service may refuse the calls of its operators, which Temporal Cloud does not have at all.
 """
 
 from datetime import timedelta
@@ -15,7 +15,7 @@ from iris.model import names
 from iris.model.errors import Rejected
 from iris.retrying import retry
 
-#: Several times the ten seconds after which every server has read them.
+#: Servers read them every two seconds, before version 1.31 every ten.
 ACCEPTED_WITHIN = timedelta(minutes=1)
 _KEYWORD = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
 _REFUSALS = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.UNIMPLEMENTED)
