@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from temporalio.client import ActivityFailureError, ActivityHandle
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from iris.activities.host.store_stream import StoreStream
 from iris.client.connect.rpc import Connection
@@ -149,27 +149,19 @@ class ExecClient:
     ) -> ActivityHandle[T]:
         """Starts an activity on the host's task queue, without a workflow."""
         queue = names.host_queue(self._connection.record.name, where.host)
-        with self._connection.rpc_errors():
-            try:
-                return await self._connection.client.start_activity(
-                    name,
-                    request,
-                    id=f"{queue}/{name}/{request.session}",
-                    task_queue=queue,
-                    result_type=result,
-                    schedule_to_start_timeout=START_TIMEOUT,
-                    start_to_close_timeout=limit,
-                    heartbeat_timeout=HEARTBEAT,
-                    retry_policy=_ONCE,
-                    summary=summary,
-                )
-            except RPCError as error:
-                if error.status is not RPCStatusCode.UNIMPLEMENTED:
-                    raise
-                address = self._connection.record.address
-                raise Rejected(
-                    f"the Temporal service at {address} is too old for this command; use version 1.32 or later"
-                ) from None
+        with self._connection.activity_start():
+            return await self._connection.client.start_activity(
+                name,
+                request,
+                id=f"{queue}/{name}/{request.session}",
+                task_queue=queue,
+                result_type=result,
+                schedule_to_start_timeout=START_TIMEOUT,
+                start_to_close_timeout=limit,
+                heartbeat_timeout=HEARTBEAT,
+                retry_policy=_ONCE,
+                summary=summary,
+            )
 
 
 class Session:

@@ -61,6 +61,7 @@ class HostsClient:
 
         Raises:
             NotFound: there is no such host.
+            Rejected: the host takes no new tasks, but the service cannot delay the eviction.
         """
         closure = Closure(by=ClosedBy.DRAIN, reason=signed(reason))
         if deadline is None:
@@ -76,17 +77,20 @@ class HostsClient:
         empty_by = f"to be empty by {datetime.now(UTC) + deadline:%Y-%m-%d %H:%M} UTC"
         await self.cordon(host, f"{empty_by}: {reason}" if reason else empty_by)
         await self._cancel_eviction(host)
-        with self._connection.rpc_errors():
-            await self._connection.client.start_activity(
-                _SEND_MESSAGE,
-                Envelope(message=Close(host_id=host, closure=closure, evict=True)),
-                id=self._eviction_id(host),
-                task_queue=names.control_queue(self._connection.record.name),
-                start_delay=deadline,
-                start_to_close_timeout=policies.EXCHANGE_PATIENT,
-                retry_policy=policies.UNTIL_DONE,
-                summary=f"evict the tasks on {host}: {closure.reason}",
-            )
+        try:
+            with self._connection.activity_start():
+                await self._connection.client.start_activity(
+                    _SEND_MESSAGE,
+                    Envelope(message=Close(host_id=host, closure=closure, evict=True)),
+                    id=self._eviction_id(host),
+                    task_queue=names.control_queue(self._connection.record.name),
+                    start_delay=deadline,
+                    start_to_close_timeout=policies.EXCHANGE_PATIENT,
+                    retry_policy=policies.UNTIL_DONE,
+                    summary=f"evict the tasks on {host}: {closure.reason}",
+                )
+        except Rejected as error:
+            raise Rejected(f"host {host} takes no new tasks, but nothing stops its tasks at the deadline: {error}") from None
         return f"host {host} takes no new tasks; {later}"
 
     async def polls(self, host: Host) -> bool:

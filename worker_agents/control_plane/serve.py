@@ -16,8 +16,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy
@@ -43,6 +41,7 @@ from iris.platforms.base import Platform
 from iris.scheduling.codec import LedgerState
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
+from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.workflows import policies
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
@@ -278,20 +277,3 @@ async def _take_over(client: Client, cluster: str) -> None:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # a new cluster has none yet
                 raise
-
-
-async def register_search_attributes(client: Client) -> None:
-    """Registers Iris' search attributes that the namespace does not have yet."""
-    service = client.operator_service
-    listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-    missing = [name for name in names.SEARCH_ATTRIBUTES if name not in listed.custom_attributes]
-    if not missing:
-        return
-    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
-    try:
-        await service.add_search_attributes(
-            AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(missing, keyword))
-        )
-    except RPCError as error:
-        if error.status is not RPCStatusCode.ALREADY_EXISTS:  # another control plane was faster
-            raise

@@ -57,6 +57,25 @@ class Connection:
                 raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
             raise
 
+    @contextlib.contextmanager
+    def activity_start(self) -> Iterator[None]:
+        """Converts RPC errors of the start of an activity without a workflow.
+
+        Raises:
+            Rejected: the service starts no such activities.
+            Unreachable: the service does not answer.
+        """
+        with self.rpc_errors():
+            try:
+                yield
+            except RPCError as error:
+                if error.status is not RPCStatusCode.UNIMPLEMENTED:
+                    raise
+                raise Rejected(
+                    f"the Temporal service at {self.record.address} cannot start an activity without a workflow; use version "
+                    "1.32 or later, or enable its setting activity.enableStandalone"
+                ) from None
+
     async def query(self, handle: WorkflowHandle[Any, Any] | str, query: str, result: type[T], argument: Any = None) -> T:
         """Queries a workflow.
 
