@@ -138,12 +138,14 @@ async def test_a_full_ledger_is_measured_as_it_travels_and_refuses_until_it_is_s
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server reports the size of each run's history, which begins with the ledger."""
+    await cluster.join()
     monkeypatch.setattr(ledger_size, "FULL", 30_000)
     monkeypatch.setattr(ledger_size, "NEAR", 30_000)
     monkeypatch.setattr(ledger_size, "STEP", 500)
 
     async def refused(name: str) -> bool:
-        answer = await cluster.outbox.exchange(Envelope(message=Ask(request=ask(name, wants=some(cpu=8)))))
+        request = ask(name, wants=some(cpu=8), owner=f"c/job/mallory/{name}")  # as of any job: the owner follows from the key
+        answer = await cluster.outbox.exchange(Envelope(message=Ask(request=request)))
         assert answer.refusal is not None
         return answer.refusal.code is RefusalCode.LEDGER_FULL
 
