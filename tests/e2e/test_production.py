@@ -60,8 +60,11 @@ def test_jobs_run_and_fail_with_their_logs_and_exit_codes(cluster: OwnCluster) -
     failed = cluster.iris("submit", "-n", "fails", *shell("echo sorry; exit 3"), code=125)
     assert failed.out == "sorry\n"
     assert cluster.logs("fails") == ["sorry"]
-    listed = {each["id"]: each["state"] for each in cluster.iris("jobs", "--all", "--json").json}
-    assert (listed[f"{USER}/tasks"], listed[f"{USER}/fails"]) == ("SUCCEEDED", "FAILED")
+
+    def listed() -> dict[str, str]:
+        return {each["id"]: each["state"] for each in cluster.iris("jobs", "--all", "--json").json}
+
+    eventually(lambda: listed() == {f"{USER}/tasks": "SUCCEEDED", f"{USER}/fails": "FAILED"}, every=0.5)  # lists lag behind
 
 
 def test_a_gang_is_placed_together_and_cancelled_together(cluster: OwnCluster) -> None:
@@ -126,7 +129,7 @@ def test_the_scheduler_continues_as_new_before_its_updates_are_refused(temporal:
         cluster.join("host", *offer(cluster, "host"))
         for index in range(15):
             cluster.iris("submit", "-n", f"job-{index}", *shell("true"))
-        assert len(cluster.iris("jobs", "--all", "--json").json) == 15
+        eventually(lambda: len(cluster.iris("jobs", "--all", "--json").json) == 15)
 
 
 def test_a_host_whose_reports_do_not_arrive_is_not_lost(quiet: tuple[OwnCluster, str]) -> None:
