@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.cluster import Cluster, Running, a_home, eventually
 
@@ -26,6 +27,9 @@ class OwnCluster(Cluster):
     def begin(self, *arguments: str, cwd: Path | None = None, merged: bool = False, **env: str) -> Running:
         own = {"IRIS_CLUSTER": f"{self.address}/{self.name}", "TEMPORAL_NAMESPACE": self._namespace}
         return super().begin(*arguments, cwd=cwd, merged=merged, **{**own, **env})
+
+    def temporal(self, *arguments: str) -> Any:
+        return super().temporal(*arguments, "--namespace", self._namespace)
 
     def serve(self) -> Running:
         """Starts a control plane, and does not wait for it."""

@@ -14,13 +14,15 @@ pytestmark = pytest.mark.production
 
 #: A namespace with a low limit on the updates of a workflow: Temporal's default is 2,000.
 FEW_UPDATES = "few-updates"
+#: A namespace whose workers do not report to the server.
+QUIET = "quiet"
 
 
 @pytest.fixture(scope="module")
 def temporal() -> Iterator[TemporalCluster]:
     """Two servers on PostgreSQL with four shards, and four partitions for each task queue."""
-    settings = {f"history.maxTotalUpdates@{FEW_UPDATES}": 20}
-    with a_temporal_cluster(servers=2, settings=settings, namespaces=("default", FEW_UPDATES)) as running:
+    settings = {f"history.maxTotalUpdates@{FEW_UPDATES}": 20, f"frontend.WorkerHeartbeatsEnabled@{QUIET}": False}
+    with a_temporal_cluster(servers=2, settings=settings, namespaces=("default", FEW_UPDATES, QUIET)) as running:
         yield running
 
 
@@ -32,6 +34,14 @@ def cluster(temporal: TemporalCluster) -> Iterator[OwnCluster]:
             running.begin("agent", "--join", "--host-id", host, "--slice", "slice", "--slice-size", "2", *offer(running, host))
         eventually(lambda: len(running.host_ids()) == 2, every=0.5)
         yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet(temporal: TemporalCluster) -> Iterator[tuple[OwnCluster, str]]:
+    """A host that does not report, and its incarnation. It takes minutes to show that this costs nothing, so it begins first."""
+    with an_own_cluster(temporal.service.addresses, "quiet", QUIET) as running:
+        running.join("host", *offer(running, "host"))
+        yield running, running.hosts()["host"]["incarnation"]
 
 
 def offer(cluster: OwnCluster, host: str) -> tuple[str, ...]:
@@ -120,3 +130,17 @@ def test_the_scheduler_continues_as_new_before_its_updates_are_refused(temporal:
         for index in range(15):
             cluster.iris("submit", "-n", f"job-{index}", *shell("true"))
         eventually(lambda: len(cluster.iris("jobs", "--all", "--json").json) == 15)
+
+
+def test_a_host_whose_reports_do_not_arrive_is_not_lost(quiet: tuple[OwnCluster, str]) -> None:
+    """Where the service has no reports of workers, silence says nothing: the host is still there after many observations."""
+    cluster, incarnation = quiet
+
+    def observations() -> int:
+        events = cluster.temporal("workflow", "show", "--workflow-id", "quiet/autoscaler")["events"]
+        scheduled = [event.get("activityTaskScheduledEventAttributes", {}) for event in events]
+        return sum(each.get("activityType", {}).get("name") == "observe_fleet" for each in scheduled)
+
+    eventually(lambda: observations() >= 8, every=2)
+    assert cluster.hosts()["host"]["incarnation"] == incarnation, "it was lost, and has joined again"
+    assert cluster.iris("submit", *shell("echo hello")).out == "hello\n"
