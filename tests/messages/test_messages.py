@@ -85,7 +85,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     float: st.sampled_from([0.0, 1.0, 2.5]),
     datetime: TIMES,
-    timedelta: st.integers(1, 10**6).map(lambda seconds: timedelta(seconds=seconds)),
+    timedelta: st.integers(20, 10**6).map(lambda seconds: timedelta(seconds=seconds)),
     type(None): st.none(),
     Attribute: VALUES,
 }

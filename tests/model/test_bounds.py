@@ -93,7 +93,7 @@ def test_the_autoscaler_is_told_of_as_many_demands_as_one_answer_holds_those_ser
 def test_the_pages_of_a_snapshot_are_bounded_and_together_have_every_host() -> None:
     """Hosts say of themselves what they like; whoever reads the next page goes on behind the hosts that he has."""
     ledger = Ledger()
-    ledger.hosts_up(a_host(f"h{number}", attributes={"label": "x" * 50_000}) for number in range(30))
+    ledger.hosts_up([a_host(f"h{number}", attributes={"label": "x" * 50_000}) for number in range(30)])
     seen: list[str] = []
     while len(seen) < 30:
         page = snapshot_of(ledger, SnapshotPage(offset=len(seen)))
@@ -166,7 +166,7 @@ def test_signals_that_owners_have_not_received_travel_as_keys() -> None:
 def test_a_forecast_has_a_bounded_number_of_entries() -> None:
     """On a busy cluster every host has another number of free cores."""
     ledger = Ledger()
-    ledger.hosts_up(a_host(f"h{number}", offers=some(cpu=1 + number / 1000)) for number in range(MOST_FITS + 50))
+    ledger.hosts_up([a_host(f"h{number}", offers=some(cpu=1 + number / 1000)) for number in range(MOST_FITS + 50)])
 
     assert len(ledger.forecast(a_request(wants=some(cpu=5_000)), NOON).fits) == MOST_FITS
 

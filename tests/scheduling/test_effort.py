@@ -51,7 +51,7 @@ def a_ledger(random: Random, hosts: int, slices: int, shapes: int, waiting: int,
     """A ledger after its first passes: full, with requests of many shapes that wait."""
     ledger = Ledger(LedgerState(rules=Rules(patience=timedelta(seconds=patience), min_run_time=timedelta(0))))
     ledger.hosts_up(
-        a_host(f"h{n}", some(random.choice([2, 4]), 16), attributes={"zone": random.choice("xy")}) for n in range(hosts)
+        [a_host(f"h{n}", some(random.choice([2, 4]), 16), attributes={"zone": random.choice("xy")}) for n in range(hosts)]
     )
     for n in range(slices):
         ledger.hosts_up(a_slice(f"s{n}", random.choice([2, 4])))

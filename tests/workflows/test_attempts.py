@@ -167,7 +167,7 @@ async def test_the_lease_of_the_rules_decides_how_long_a_silent_program_lives(cl
     await cluster.end(patient)
 
     assert [task.contact.lease for task in host.taken] == [50, 300]
-    assert [await _heartbeat_timeout(cluster, job) for job in (usual, patient)] == [60, 310]
+    assert [await _heartbeat_timeout(cluster, job) for job in (usual, patient)] == [75, 325]
 
 
 async def _heartbeat_timeout(cluster: Cluster, job: str) -> float:
