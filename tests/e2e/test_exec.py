@@ -140,6 +140,7 @@ def test_whatever_cannot_be_looked_into_says_why(cluster: Cluster, running: str)
         assert "name one of them, such as ada/looked-two:" in cluster.iris("exec", "looked-two", "--", "true", code=5).err
         command = ["status", "looked-two", "--resources", "--json"]
         eventually(lambda: all(task["processes"] for task in cluster.iris(*command).json["resources"]["tasks"]))
+        eventually(lambda: [task["state"] for task in cluster.status("looked-two")["tasks"]] == ["RUNNING", "RUNNING"])
         assert "no Python process" in cluster.iris("profile", "looked-two:1", code=5).err
     finally:
         cluster.file("looked-two.go").touch()
