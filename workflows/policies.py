@@ -30,7 +30,7 @@ ASK_ANEW = timedelta(seconds=1)
 #: long.
 SCHEDULE_TO_START = timedelta(seconds=60)
 #: The agent heartbeats for an attempt every two seconds. This time covers a restart of the server and a stall of the network, and
-#: it leaves a loaded control plane 15 s to lose the host first (`autoscaling.liveness`).
+#: it leaves a loaded control plane 17 s to lose the host first (`autoscaling.liveness`).
 HEARTBEAT = timedelta(seconds=75)
 #: Added to an attempt's own limits. The agent itself ends an attempt that runs too long; the server's timeout is only for agents
 #: that fail to.
