@@ -18,8 +18,9 @@ from tests.fakes.google.client import FakeGoogle
 
 sys.dont_write_bytecode = False
 # The percentage of the examples of each property (`tests.strategies.examples`): `make test-long` tries all.
-settings.register_profile("quick", max_examples=25)
-settings.register_profile("thorough", max_examples=100)
+# No deadline: the machine that runs the tests may be slow.
+settings.register_profile("quick", max_examples=25, deadline=None)
+settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.load_profile("quick")
 
 

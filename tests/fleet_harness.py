@@ -195,6 +195,7 @@ class FleetCluster(Cluster):
 
     async def terminate(self, handle: WorkflowHandle[Any, Any]) -> None:
         """As somebody does in the Web UI. What is terminated with something under way stops the server's clock, so not then."""
+        await self.later(timedelta(0))  # what has been sent to it arrives
         await self.until(lambda: self.rests(handle))
         await handle.terminate("by mistake")
 

@@ -439,7 +439,8 @@ class Cluster:
 
     async def later(self, time: timedelta) -> None:
         """Wait so long, and a beat longer; what is due in between happens. (Timers are due after round times; what a test does
-        just then would meet one that fires: rule 4.)"""
+        just then would meet one that fires: rule 4.) A time that is over, as a busy machine makes it, is no wait."""
+        time = max(time, timedelta())
         async with asyncio.timeout(PATIENCE.total_seconds()):
             for _ in range(time // STRIDE):
                 await self._env.sleep(STRIDE)

@@ -10,22 +10,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
 from iris.client.connect.process import free_ports
-from tests.e2e.commands import PATIENCE, Ran, Running, begin_cold, begin_forked
 
 T = TypeVar("T")
-
-#: The commands that stay, or start processes that stay: tests find these by their command lines.
-COLD = {"agent", "cluster", "controller"}
 
 #: Whose jobs the tests' jobs are, whoever runs the tests.
 USER = "ada"
 #: In the environment of every cluster's processes, and so of every agent; no program may see it.
 SECRET = "AGENTS_SECRET"
+#: How long a command may take before the test gives up on it.
+PATIENCE = 120.0
 
 
 def eventually(look: Callable[[], T], within: float = PATIENCE, every: float = 0.1) -> T:
@@ -44,6 +42,90 @@ def free_port() -> int:
         port, _ = free_ports()
         if free_ports((port, port + 1)) == (port, port + 1):
             return port
+
+
+def _as_in_a_terminal() -> None:
+    """A shell that starts the tests in the background has them, and what they start, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Ran(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    raw_out: bytes
+    err: str
+
+    @property
+    def out(self) -> str:
+        return self.raw_out.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw_out)
+
+
+class Running:
+    """A command that has been started. Its output goes to files, so that no pipe can fill up.
+
+    Args:
+        merged: what it says on standard error is among its output, as a terminal shows it.
+        umask: of the command; -1: that of the tests.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        env: dict[str, str],
+        cwd: Path | None,
+        directory: Path,
+        *,
+        merged: bool = False,
+        umask: int = -1,
+    ) -> None:
+        said = Path(tempfile.mkdtemp(prefix="command-", dir=directory))
+        self._out, self._err = said / "out", said / "err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                arguments,
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT if merged else err,
+                start_new_session=True,
+                preexec_fn=_as_in_a_terminal,
+                umask=umask,
+            )
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text(errors="replace")
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+
+    def ends(self, code: int | None = 0, within: float = PATIENCE) -> Ran:
+        """Wait for its end. No command may ever show a user a traceback.
+
+        Args:
+            code: the exit code it must have; None: any.
+        """
+        try:
+            ended_with = self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"{self.process.args} did not end within {within:g} s\n{self.out[-2000:]}\n{self.err}") from None
+        ran = Ran(ended_with, self._out.read_bytes(), self.err)
+        assert "Traceback" not in ran.err, ran.err
+        assert code is None or ran.code == code, f"{self.process.args} ended with {ran.code}, not {code}:\n{ran.err}"
+        return ran
 
 
 class Cluster:
@@ -137,8 +219,8 @@ class Cluster:
         dropped = ("IRIS_", "TEMPORAL_", "PYTHONDONTWRITEBYTECODE")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         own = {"IRIS_STATE_DIR": str(self.home), "IRIS_USER": USER, SECRET: "not for programs"}
-        start = begin_cold if COLD & set(arguments) else begin_forked
-        return start(arguments, inherited | own | env, cwd or self.work, self.home, merged=merged, umask=self.umask)
+        command = [sys.executable, "-m", "iris.cli.main", *arguments]
+        return Running(command, inherited | own | env, cwd or self.work, self.home, merged=merged, umask=self.umask)
 
     def iris(self, *arguments: str, code: int | None = 0, within: float = PATIENCE, cwd: Path | None = None, **env: str) -> Ran:
         """Run `iris ARGUMENTS…` to its end."""

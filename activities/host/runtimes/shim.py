@@ -258,11 +258,15 @@ def _children() -> set[int]:
 
 
 class StopPolicy:
-    """Decides when the shim stops or kills the program."""
+    """Decides when the shim stops or kills the program.
 
-    def __init__(self) -> None:
+    Args:
+        lease: of the orders before the program started; a program may make them unreadable at once.
+    """
+
+    def __init__(self, lease: float) -> None:
         self.fenced = False
-        self._lease, _ = orders()
+        self._lease = lease
         self._kill_at: float | None = None
 
     def look(self, program: Process | Container) -> float:
@@ -314,7 +318,7 @@ def see_through(program: Process | Container, output: Output, wake: int) -> dict
     if failed is not None:
         return {"error": failed[0], "status": failed[1]}
     _put(STARTED, {"pid": program.pid, "shim": os.getpid(), "at": time.time()}, ROOM_STARTED)
-    policy, status, look_at = StopPolicy(), None, 0.0
+    policy, status, look_at = StopPolicy(lease), None, 0.0
     while True:
         if now() >= look_at:
             status = program.ended()
