@@ -126,6 +126,8 @@ def serve(
         if effect.refusal is not None:
             refusal, known = effect.refusal, False
         answer = Answer(placement=placement, refusal=refusal, problem=cut(effect.problem, MAX_PROBLEM), ended=effect.ended)
+        if isinstance(message, Retire):
+            answer = answer.model_copy(update={"at": now})
         left -= size_of(answer)
         if left < 0 and (placement or known):
             # Many large answers do not fit: a signal sends the gang its placement, and `iris explain` shows the reason.

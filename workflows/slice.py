@@ -171,7 +171,7 @@ class SliceWorkflow:
                     cluster,
                     Retire(lives=self._slice.incarnations, idle_since=drain.idle_since, closure=closure, evict=effect.evicts),
                 )
-                return RetireAnswered(effect, answer.problem)
+                return RetireAnswered(effect, answer.problem, answer.at)
         return None
 
     async def _request(self, request: SliceRequest) -> RequestAnswered | RequestAbandoned:

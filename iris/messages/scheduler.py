@@ -186,6 +186,8 @@ class Answer(Wire):
     problem: str = ""
     #: To `SliceUp`: (host, incarnation) of incarnations that have ended. Their hosts have to begin new ones.
     ended: tuple[tuple[str, str], ...] = ()
+    #: To `Retire`: the scheduler's time, by which the slice decides. Its own clock may differ in a replay.
+    at: datetime | None = None
 
 
 class Answers(Wire):

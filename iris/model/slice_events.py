@@ -145,6 +145,8 @@ class RetireAnswered:
 
     request: RetireHosts
     problem: str = ""
+    #: The scheduler's time; None: the time of the check, as in runs of slices that began with version 0.1.
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)

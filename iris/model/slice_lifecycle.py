@@ -308,7 +308,7 @@ def _retire_drained(slice: SliceRecord, event: RetireAnswered, now: datetime) ->
     """Deletes the slice if it is free or its tasks have had their time, and otherwise checks it again later."""
     drain, overdue = event.request.drain, event.request.evicts
     reason = f"{drain.reason}; {event.problem}" if event.problem else drain.reason
-    if not event.problem or drain.is_over(event.request.due, EVICTION_GRACE):
+    if not event.problem or drain.is_over(event.at or event.request.due, EVICTION_GRACE):
         return _move(slice, SliceState.DELETING, reason, now)
     pause = DRAIN_CHECK if overdue and not slice.evicted else slice.check_every
     check_at = now + pause

@@ -257,9 +257,9 @@ class Lifecycle:
         times = {"idle_since": _time(idle), "deadline": _time(deadline)}
         return self._step(Drain(slice_id="s1", reason=reason, **times))
 
-    def do_retired(self, problem: str = "") -> str:
-        """`retired [PROBLEM]`: the scheduler's answer."""
-        return self._step(events.RetireAnswered(self.asked, problem))
+    def do_retired(self, problem: str = "", time: str = "") -> str:
+        """`retired [PROBLEM] [TIME]`: the scheduler's answer, with its time in seconds."""
+        return self._step(events.RetireAnswered(self.asked, problem, _time(time)))
 
     def do_cancel(self) -> str:
         return self._step(events.Cancelled())

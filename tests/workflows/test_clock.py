@@ -9,15 +9,17 @@ from datetime import datetime, timedelta
 
 import pytest
 from temporalio import workflow
+from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from iris.client.connect.connection import IrisPlugin
 from iris.model.jobs import Band
+from iris.model.slices import SliceState
 from iris.model.states import JobState
 from tests.builders import some
+from tests.fleet_harness import MINUTE, FleetCluster
 from tests.harness import WORKFLOWS, Cluster, Held, by_job, in_turn, succeeds
-
-MINUTE = timedelta(minutes=1)
+from tests.scaling_world import a_cpu_group
 
 
 def a_clock(wrong_by: timedelta) -> Callable[[], datetime]:
@@ -43,6 +45,28 @@ async def test_decisions_after_a_wake_are_the_same_whatever_the_clock_says(
     workflows = [cluster.scheduler, *(cluster.job(job) for job in (batch, impatient, production))]
     histories = [await each.fetch_history() for each in workflows]
 
+    await replay(histories, monkeypatch)
+
+
+async def test_a_slice_that_is_drained_takes_the_time_from_the_schedulers_answer(
+    fleet: FleetCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the evicted tasks have had their time decides whether the slice is deleted now or asks again."""
+    await fleet.ready(a_cpu_group())
+    await fleet.tenant(wants=some(cpu=1))
+    await fleet.drain(deadline=await fleet.now() + MINUTE)
+    await fleet.later(5 * MINUTE)
+    await fleet.becomes("s1", SliceState.DELETED)
+
+    await replay([await fleet.slice_of("s1").fetch_history()], monkeypatch)
+
+
+async def replay(histories: list[WorkflowHistory], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replays the histories with clocks that are wrong.
+
+    Raises:
+        WorkflowNondeterminismError: a decision differs.
+    """
     for wrong_by in (-10 * MINUTE, 10 * MINUTE):
         with monkeypatch.context() as changed:
             changed.setattr(workflow, "now", a_clock(wrong_by))
