@@ -21,8 +21,17 @@ from iris.model.bounds import MESSAGE_BYTES, size_of
 from iris.model.slices import SliceState, SliceStatus
 from iris.scheduling.recovery import GangReport, RecoveryCursor, RecoveryPage
 
-#: How many attempts of an activity fail if a workflow does not answer in time; later attempts skip it as stuck.
+#: How many attempts of an activity fail if a workflow's answer is an error; later attempts skip it as stuck.
 PATIENT_ATTEMPTS = 3
+#: The server's answers while it is away or refuses everything. They say nothing about one workflow, so they never end.
+AWAY = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.CANCELLED,
+    RPCStatusCode.ABORTED,
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+)
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -89,7 +98,11 @@ class RecoveryQueries:
 
     async def _query(self, execution: WorkflowExecution, name: str, result: type[T]) -> T | None:
         """Returns the workflow's answer; None if it has just ended or cannot answer at all: a stuck workflow must not block the
-        recovery."""
+        recovery.
+
+        Raises:
+            RPCError: it did not answer, and may at a later attempt.
+        """
         handle = self._client.get_workflow_handle(execution.id, run_id=execution.run_id)
         try:
             answer: T = await handle.query(name, result_type=result)
@@ -97,10 +110,12 @@ class RecoveryQueries:
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
             logger.warning("workflow %s did not answer the recovery query: %s", execution.id, error)
         except RPCError as error:
-            stuck = error.status is RPCStatusCode.DEADLINE_EXCEEDED and activity.info().attempt > PATIENT_ATTEMPTS
+            stuck = error.status not in AWAY and activity.info().attempt > PATIENT_ATTEMPTS
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION) and not stuck:
                 raise
             logger.warning("workflow %s did not answer the recovery query: %s", execution.id, error)
+        except (ValueError, TypeError) as error:
+            logger.error("workflow %s answered the recovery query with what this version cannot read: %s", execution.id, error)
         return None
 
 
