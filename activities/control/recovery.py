@@ -23,8 +23,8 @@ from iris.scheduling.recovery import GangReport, RecoveryCursor, RecoveryPage
 
 #: How many attempts of an activity fail if a workflow's answer is an error; later attempts skip it as stuck.
 PATIENT_ATTEMPTS = 3
-#: The server's answers while it is away or refuses everything. They say nothing about one workflow, so they never end.
-AWAY = (
+#: The server's answers while it is away or refuses everything. They say nothing about one workflow, so no attempt skips it.
+OUTAGES = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.RESOURCE_EXHAUSTED,
     RPCStatusCode.CANCELLED,
@@ -110,7 +110,7 @@ class RecoveryQueries:
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
             logger.warning("workflow %s did not answer the recovery query: %s", execution.id, error)
         except RPCError as error:
-            stuck = error.status not in AWAY and activity.info().attempt > PATIENT_ATTEMPTS
+            stuck = error.status not in OUTAGES and activity.info().attempt > PATIENT_ATTEMPTS
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION) and not stuck:
                 raise
             logger.warning("workflow %s did not answer the recovery query: %s", execution.id, error)
