@@ -447,5 +447,5 @@ def test_who_had_all_of_the_cluster_for_days_is_served_again_soon(random: Random
                 cluster.submit(user)
         cluster.step(4)
         hours += 1
-        # Each of n others has as much as the first when that is halved log2(n + 1) times; the rest is for gangs under way.
-        assert hours <= HALF_LIFE / timedelta(hours=1) * log2(others + 1) + 12
+        # Each of n others has as much as the first when that is halved log2(n + 1) times; the rest is for a gang of each user.
+        assert hours <= HALF_LIFE / timedelta(hours=1) * log2(others + 1) + 4 * (others + 1)
