@@ -146,10 +146,11 @@ class Diagnostics:
                 request.next_page_token = response.next_page_token
 
     async def _control_plane(self) -> str:
-        """Checks that a process polls each of the control plane's two task queues."""
-        counts = []
-        for queue in (names.control_queue(self._cluster.name), names.planner_queue(self._cluster.name)):
-            pollers = await self._connection.pollers(queue)
+        """Checks that a process polls each of the control plane's three task queues."""
+        name, counts = self._cluster.name, []
+        for queue in (names.control_queue(name), names.planner_queue(name), names.patient_queue(name)):
+            # The worker of the last one runs activities only.
+            pollers = await self._connection.pollers(queue, activities=queue == names.patient_queue(name))
             if not pollers:
                 raise NotFound(f"no process polls task queue {queue}; see: iris debug logs")
             counts.append(len(pollers))
