@@ -18,7 +18,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 from iris.activities.control.observe import FleetObserver
 from iris.activities.control.recovery import RecoveryQueries
-from iris.autoscaling import availability, plan
+from iris.autoscaling import availability, missing_hosts, plan
 from iris.autoscaling.liveness import HELD, OBSERVE_INTERVAL, Silent, lost_hosts, next_observation
 from iris.messages.autoscaler import (
     AutoscalerStart,
@@ -52,6 +52,7 @@ class AutoscalerWorkflow:
         self._slices = SliceRegistry(start.cluster, start.slices, start.strays)
         self._memory = start.memory
         self._unowned: dict[str, Unowned] = {each.observation.slice_id: each for each in start.unowned}
+        self._missing = start.missing
         self._outlooks: tuple[Outlook, ...] = start.outlooks
         self._paused, self._closing = start.paused, start.closing
         #: Facts that slices have signalled and that `_apply_facts` has not processed yet.
@@ -91,6 +92,7 @@ class AutoscalerWorkflow:
                 strays=self._slices.strays,
                 memory=self._memory,
                 unowned=tuple(self._unowned.values()),
+                missing=self._missing,
                 outlooks=self._outlooks,
                 paused=self._paused,
                 closing=self._closing,
@@ -162,6 +164,7 @@ class AutoscalerWorkflow:
             unreachable=self._unreachable,
             unowned=tuple(each.observation for each in self._unowned.values()),
             held_hosts=self._held_hosts,
+            missing=tuple(each for each in self._missing if each.is_alarm),
             settings=self._settings,
         )
 
@@ -255,6 +258,7 @@ class AutoscalerWorkflow:
                     heard=self._last_report,
                     machines=self._settings is not None,
                     census=self._settings is not None and self._observations % policies.CENSUS_EVERY == 0,
+                    ledger=self._observations % policies.LEDGER_CHECK_EVERY == 0,
                 ),
                 task_queue=names.control_queue(self._cluster),
                 start_to_close_timeout=policies.OBSERVE,
@@ -265,6 +269,7 @@ class AutoscalerWorkflow:
             for host in lost:
                 await self._report_lost(host)
             await self._apply_report(report)
+            await self._offer_missing(report)
             self._describe()
             every = OBSERVE_INTERVAL if self._settings is None else self._settings.observe_interval
             await workflow.sleep(next_observation(self._suspects, every))
@@ -299,6 +304,13 @@ class AutoscalerWorkflow:
             lost = sorted(each for each in missing if self._slices.known[each].changed_at < settled)
             unheard = sorted(set(report.owned) - self._slices.known.keys())
             await asyncio.gather(*(self._slices.signal(slice_id, "report") for slice_id in (*lost, *unheard)))
+
+    async def _offer_missing(self, report: FleetReport) -> None:
+        """Has the slices of hosts that the scheduler's ledger does not have offer them again."""
+        if report.missing is not None:
+            self._missing = missing_hosts.still_missing(self._missing, report.missing, workflow.now())
+            slices = sorted({each.slice_id for each in self._missing if each.is_alarm})
+            await asyncio.gather(*(self._slices.signal(slice_id, "offer_hosts") for slice_id in slices))
 
     async def _adopt_unowned(self, report: FleetReport) -> None:
         """Starts a workflow for machines that had none in `policies.ORPHAN_OBSERVATIONS` observations in a row.
@@ -352,6 +364,8 @@ class AutoscalerWorkflow:
     def _describe(self) -> None:
         notes = [f"{host.reason}; checked again soon" for host in self._suspects]
         notes += [f"**{HELD.format(self._held_hosts)}**"] if self._held_hosts else []
+        created = self._slices.known
+        notes += [f"**{each.problem(created)}**" for each in self._missing[: web_ui.SHOWN] if each.is_alarm]
         notes += [f"**Paused**: {self._paused}"] if self._paused is not None else []
         notes += [f"**Closing down**: {self._closing.reason}"] if self._closing is not None else []
         notes += [f"The machines in zone {zone} could not be listed: {reason}" for zone, reason in self._unreachable.items()]

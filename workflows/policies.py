@@ -65,6 +65,8 @@ QUERY_DEMAND = timedelta(seconds=10)
 EVALUATE_EVERY = timedelta(seconds=1)
 #: Observations from one census of the slices that have a workflow to the next.
 CENSUS_EVERY = 40
+#: Observations from one comparison of the READY slices with the scheduler's ledger to the next: a minute.
+LEDGER_CHECK_EVERY = 4
 #: Machines without a workflow are left alone for this many observations: a workflow that has just started is not in the lists
 #: yet.
 ORPHAN_OBSERVATIONS = 2

@@ -29,6 +29,7 @@ from iris.model.slice_events import (
     Effect,
     Event,
     HostGone,
+    HostMissing,
     HostReported,
     HostsOffered,
     HostsRemoved,
@@ -63,6 +64,8 @@ class SliceWorkflow:
         self._inbox: deque[Signal] = deque(start.reports)
         #: The autoscaler requests the slice's facts, though nothing has changed.
         self._facts_requested = False
+        #: The scheduler does not have all of its hosts.
+        self._host_missing = False
         #: The request to the platform while it runs.
         self._requesting: workflow.ActivityHandle[CreateOutcome] | None = None
 
@@ -93,6 +96,9 @@ class SliceWorkflow:
             if self._facts_requested:
                 self._facts_requested = False
                 await self._report_facts()
+            if self._host_missing and self._slice.state in LIVE:
+                self._host_missing = False
+                await self._handle(HostMissing())
             if workflow.info().is_continue_as_new_suggested() and not self._inbox and self._slice.state in LIVE:
                 self._continue()
 
@@ -104,7 +110,8 @@ class SliceWorkflow:
         due = slice_lifecycle.deadline(self._slice)
 
         def is_woken() -> bool:
-            return bool(self._inbox) or self._facts_requested or workflow.info().is_continue_as_new_suggested()
+            waits = bool(self._inbox) or self._facts_requested or self._host_missing
+            return waits or workflow.info().is_continue_as_new_suggested()
 
         try:
             await workflow.wait_condition(is_woken, timeout=max(policies.MOMENT, due - workflow.now()) if due else None)
@@ -133,6 +140,10 @@ class SliceWorkflow:
     @workflow.signal(description="Report the slice's state to the autoscaler")
     def report(self) -> None:
         self._facts_requested = True
+
+    @workflow.signal(description="Offer the hosts again: the scheduler does not have all of them")
+    def offer_hosts(self) -> None:
+        self._host_missing = True
 
     @workflow.query(description="The current state of the slice and its hosts")
     def status(self) -> SliceStatus:

@@ -12,6 +12,7 @@ from temporalio.api.workflowservice.v1 import ListWorkersRequest
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.ledger_check import missing_hosts
 from iris.activities.control.polls import poll_ages
 from iris.activities.host import ping
 from iris.autoscaling.liveness import (
@@ -26,6 +27,7 @@ from iris.autoscaling.liveness import (
     need_witnesses,
     silent_hosts,
 )
+from iris.autoscaling.missing_hosts import MissingHost
 from iris.messages.autoscaler import FleetReport, ObserveFleet
 from iris.messages.scheduler import Snapshot, SnapshotPage
 from iris.messages.wire import ClusterName
@@ -40,6 +42,8 @@ PAGE = 1_000
 #: How many seconds the platform may take to list its machines. After that their state is unknown in this observation; agents are
 #: judged regardless.
 LIST_PATIENCE = 10
+#: How many seconds the comparison of slices and ledger may take.
+LEDGER_PATIENCE = 5
 
 
 class FleetObserver:
@@ -72,6 +76,8 @@ class FleetObserver:
         #: When an agent that should report was first absent from the server's list. A new agent's first report takes ten
         #: seconds, and a restarted server knows no agent for as long; neither may count as silence.
         self._missed: dict[tuple[str, str], float] = {}
+        #: The agents that reported within `SILENCE` when the reports were last read.
+        self._reporting: set[tuple[str, str]] = set()
 
     @activity.defn(name="ask_wanted")
     async def query_wanted(self, ref: ClusterName) -> Wanted:
@@ -85,12 +91,24 @@ class FleetObserver:
     async def observe_fleet(self, request: ObserveFleet) -> FleetReport:
         """Returns the hosts that should report and do not, and the changes of the machines."""
         if not request.machines or self._platform is None:
-            silent = await self._silent_hosts(request.cluster)
-            return FleetReport(silent=silent, held=self._held)
-        silent, report = await asyncio.gather(
-            self._silent_hosts_if_known(request.cluster), self._machines(request, self._platform)
-        )
-        return report.model_copy(update={"silent": silent, "held": self._held})
+            silent, report = await self._silent_hosts(request.cluster), FleetReport()
+        else:
+            silent, report = await asyncio.gather(
+                self._silent_hosts_if_known(request.cluster), self._machines(request, self._platform)
+            )
+        missing = await self._missing_hosts(request.cluster) if request.ledger else None
+        return report.model_copy(update={"silent": silent, "held": self._held, "missing": missing})
+
+    async def _missing_hosts(self, cluster: str) -> tuple[MissingHost, ...] | None:
+        """Returns the hosts of READY slices that the ledger does not have; None if the two cannot be compared in time."""
+        try:
+            async with asyncio.timeout(LEDGER_PATIENCE):
+                expected = await self._expected(cluster)
+                agents, slices = {host.agent for host in expected}, {host.slice_id for host in expected}
+                return await missing_hosts(self._client, cluster, agents, slices, self._reporting)
+        except (RPCError, WorkflowQueryFailedError, TimeoutError) as error:
+            logger.warning("the slices cannot be compared with the scheduler's ledger: %s", error)
+            return None
 
     async def _machines(self, request: ObserveFleet, platform: SliceOps) -> FleetReport:
         """Returns the changes since the last report that was received, machines without a workflow, and slices without
@@ -234,6 +252,7 @@ class FleetObserver:
             agent = (host, names.incarnation_of(heartbeat.worker_identity))
             ages[agent] = min(now - report.received, ages.get(agent, now - report.received))
         self._seen, self._observed_at, self._reports_arrive = seen, now, reports_arrive
+        self._reporting = {agent for agent, age in ages.items() if age <= SILENCE.total_seconds()}
         return ages
 
     async def _heartbeats(self) -> AsyncIterator[WorkerHeartbeat]:

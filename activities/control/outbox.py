@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.messages.scheduler import Answer, Answers, Batch, Envelope, Message
@@ -56,7 +56,12 @@ class Outbox:
 
     @activity.defn
     async def exchange(self, envelope: Envelope) -> Answer:
-        """Sends one message to the scheduler and returns its answer."""
+        """Sends one message to the scheduler and returns its answer.
+
+        Raises:
+            ApplicationError: the message is too large, or the scheduler rejects it. Or the scheduler has not answered in time:
+                benign, because the workflow tries again, and the SDK would log the cancellation with a traceback.
+        """
         if (size := size_of(envelope)) > MESSAGE_BYTES:
             problem = f"{envelope.message.kind}: {size:,} bytes are too many for the scheduler, which takes {MESSAGE_BYTES:,}"
             raise ApplicationError(problem, type="TooLarge", non_retryable=True)
@@ -64,7 +69,14 @@ class Outbox:
         self._waiting.append(_Entry(envelope.message, size, answer))
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send())
-        return await answer
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            details = activity.cancellation_details() if activity.in_activity() else None
+            if details is None or not details.timed_out:
+                raise
+            late = f"{envelope.message.kind}: the scheduler has not answered in time"
+            raise ApplicationError(late, type="Late", category=ApplicationErrorCategory.BENIGN) from None
 
     async def _send(self) -> None:
         while self._waiting:
@@ -88,6 +100,9 @@ class Outbox:
             )
             answers = list(zip(batch, reply.answers, strict=True))
         except Exception as error:
+            if (sender := asyncio.current_task()) is not None and sender.cancelling():
+                # The process ends, and the client hides that in an error of its own.
+                raise asyncio.CancelledError from None
             if not _is_rejection(error):
                 # Away, restarting, or just continuing as new: the batch goes to the front and is tried again.
                 logger.warning("the scheduler does not answer, trying again: %s", error)

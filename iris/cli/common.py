@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 def _set_cluster(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
-        ctx.find_root().obj["cluster"] = value
+        ctx.find_root().obj.update(cluster=value, from_environment=False)
 
 
 #: On every command, so that users may put it after the command. It overrides the option before the command.
@@ -113,17 +113,19 @@ def selected(
     """Returns the cluster that a command acts on, by the precedence of `resolve_cluster`.
 
     Args:
-        name: the command's argument NAME. It overrides `--cluster`.
+        name: the command's argument NAME. It overrides the environment variable `IRIS_CLUSTER`.
         file: the command's option `--config`.
         none_known: the error if no cluster is named and none is known here.
 
     Raises:
-        click.UsageError: both a name and a configuration are given.
+        click.UsageError: both a name and a configuration are given, or NAME and `--cluster` differ.
         NotFound, Unreachable, InvalidConfig, InvalidValue: as in `resolve_cluster`.
     """
     if name is not None and file is not None:
         raise click.UsageError("NAME and --config FILE exclude each other")
     options = ctx.find_root().obj
+    if name is not None and options["cluster"] not in (None, name) and not options["from_environment"]:
+        raise click.UsageError(f"NAME is {name!r} and --cluster is {options['cluster']!r}: name one cluster")
     return resolve_cluster(options["cluster"] if name is None else name, file or options.get("config"), none_known=none_known)
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.metadata import version
 
 import click
+from click.core import ParameterSource
 
 import iris.cli as cli_package
 
@@ -86,7 +87,8 @@ def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
     iris submit --replicas 2 -d -- ./work   two tasks, without following
     iris explain train                      show why it waits
     """
-    ctx.obj = {"cluster": cluster}
+    source = ctx.get_parameter_source("cluster")
+    ctx.obj = {"cluster": cluster, "from_environment": source is ParameterSource.ENVIRONMENT}
 
 
 def main() -> None:

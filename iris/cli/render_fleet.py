@@ -100,6 +100,8 @@ def problems(status: AutoscalerStatus) -> list[str]:
     lines = [f"PAUSED    the autoscaler: {status.paused}"] if status.paused is not None else []
     lines += [f"CLOSING   all slices are being deleted: {status.closing}"] if status.closing is not None else []
     lines += [HELD.format(status.held_hosts)] if status.held_hosts else []
+    created = {each.id for each in status.slices}
+    lines += [each.problem(created) for each in status.missing]
     lines += [f"zone {zone} could not be listed: {why}" for zone, why in sorted(status.unreachable.items())]
     lines += [f"no workflow manages slice {each.slice_id} in {each.zone}" for each in status.unowned]
     return lines
@@ -222,6 +224,9 @@ def slice_text(status: SliceStatus, hosts: Sequence[HostView], now: datetime) ->
     lines = [f"{status.id}  {coloured(status.state)}  {status.reason}".rstrip(), _history(status, now)]
     if status.refused:
         lines.append(f"stopped because they showed the token of another slice: {', '.join(status.refused)}")
+    missing = [host.id for host in status.hosts if all(view.host.id != host.id for view in hosts)]
+    if missing and status.state is SliceState.READY:
+        lines.append(f"not in the scheduler's ledger, so they get no work: {', '.join(missing)}; see: iris cluster status")
     if status.hosts:
         lines += ["", _slice_hosts(hosts).table(status.hosts, now)]
     if status.steps:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from pydantic import Field
 
 from iris.autoscaling.liveness import Silent
+from iris.autoscaling.missing_hosts import MissingHost
 from iris.messages.wire import Wire
 from iris.model.provisioning import SliceObservation
 from iris.model.scale_groups import ScaleGroup
@@ -51,6 +52,7 @@ class AutoscalerStart(Wire):
     strays: dict[str, int] = Field(default_factory=dict)
     memory: Memory = Memory()
     unowned: tuple[Unowned, ...] = ()
+    missing: tuple[MissingHost, ...] = ()
     outlooks: tuple[Outlook, ...] = ()
     #: Why it neither requests nor deletes slices; None: it does both.
     paused: str | None = None
@@ -70,6 +72,8 @@ class ObserveFleet(Wire):
     machines: bool = False
     #: Whether to list all slices that have a workflow.
     census: bool = False
+    #: Whether to compare the READY slices with the scheduler's ledger.
+    ledger: bool = False
 
 
 class FleetReport(Wire):
@@ -92,6 +96,8 @@ class FleetReport(Wire):
     unreachable: dict[str, str] = Field(default_factory=dict)
     #: The slices that have a workflow, if they were requested.
     owned: tuple[str, ...] | None = None
+    #: The hosts of READY slices that the scheduler's ledger does not have; None: the two were not compared.
+    missing: tuple[MissingHost, ...] | None = None
 
 
 class SliceList(Wire):
@@ -120,4 +126,6 @@ class AutoscalerStatus(Wire):
     unowned: tuple[SliceObservation, ...] = ()
     #: How many hosts are silent and are not given up, because no other host answers.
     held_hosts: int = 0
+    #: The hosts of READY slices that the scheduler's ledger does not have.
+    missing: tuple[MissingHost, ...] = ()
     settings: ScalingSettings | None = None

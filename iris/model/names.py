@@ -77,6 +77,12 @@ def host_of_slice(slice_id: str, worker: int, hosts: int) -> str:
     return slice_id if hosts == 1 else f"{slice_id}-w-{worker}"
 
 
+def slice_of_host(host_id: str) -> str:
+    """Returns the id of the slice that has a host with this id, if `host_of_slice` named the host."""
+    slice_id, _, worker = host_id.rpartition("-w-")
+    return slice_id if slice_id and worker.isdecimal() else host_id
+
+
 # -- Temporal ------------------------------------------------------------------------------------------------------------------
 
 

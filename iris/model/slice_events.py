@@ -106,6 +106,11 @@ class HostGone:
 
 
 @dataclass(frozen=True)
+class HostMissing:
+    """The scheduler does not have a host of the slice, although the slice is READY."""
+
+
+@dataclass(frozen=True)
 class MachinesListed:
     """The machines in the platform's list have changed; None: they are missing in it."""
 
@@ -177,6 +182,7 @@ Event = (
     | RequestAbandoned
     | HostReported
     | HostGone
+    | HostMissing
     | MachinesListed
     | MachinesDescribed
     | NotDescribed

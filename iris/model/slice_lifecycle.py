@@ -29,6 +29,7 @@ from iris.model.slice_events import (
     Effect,
     Event,
     HostGone,
+    HostMissing,
     HostReported,
     HostsOffered,
     HostsRemoved,
@@ -181,11 +182,17 @@ def _become_ready(slice: SliceRecord, event: HostsOffered, now: datetime) -> Tra
 
 def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
     """Notes which hosts the scheduler has not taken. Their agents read that and report again, as new incarnations."""
-    slice = replace(slice, ended=frozenset(event.ended))
-    if not event.ended:
+    known, slice = slice.ended, replace(slice, ended=frozenset(event.ended))
+    if known.issuperset(event.ended):
         return Transition(slice)
     hosts = ", ".join(sorted(host_id for host_id, _ in event.ended))
     return Transition(slice.noted(f"the scheduler has ended the incarnation of {hosts}; a new one has to begin", now))
+
+
+def _offer_again(slice: SliceRecord, event: HostMissing, now: datetime) -> Transition:
+    """Offers the hosts of a ready slice again. The scheduler then has them, or answers which incarnations it has ended."""
+    noted = slice if slice.ended else slice.noted("the scheduler does not have all of its hosts; offers them again", now)
+    return Transition(noted, (OfferHosts(slice.hosts),))
 
 
 def _lose_host(slice: SliceRecord, event: HostGone, now: datetime) -> Transition:
@@ -257,10 +264,8 @@ def lateness(state: SliceState, pace: Pace, reported: int, size: int) -> tuple[S
         reported: the number of its hosts whose agents have reported.
     """
     if state is SliceState.PROVISIONING:
-        reason = f"the platform has not created its machines within {format_duration(pace.boot_timeout)}"
-        return SliceFault.BOOT_TIMEOUT, reason
-    reason = f"{reported} of {size} agents have reported within {format_duration(pace.init_timeout)}"
-    return SliceFault.INIT_TIMEOUT, reason
+        return SliceFault.BOOT_TIMEOUT, f"the platform has not created its machines within {format_duration(pace.boot_timeout)}"
+    return SliceFault.INIT_TIMEOUT, f"{reported} of {size} agents have reported within {format_duration(pace.init_timeout)}"
 
 
 def with_last_line(reason: str, output: str) -> str:
@@ -373,9 +378,9 @@ TABLE: dict[type[Event], dict[SliceState, _Handler]] = {
     RequestAnswered: {_S.REQUESTED: _answer_request},
     RequestAbandoned: {_S.REQUESTED: _abandon},
     HostReported: {**_in(LIVE, _add_host), **_in(_ENDING, _ignore)},
-    # The hosts of a ready slice are offered again after an agent reported again.
     HostsOffered: {_S.BOOTSTRAPPING: _become_ready, **_in((_S.READY, _S.DRAINING), _note_ended)},
     HostGone: {**_in(LIVE, _lose_host), **_in(_ENDING, _ignore)},
+    HostMissing: {_S.READY: _offer_again, **_in((*_COMING, _S.DRAINING), _ignore)},
     MachinesListed: {**_in(LIVE, _check_list), **_in(_ENDING, _ignore)},
     MachinesDescribed: _in(LIVE, _check_machines),
     NotDescribed: _in(LIVE, _describe_later),

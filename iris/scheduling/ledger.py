@@ -310,8 +310,8 @@ class Ledger:
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved, self.unfit = {}, set(self.demand())
             return Settled([], [], stopped=False, again_at=None)
+        index = self.host_index  # first: changed hosts have other numbers, which ends reservations
         live, over, reserved = self.live.values(), self.passed_over, self._reserved if self.passed_over else None
-        index = self.host_index
         self._freed = self._freed and bool(self.passed_over)  # a new round counts everything that is free at its start
         lately = self._recent_use.lately(live, now, self.rules.owed_after)
         done = place(index, live, self.waiting, now, self.rules, most, self.evicting, over, reserved, lately, self.effort)

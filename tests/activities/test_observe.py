@@ -1,7 +1,7 @@
 """Which hosts an observer gives up over time, on services that know more or less of their workers."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import SimpleNamespace
@@ -29,6 +29,7 @@ from iris.autoscaling.liveness import (
 from iris.messages.autoscaler import ObserveFleet
 from iris.messages.scheduler import HostView, Snapshot
 from iris.model import names
+from iris.model.slices import SliceState, SliceStatus
 from tests.builders import a_host
 
 #: How long the service holds a poll that finds no task.
@@ -75,6 +76,10 @@ class FakeService:
     now: float = 0.0
     namespace: str = "default"
     lost: set[str] = field(default_factory=set)
+    #: The hosts that the scheduler's ledger lacks, and the states of slices that are not READY.
+    lacks: set[str] = field(default_factory=set)
+    states: dict[str, SliceState] = field(default_factory=dict)
+    queried: list[str] = field(default_factory=list)
     pinged: int = 0
 
     @property
@@ -123,12 +128,21 @@ class FakeService:
         return SimpleNamespace(result=result)
 
     def get_workflow_handle(self, workflow_id: str) -> Any:
-        async def query(*_: Any, **__: Any) -> Snapshot:
-            left = [host for host in self.hosts if host.slice not in self.lost]
+        async def query(*_: Any, **__: Any) -> Snapshot | SliceStatus:
+            if (slice_id := workflow_id.removeprefix(names.slice_workflow("c", ""))) != workflow_id:
+                self.queried.append(slice_id)
+                hosts = tuple(a_host(each.name, slice_id=slice_id) for each in self.hosts if each.slice == slice_id)
+                return SliceStatus(id=slice_id, state=self.states.get(slice_id, SliceState.READY), hosts=hosts)
+            left = [host for host in self.hosts if host.slice not in self.lost and host.name not in self.lacks]
             views = [HostView(host=a_host(each.name, slice_id=each.slice), free={}, running=()) for each in left]
             return Snapshot(hosts=tuple(views), total_hosts=len(views), waiting=0, running=0)
 
         return SimpleNamespace(query=query)
+
+    async def list_workflows(self, query: str, **_: Any) -> AsyncIterator[Any]:
+        """Lists the slices that were READY a moment ago."""
+        for slice_id in {host.slice for host in self.hosts}:
+            yield SimpleNamespace(id=names.slice_workflow("c", slice_id))
 
     async def observe(self, until: timedelta) -> dict[str, float]:
         """Observes until then, as the autoscaler does. Returns the lost slices, each with the time of its loss."""
@@ -239,3 +253,30 @@ def test_the_hosts_of_one_slice_count_once(clock: SimpleNamespace) -> None:
     hosts = [FakeHost(f"w{n}", "pod", phase=n + 0.5, gone=200) for n in range(16)] + fleet(2)
 
     assert list(observed(clock, hosts, 10)) == ["pod"]
+
+
+def missing(clock: SimpleNamespace, hosts: Sequence[FakeHost], **service: Any) -> list[str]:
+    """Returns the hosts of READY slices that the ledger does not have, as one look finds them."""
+    clock.service = FakeService(hosts, now=100.0, **service)
+    report = asyncio.run(FleetObserver(clock.service).observe_fleet(ObserveFleet(cluster="c", ledger=True)))
+    assert report.missing is not None
+    return [each.host_id for each in report.missing]
+
+
+@pytest.mark.parametrize("service", [{}, *(each.values[0] for each in WITHOUT_REPORTS)])
+def test_hosts_of_a_ready_slice_that_the_ledger_lacks_are_reported_on_every_service(
+    clock: SimpleNamespace, service: dict[str, Any]
+) -> None:
+    """Such a slice was in the list of slices as READY, its host in no list. Only slices with a doubt are asked."""
+    slices = {"states": {"s2": SliceState.DRAINING}, "lacks": {"h1", "h2"}}
+
+    assert missing(clock, fleet(4), **slices, **service) == ["h1"]
+    assert sorted(clock.service.queried) == ["s1", "s2"]
+
+
+def test_a_missing_host_of_a_slice_is_found_by_its_agent_s_reports(clock: SimpleNamespace) -> None:
+    """The ledger has the other hosts of the slice."""
+    hosts = [FakeHost(f"pod-w-{n}", "pod", phase=n + 0.5) for n in range(4)]
+
+    assert missing(clock, hosts, lacks={"pod-w-2"}) == ["pod-w-2"]
+    assert missing(clock, hosts) == []

@@ -4,9 +4,11 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from temporalio.client import Client, WorkflowUpdateFailedError
-from temporalio.exceptions import ApplicationError
+from temporalio.activity import ActivityCancellationDetails
+from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
+from temporalio.testing import ActivityEnvironment
 
 from iris.activities.control import outbox
 from iris.activities.control.outbox import Outbox
@@ -76,3 +78,62 @@ async def test_a_batch_that_meets_a_scheduler_that_is_away_is_sent_again_whole(
 
     assert [answer.problem for answer in answers] == [str(i) for i in range(20)]
     assert [len(batch) for batch in scheduler.batches] == [20] * 4
+
+
+class Away:
+    """A scheduler that never answers; as the client does, it hides a cancellation in an error of its own."""
+
+    def __init__(self) -> None:
+        self.calls, self.called = 0, asyncio.Event()
+
+    def get_workflow_handle(self, workflow_id: str) -> "Away":
+        return self
+
+    async def execute_update(self, *_: Any, **__: Any) -> Answers:
+        self.calls += 1
+        self.called.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise WorkflowUpdateRPCTimeoutOrCancelledError from error
+        raise AssertionError
+
+
+async def exchanged(details: ActivityCancellationDetails) -> BaseException:
+    """Returns the error of an exchange that is cancelled while it waits for the scheduler."""
+    scheduler, environment = Away(), ActivityEnvironment()
+    box = Outbox(cast(Client, scheduler), "trial")
+    exchange = asyncio.ensure_future(environment.run(box.exchange, Envelope(message=Release(key="1"))))
+    await scheduler.called.wait()
+    environment.cancel(details)
+    await asyncio.wait({exchange})
+    try:
+        exchange.result()
+    except BaseException as error:
+        return error
+    raise AssertionError
+
+
+async def test_an_exchange_that_is_too_late_ends_without_a_traceback() -> None:
+    """The SDK logs one for a cancellation that no workflow requested: for each message while the scheduler is away."""
+    late = await exchanged(ActivityCancellationDetails(timed_out=True))
+    assert isinstance(late, ApplicationError)
+    assert late.category is ApplicationErrorCategory.BENIGN
+
+    assert isinstance(await exchanged(ActivityCancellationDetails(cancel_requested=True)), asyncio.CancelledError)
+
+
+async def test_the_sender_of_a_process_that_ends_does_not_try_again() -> None:
+    """Otherwise a control plane could not end while the scheduler is away."""
+    scheduler = Away()
+    box = Outbox(cast(Client, scheduler), "trial")
+    exchange = asyncio.create_task(box.exchange(Envelope(message=Release(key="1"))))
+    await scheduler.called.wait()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    async with asyncio.timeout(30):
+        await asyncio.wait(others)
+
+    assert exchange.cancelled()
+    assert scheduler.calls == 1

@@ -46,6 +46,9 @@ def config(tmp_path: Path) -> str:
         (["cluster", "stop", "../other"], 5, "cluster: '../other' is not a valid name"),
         (["cluster", "stop", "", "--yes"], 5, "cluster: '' is not a valid name"),
         (["jobs", "--cluster", ""], 5, "cluster: '' is not a valid name"),
+        (["--cluster", "x", "cluster", "status", "local"], 2, "NAME is 'local' and --cluster is 'x': name one cluster"),
+        (["cluster", "stop", "local", "--cluster", "x"], 2, "NAME is 'local' and --cluster is 'x': name one cluster"),
+        (["--cluster", "other", "cluster", "stop", "other"], 3, "there is no local cluster 'other'"),
         (["cluster", "restart", "other"], 3, "there is no local cluster 'other'"),
         (["cluster", "reload", "other"], 2, "Missing option '--config'"),
         (["cluster", "reload", "--config", "nowhere.yaml"], 2, "'nowhere.yaml' does not exist"),
@@ -58,6 +61,13 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     """With the exit code that tells a script which kind of problem it is."""
     assert run(arguments) == code
     assert words in capsys.readouterr().err
+
+
+def test_a_name_overrides_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A variable is the default of a session; an argument is what its user wants now."""
+    monkeypatch.setenv("IRIS_CLUSTER", "x")
+    assert run(["cluster", "stop", "other"]) == 3
+    assert "there is no local cluster 'other'" in capsys.readouterr().err
 
 
 def a_dead_cluster(name: str, *, ephemeral: bool, processes: tuple[ProcessRef, ...] = ()) -> Path:

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from iris.autoscaling.missing_hosts import MissingHost
 from iris.cli import render_fleet
 from iris.client.slices import SliceRow
 from iris.config import load_config
@@ -105,6 +106,17 @@ def test_a_paused_closing_or_blind_autoscaler_says_so_first() -> None:
         "zone west-b could not be listed: timeout",
         "no workflow manages slice stray in west-a",
     ]
+
+
+def test_missing_hosts_are_problems_of_the_cluster() -> None:
+    """`iris cluster status` prints each of these lines."""
+    missing = (MissingHost(host_id="h1", incarnation="first", slice_id=each, since=at(0), looks=2) for each in ("tpus-1", "own"))
+    created, joined = render_fleet.problems(a_status(missing=tuple(missing)))
+    assert created.startswith(
+        "the scheduler does not have host h1 of slice tpus-1, which is READY, since 2026-01-01 12:00:00 UTC"
+    )
+    assert created.endswith("if it lasts, delete the slice: iris slice delete tpus-1")
+    assert joined.endswith("if it lasts, restart its agent")
 
 
 def test_an_autoscaler_without_groups_or_before_its_first_evaluation_says_that() -> None:

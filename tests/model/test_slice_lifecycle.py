@@ -49,6 +49,7 @@ ARRIVES: list[tuple[events.Event, set[SliceState]]] = [
     (events.HostReported(a_host("h1"), "secret"), LIVE | ENDING),
     (events.HostsOffered(), LIVE - {S.PROVISIONING}),
     (events.HostGone("h1", "first", "host h1 has not reported"), LIVE | ENDING),
+    (events.HostMissing(), LIVE),
     (events.MachinesListed(seen(MachineState.PREEMPTED)), LIVE | ENDING),
     (events.MachinesDescribed(None), LIVE),
     (events.NotDescribed(overdue=True), LIVE),

@@ -89,3 +89,20 @@ def test_a_rule_that_no_clock_can_reckon_with_is_refused(rule: str) -> None:
     for time in (timedelta(days=999_999), timedelta(seconds=-1)):
         with pytest.raises(ValidationError, match=rule):
             Rules(**{rule: time})
+
+
+def test_a_reservation_stays_with_its_host_when_the_hosts_change_during_a_round() -> None:
+    """Hosts are numbered, and the loss of one changes the numbers of others: a free host must not be reserved by mistake."""
+    ledger = Ledger()
+    hosts = [a_host("lost"), a_host("large", some(cpu=8)), a_host("small")]
+    ledger.hosts_up(hosts)
+    ledger.adopt(a_placement(hosts[0], some(cpu=4), "busy"))
+    ledger.adopt(a_placement(hosts[1], some(cpu=7), "long"))
+    ledger.ask(a_request("big", some(cpu=8), user="ada", submitted_at=at(-10_000)))
+    for key in ("first", "second"):
+        ledger.ask(a_request(key, some(cpu=2), user="ben"))
+
+    assert [each.key for each in ledger.settle(at(0), most=1).placed] == ["first"]
+    ledger.host_lost("lost", "first")
+
+    assert [each.key for each in ledger.settle(at(0), most=1).placed] == ["second"]

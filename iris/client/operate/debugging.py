@@ -146,10 +146,11 @@ class Diagnostics:
                 request.next_page_token = response.next_page_token
 
     async def _control_plane(self) -> str:
-        """Checks that a process polls each of the control plane's two task queues."""
-        counts = []
-        for queue in (names.control_queue(self._cluster.name), names.planner_queue(self._cluster.name)):
-            pollers = await self._connection.pollers(queue)
+        """Checks that a process polls each of the control plane's three task queues."""
+        name, counts = self._cluster.name, []
+        for queue in (names.control_queue(name), names.planner_queue(name), names.patient_queue(name)):
+            # The worker of the last one runs activities only.
+            pollers = await self._connection.pollers(queue, activities=queue == names.patient_queue(name))
             if not pollers:
                 raise NotFound(f"no process polls task queue {queue}; see: iris debug logs")
             counts.append(len(pollers))
@@ -163,13 +164,17 @@ class Diagnostics:
 
     async def _autoscaler(self) -> str:
         status = await self._client.autoscaler.status()
-        if status.settings is None:
-            return "no scale groups, so it creates and deletes nothing"
-        problems = [f"paused: {status.paused}; resume with: iris autoscaler resume"] if status.paused is not None else []
+        created = {each.id for each in status.slices}
+        problems = [each.problem(created) for each in status.missing[:NAMED]]
+        if len(status.missing) > NAMED:
+            problems.append(f"{len(status.missing) - NAMED} more hosts are missing; see: iris cluster status")
+        problems += [f"paused: {status.paused}; resume with: iris autoscaler resume"] if status.paused is not None else []
         problems += [f"all slices are being deleted: {status.closing}"] if status.closing is not None else []
         problems += [f"zone {zone} could not be listed: {why}" for zone, why in sorted(status.unreachable.items())]
         if problems:
             raise Rejected("; ".join(problems))
+        if status.settings is None:
+            return "no scale groups, so it creates and deletes nothing"
         last = f"{format_duration(datetime.now(UTC) - status.evaluated_at)} ago" if status.evaluated_at else "never"
         return f"{len(status.slices)} slice(s) of {len(status.groups)} group(s); evaluated {last}"
 

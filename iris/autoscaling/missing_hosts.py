@@ -1,0 +1,55 @@
+"""Decides which hosts are missing in the scheduler's ledger, and describes them for operators.
+
+A slice becomes READY when the scheduler has its hosts. A host that the ledger does not have later gets no work, and no other
+check finds it: only hosts of the ledger can be silent. A look may fall between two messages, so two looks in a row must find the
+host missing. Then it is shown, and its slice offers its hosts to the scheduler again.
+"""
+
+from collections.abc import Container, Iterable
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+#: After this number of looks in a row a host counts as missing.
+ALARM_LOOKS = 2
+
+
+class MissingHost(BaseModel):
+    """A host of a READY slice that the scheduler's ledger does not have."""
+
+    model_config = ConfigDict(frozen=True)
+
+    host_id: str
+    incarnation: str
+    slice_id: str
+    #: When a look found it missing first; None: as one look reports it.
+    since: datetime | None = None
+    #: The number of looks in a row that found it missing.
+    looks: int = 1
+
+    @property
+    def is_alarm(self) -> bool:
+        """Returns whether enough looks agree."""
+        return self.looks >= ALARM_LOOKS
+
+    def problem(self, created: Container[str]) -> str:
+        """Returns one line for operators: the host, since when it is missing, and the remedy.
+
+        Args:
+            created: the ids of the slices that Iris created; it cannot delete the machines of others.
+        """
+        since = f", since {self.since:%Y-%m-%d %H:%M:%S} UTC" if self.since is not None else ""
+        remedy = f"delete the slice: iris slice delete {self.slice_id}" if self.slice_id in created else "restart its agent"
+        where = f"host {self.host_id} of slice {self.slice_id}, which is READY"
+        return f"the scheduler does not have {where}{since}; the slice offers it again; if it lasts, {remedy}"
+
+
+def still_missing(before: Iterable[MissingHost], found: Iterable[MissingHost], now: datetime) -> tuple[MissingHost, ...]:
+    """Returns the hosts that a look found missing, with the earlier looks that agree."""
+    known = {(each.host_id, each.incarnation): each for each in before}
+    return tuple(
+        each.model_copy(update={"since": now})
+        if (earlier := known.get((each.host_id, each.incarnation))) is None
+        else earlier.model_copy(update={"looks": earlier.looks + 1})
+        for each in found
+    )
