@@ -30,7 +30,7 @@ from iris.model.units import MIB
 from iris.scheduling.catalog import Catalog
 from iris.scheduling.explain import MOST_REASONS
 from iris.scheduling.ledger import Ledger, Settled
-from iris.scheduling.ledger_size import FULL, LedgerSize
+from iris.scheduling.ledger_size import FULL, MOST_KINDS, MOST_OF_ONE_USER, LedgerSize
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.refusals import Refusal, RefusalCode
 
@@ -227,6 +227,8 @@ def _ask(ledger: Ledger, request: Request, *, whole: bool, careful: bool, size: 
     known = request.key in ledger.live or request.key in ledger.waiting or request.key in ledger.held
     if whole and size.full and not known:
         return Entered("the scheduler's ledger is full", refusal=_full(ledger, size))
+    if whole and not known and (refusal := _too_many_kinds(ledger, request)) is not None:
+        return Entered("too many kinds of requests wait", refusal=refusal)
     waiting, kinds = len(ledger.waiting), ledger.waiting.kinds
     ledger.ask(request)
     if len(ledger.waiting) > waiting:
@@ -240,6 +242,20 @@ def _full(ledger: Ledger, size: LedgerSize) -> Refusal:
         code=RefusalCode.LEDGER_FULL,
         message=f"the scheduler's ledger is full: {size.bytes / MIB:.2f} MiB, at most {FULL / MIB:.2f} MiB; {gangs}",
         remedy="wait: the job sends its request again; or cancel jobs that wait",
+    )
+
+
+def _too_many_kinds(ledger: Ledger, request: Request) -> Refusal | None:
+    """Returns why the request, which may be the first of its kind, is not accepted; None when it is."""
+    queues = (ledger.waiting, ledger.held)
+    of_all, of_user = sum(each.lines for each in queues), sum(each.lines_of(request.user) for each in queues)
+    if (of_all < MOST_KINDS and of_user < MOST_OF_ONE_USER) or ledger.waiting.has_line(request):
+        return None
+    return Refusal(
+        code=RefusalCode.LEDGER_FULL,
+        message=f"{of_all:,} kinds of requests wait, at most {MOST_KINDS:,}; {of_user:,} of them are of user {request.user}, "
+        f"at most {MOST_OF_ONE_USER:,}",
+        remedy="wait: the job sends its request again; or use fewer different resources and constraints",
     )
 
 

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
@@ -124,11 +125,16 @@ class Constraint(BaseModel):
             case Operator.NOT_EXISTS:
                 return False
             case Operator.EQ | Operator.IN:
-                return any(_alike(actual, value) for value in self.values)
+                return _comparable(actual) in self._comparable_values
             case Operator.NE:
-                return not _alike(actual, self.values[0])
+                return _comparable(actual) not in self._comparable_values
             case _:
                 return _in_order(actual, self.op, self.values[0])
+
+    @cached_property
+    def _comparable_values(self) -> frozenset[tuple[type, Attribute]]:
+        """The values, for a check that takes no longer the more there are: every host is checked."""
+        return frozenset(map(_comparable, self.values))
 
     def _identity(self) -> tuple[object, ...]:
         return self.key, self.op, tuple(map(typed, self.values)), self.preferred
@@ -192,12 +198,11 @@ def _check(key: str, op: Operator, values: tuple[Attribute, ...], field: str = "
             )
 
 
-def _alike(one: Attribute, other: Attribute) -> bool:
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, str) and isinstance(other, str):
-        return one.casefold() == other.casefold()
-    return one == other
+def _comparable(value: Attribute) -> tuple[type, Attribute]:
+    """Returns a key that is the same for `1` and `1.0` and for `"A"` and `"a"`, and differs for `1`, `"1"` and `true`."""
+    if isinstance(value, bool):
+        return bool, value
+    return (str, value.casefold()) if isinstance(value, str) else (float, value)
 
 
 def _in_order(actual: Attribute, op: Operator, limit: Attribute) -> bool:

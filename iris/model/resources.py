@@ -13,6 +13,8 @@ from iris.model.units import format_bytes, format_cpu
 AMOUNTS = ("device", "cpu", "memory", "disk")
 #: The variant that any device of the kind satisfies.
 ANY_VARIANT = "auto"
+#: The largest amount. The scheduler divides amounts, which fails for integers that are too large for a float.
+MAX_AMOUNT = 2**63 - 1
 
 
 class DeviceKind(StrEnum):
@@ -30,7 +32,7 @@ class Device(BaseModel):
 
     kind: DeviceKind
     variant: str = ANY_VARIANT
-    count: int = Field(default=1, ge=1)
+    count: int = Field(default=1, ge=1, le=MAX_AMOUNT)
 
     def accepts(self, offered: "Device | None") -> bool:
         """Returns whether a host's device is of the requested kind and variant. The count is a matter of headroom."""
@@ -53,9 +55,9 @@ class Resources(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    cpu_millis: int = Field(default=1000, ge=0)
-    memory_bytes: int = Field(default=0, ge=0)
-    disk_bytes: int = Field(default=0, ge=0)
+    cpu_millis: int = Field(default=1000, ge=0, le=MAX_AMOUNT)
+    memory_bytes: int = Field(default=0, ge=0, le=MAX_AMOUNT)
+    disk_bytes: int = Field(default=0, ge=0, le=MAX_AMOUNT)
     device: Device | None = None
 
     @property

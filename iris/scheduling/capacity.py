@@ -23,6 +23,9 @@ _Rank = tuple[int, int, float, int]
 _Amounts = tuple[int, int, int, int]
 #: Shapes without their amounts, each with the smallest amounts that something is true of.
 _Smallest = dict[tuple[object, ...], list[_Amounts]]
+#: The most amounts in one list of `_Smallest`. Users could choose thousands of which none is smaller than another, and each would
+#: be compared with all others. Amounts that are not in the list are compared with the hosts instead.
+MOST_SMALLEST = 50
 
 
 class Capacity:
@@ -291,7 +294,7 @@ def _has_smaller(smallest: _Smallest, shape: Shape) -> bool:
 
 def _add(smallest: _Smallest, shape: Shape) -> None:
     found = smallest.setdefault((*shape[:2], *shape[3:]), [])
-    found[:] = [each for each in found if not _at_most(shape.amounts, each)] + [shape.amounts]
+    found[:] = [shape.amounts, *(each for each in found if not _at_most(shape.amounts, each))][:MOST_SMALLEST]
 
 
 def _at_most(these: _Amounts, those: _Amounts) -> bool:

@@ -42,14 +42,16 @@ class Effort:
             self._index = index
             self._matched.clear()
 
-    def turn(self, shape: Shape, candidates: Candidates) -> None:
+    def turn(self, shape: Shape, candidates: Candidates, index: HostIndex) -> None:
         """A request had its turn."""
         self.looks += _TURN
         if shape not in self._matched:
             if len(self._matched) >= REMEMBERED_SHAPES:
                 self._matched.clear()
             self._matched.add(shape)
-            self.looks += _MATCHED * (1 + len(shape.constraints)) * len(candidates.hosts)
+            # Constraints and variants are compared with hosts that do not become candidates, too.
+            examined = index.hosts if shape.constraints or shape.group_by else candidates.hosts
+            self.looks += _MATCHED * (1 + len(shape.constraints)) * len(examined) + len(shape.variants)
 
     def placed(self) -> None:
         """A request got hosts."""
@@ -58,6 +60,10 @@ class Effort:
     def searched(self, victims: Sized) -> None:
         """These possible victims, or hosts with victims, were examined."""
         self.looks += _VICTIM * len(victims)
+
+    def compared(self, lines: int) -> None:
+        """The heads of this many lines of the queue were compared."""
+        self.looks += lines
 
     def explained(self, hosts: Sized, live: Sized, waiting: Sized, shapes: int) -> None:
         """The reasons of this many shapes were computed."""

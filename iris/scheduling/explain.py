@@ -14,6 +14,10 @@ from iris.scheduling.usage import Usage
 
 #: The most shapes whose reason is computed for one answer. For the others the answer refers to `iris explain`.
 MOST_REASONS = 50
+#: The most checks of a constraint or an amount of a host for the reasons of one answer, and the most users that are compared for
+#: the positions: half a second each. The first reason and the first position are computed in any case.
+MOST_CHECKS = 500_000
+MOST_COMPARED = 100_000
 _MANY = Refusal(code=RefusalCode.QUEUED, message="many requests arrived at once; run iris explain to see why this one waits")
 #: The codes of requests that wait for their turn.
 _IN_QUEUE = frozenset({RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT})
@@ -48,6 +52,15 @@ class WaitReasons:
     def _holders(self) -> HostHolders:
         return HostHolders(self._state.host_index, self._live.values())
 
+    @cached_property
+    def _users(self) -> int:
+        """How many users are compared for one position, at most."""
+        return sum(len(users) for users in self._usage.recent.values()) + sum(len(self._waiting.users(band)) for band in Band)
+
+    def _checks(self, shape: Shape) -> int:
+        """How many checks the reason of a shape takes, at most."""
+        return (1 + len(shape.constraints)) * len(self._state.host_index.hosts)
+
     def explain_all(self, keys: Iterable[str]) -> list[Refusal]:
         """Returns why the requests with these keys have no hosts.
 
@@ -62,14 +75,19 @@ class WaitReasons:
         lines: dict[tuple[Shape, Band, str], list[Request]] = {}
         for request in sorted(requests, key=lambda each: (each.submitted_at, each.key)):
             lines.setdefault((request.shape, request.band, request.user), []).append(request)
-        for (shape, band, _), line in lines.items():
-            if len(reasons) == MOST_REASONS and (shape, band) not in reasons:
-                answers.update((request.key, _MANY) for request in line)
-                continue
+        checks = 0
+        for number, ((shape, band, _), line) in enumerate(lines.items()):
             if (shape, band) not in reasons:
+                checks += self._checks(shape)
+                if reasons and (len(reasons) >= MOST_REASONS or checks > MOST_CHECKS):
+                    answers.update((request.key, _MANY) for request in line)
+                    continue
                 refusal = reasons[shape, band] = feasibility.reason(self._state, line[0])
                 releases[shape, band] = self._holders.releases(line[0]) if refusal.code is RefusalCode.BUSY else NOTHING
             refusal = reasons[shape, band]
+            if number and number * self._users > MOST_COMPARED:
+                answers.update((request.key, refusal) for request in line)
+                continue
             found = position(self._waiting, self._usage, line[0], releases[shape, band])
             bound = "up to " if found.least < found.ahead else ""
             answers[line[0].key] = _with_position(refusal, line[0], found.ahead, bound, found.why)
@@ -78,10 +96,17 @@ class WaitReasons:
         return [answers[key] if key in answers else self._not_waiting(key) for key in keys]
 
     def by_shape(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:
-        """Returns for each of these shapes why its requests wait."""
+        """Returns for each of these shapes why its requests wait; only for the first ones if all would take too long."""
         shapes = list(shapes)
         firsts = self._waiting.firsts(set(shapes))
-        return {shape: feasibility.reason(self._state, firsts[shape]) for shape in shapes if shape in firsts}
+        found: dict[Shape, Refusal] = {}
+        checks = 0
+        for shape in (shape for shape in shapes if shape in firsts):
+            checks += self._checks(shape)
+            if found and checks > MOST_CHECKS:
+                break
+            found[shape] = feasibility.reason(self._state, firsts[shape])
+        return found
 
     def infeasible(self, request: Request) -> Refusal | None:
         """Returns why no host, present or to be created, could ever serve the request; None when some could."""

@@ -22,6 +22,9 @@ NEAR = MIB // 4
 #: The least that a run adds, and four times the least that it removes from a full ledger, before the size is measured again:
 #: continuing as new with a ledger of this size takes seconds.
 STEP = MIB // 16
+#: The most kinds of waiting and held requests, and the most of one user. Every pass looks at each kind, and writing and reading
+#: ten thousand takes a second of the two that a workflow task may take without yielding.
+MOST_KINDS, MOST_OF_ONE_USER = 10_000, 5_000
 #: The bytes of a row without its key: its time, its run, and the place of each task.
 _ROW, _SEAT = 16, 10
 

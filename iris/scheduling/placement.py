@@ -36,6 +36,9 @@ FIRST_PORT, LAST_PORT = 30_000, 39_999
 #: The most hosts that one bounded pass examines, each counted once for every shape that it could serve. That takes less than half
 #: a second.
 MAX_CHECKS = 500_000
+#: The most work of one bounded pass beside its beginning, in looks of `Effort`: half a second. It also limits requests of many
+#: shapes for which there is no host.
+MAX_LOOKS = 1_500_000
 
 
 class Pass(NamedTuple):
@@ -78,7 +81,7 @@ def place(
     effort.began(index, live, waiting.lines)
     capacity = Capacity(index, live, effort)
     capacity.keep_reserved(reserved or {})
-    checks, looked_at = 0, set[Shape]()
+    began, checks, looked_at = effort.looks, 0, set[Shape]()
     refused: set[Shape] = set()
     going = [placement for placement in live if placement.key in evicting]
     after_evictions = capacity.without(going) if going else None
@@ -92,12 +95,12 @@ def place(
             held[placement.user] = held.get(placement.user, 0) + placement.weight
         turns, served = waiting.turns(band, held, usage.recent[band]), set[Shape]()
         for request in turns:
-            if most is not None and (len(placed) >= most or checks > MAX_CHECKS):
+            if most is not None and (len(placed) >= most or checks > MAX_CHECKS or effort.looks - began > MAX_LOOKS):
                 return Pass(placed, capacity, stopped=True, refused=refused)
             if request.shape in passed_over:
                 turns.skip()
                 continue
-            effort.turn(request.shape, index.candidates(request))
+            effort.turn(request.shape, index.candidates(request), index)
             if request.shape not in looked_at:
                 looked_at.add(request.shape)
                 checks += len(index.candidates(request).hosts)
@@ -105,7 +108,10 @@ def place(
             if numbers is None:
                 refused.add(request.shape)
                 # The requests that waited longest may have been served in this pass.
-                since = turns.oldest(request.shape) if request.shape in served else oldest[request.shape]
+                since = oldest[request.shape]
+                if request.shape in served:
+                    since = turns.oldest(request.shape)
+                    effort.compared(waiting.lines)
                 turns.skip()
                 next_hosts = after_evictions.find(request) if after_evictions is not None and band is not Band.BATCH else None
                 if after_evictions is not None and next_hosts is not None:

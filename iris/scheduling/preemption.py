@@ -25,6 +25,8 @@ from iris.scheduling.usage import Usage
 #: The most gangs for which one pass searches victims; gangs without possible victims on their candidate hosts do not count. The
 #: cost of each search grows with the number of possible victims. The next pass continues with the other gangs.
 MOST_SEARCHES = 6
+#: The most work of one search beside its beginning, in looks of `Effort`: half a second. The next pass continues.
+MAX_LOOKS = 1_500_000
 
 _LOWER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}
 
@@ -80,13 +82,17 @@ def evictions(
         passed_over: the shapes for which earlier searches that were not complete found no victims.
         lately: the recent use of each user.
     """
-    if not rules.preemption or not any(waiting.any_in(band) for band in Band if band is not Band.BATCH):
+    if not rules.preemption:
         return Evictions([], None, set(), complete=True)
     live, going = list(live), set(evicting)
+    lowest = max((placement.band.rank for placement in live if placement.key not in going), default=0)
+    if not any(waiting.any_in(band) for band in Band if band.rank < lowest):
+        return Evictions([], None, set(), complete=True)
     # Placements that are being evicted count as gone.
     capacity = (capacity or Capacity(index, live)).without(placement for placement in live if placement.key in going)
     effort = capacity.effort
     effort.began(index, live, waiting.lines)
+    began = effort.looks
     victims: list[Eviction] = []
     again_at: datetime | None = None
     searches, complete = 0, True
@@ -97,9 +103,14 @@ def evictions(
         by_host: dict[int, list[_Victim]] | None = None
         turns = waiting.turns(band, held, usage.recent[band])
         for request in turns:
-            effort.turn(request.shape, index.candidates(request))
+            if request.shape in passed_over:
+                turns.skip()
+                continue
+            if effort.looks - began > MAX_LOOKS:
+                return Evictions(victims, again_at, fruitless, complete=False)
+            effort.turn(request.shape, index.candidates(request), index)
             numbers = capacity.find(request)
-            if numbers is None and lower and request.shape not in passed_over and index.feasible(request):
+            if numbers is None and lower and index.feasible(request):
                 if searches == MOST_SEARCHES:
                     complete = False
                     turns.skip()

@@ -60,6 +60,7 @@ class Queue:
         self._found: dict[str, tuple[_Kind, int]] = {}
         self._lines: dict[Band, dict[str, _Lines]] = {band: {} for band in Band}
         self._counts: dict[Shape, int] = {}
+        self._line_count = 0
         #: Cached results of `_by_age`, until a request of that user is added or removed.
         self._ages: dict[tuple[Band, str], tuple[list[_Order], list[int]]] = {}
         for request in requests:
@@ -87,6 +88,7 @@ class Queue:
         """Returns a copy, for a trial."""
         same = Queue()
         same._kinds, same._found, same._counts = dict(self._kinds), dict(self._found), dict(self._counts)
+        same._line_count = self._line_count
         same._lines = {
             band: {user: {kind: list(line) for kind, line in lines.items()} for user, lines in users.items()}
             for band, users in self._lines.items()
@@ -99,7 +101,16 @@ class Queue:
     @property
     def lines(self) -> int:
         """The number of lines."""
-        return sum(len(lines) for users in self._lines.values() for lines in users.values())
+        return self._line_count
+
+    def lines_of(self, user: str) -> int:
+        """Returns the number of the user's lines."""
+        return sum(len(users.get(user, ())) for users in self._lines.values())
+
+    def has_line(self, request: Request) -> bool:
+        """Returns whether a request waits that differs from this one only in its key and time."""
+        kind = self._kinds.get((request.shape, request.user, request.band, Names.of(request)))
+        return kind is not None and kind in self._lines[request.band].get(request.user, {})
 
     def add(self, request: Request) -> None:
         """Adds the request, unless its key is in the queue already."""
@@ -111,6 +122,7 @@ class Queue:
         self._counts[kind.shape] = self._counts.get(kind.shape, 0) + 1
         self._ages.pop((request.band, request.user), None)
         line = self._lines[request.band].setdefault(request.user, {}).setdefault(kind, [])
+        self._line_count += not line
         if line and line[-1] > order:
             insort(line, order)
         else:
@@ -132,6 +144,7 @@ class Queue:
         del line[bisect_left(line, (at, key))]
         if not line:
             del lines[kind]
+            self._line_count -= 1
         if not lines:
             del users[kind.template.user]
         return kind.request((at, key))
@@ -254,6 +267,7 @@ class Queue:
                 line.append((at, key))
                 waiting._found[key] = (kind, at)
             waiting._lines[template.band].setdefault(template.user, {})[kind] = line
+            waiting._line_count += 1
             waiting._counts[kind.shape] = waiting._counts.get(kind.shape, 0) + len(line)
         return waiting
 
