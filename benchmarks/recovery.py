@@ -199,13 +199,16 @@ class Scheduler:
                     return await self._killed(length, waiting)
 
     async def _killed(self, events: int, answer: Awaitable[None]) -> Recovery:
+        """Kills the process, starts the next one, and waits for an answer."""
         began = time.monotonic()
         self.kill()
         await asyncio.to_thread(self.serve)
         serves = time.monotonic() - began
         await answer
         assert self._process is not None
-        return Recovery(events, serves, time.monotonic() - began, cpu_seconds([psutil.Process(self._process.pid)]))
+        recovery = Recovery(events, serves, time.monotonic() - began, cpu_seconds([psutil.Process(self._process.pid)]))
+        print(self.exchanges, recovery, file=sys.stderr, flush=True)
+        return recovery
 
     async def _describe(self) -> DescribeWorkflowExecutionResponse:
         return (await self._workflow.describe()).raw_description
