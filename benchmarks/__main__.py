@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import Protocol
 
-from benchmarks import behind, cold, command, evaluation, gang, gcp, host, idle, latency, ledger, load, passes
+from benchmarks import behind, cold, command, evaluation, gang, gcp, host, idle, latency, ledger, load, passes, recovery
 from benchmarks.table import Row, show
 
 
@@ -24,11 +24,20 @@ MEASUREMENTS: dict[str, Measurement] = {
     "pass": passes.measure,
     "ledger": ledger.measure,
     "behind": behind.measure,
+    "recovery": recovery.measure_few,
+    "recovery-many": recovery.measure_many,
     "gang": gang.measure,
     "evaluation": evaluation.measure,
     "cold": cold.measure,
     "host": host.measure,
     "gcp": gcp.measure,
+}
+#: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.
+OFFICIAL: dict[str, Measurement] = {
+    "load": load.measure_official,
+    "latency": latency.measure_official,
+    "recovery": recovery.measure_few_official,
+    "recovery-many": recovery.measure_many_official,
 }
 
 
@@ -38,15 +47,17 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"measurements to run: {', '.join(MEASUREMENTS)}; default: all")
     parser.add_argument("--quick", action="store_true", help="fewer jobs, fewer hosts, shorter windows")
+    parser.add_argument("--official", action="store_true", help=f"on Temporal's official server; only: {', '.join(OFFICIAL)}")
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.names if name not in MEASUREMENTS]
+    measurements = OFFICIAL if arguments.official else MEASUREMENTS
+    unknown = [name for name in arguments.names if name not in measurements]
     if unknown:
-        parser.error(f"unknown measurement {unknown[0]!r}; use any of {', '.join(MEASUREMENTS)}")
+        parser.error(f"unknown measurement {unknown[0]!r}; use any of {', '.join(measurements)}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that clusters are stopped on exit
     rows: list[Row] = []
-    for name in arguments.names or MEASUREMENTS:
+    for name in arguments.names or measurements:
         print(f"{name} …", file=sys.stderr, flush=True)
-        rows += MEASUREMENTS[name](quick=arguments.quick)
+        rows += measurements[name](quick=arguments.quick)
     show(rows)
     return int(any(row.met is False for row in rows))
 

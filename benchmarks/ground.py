@@ -20,6 +20,8 @@ from iris.platforms.local import MACHINES, homes
 from iris.worker_agents.local.cluster import LocalClusterOptions, machines_dir
 from iris.worker_agents.local.launch import start_detached, stop_local
 from iris.worker_agents.local.local_machines import LocalMachines
+from tests.e2e.production import an_own_cluster
+from tests.temporal_cluster import a_temporal_cluster
 
 NAME = "bench"
 
@@ -29,11 +31,17 @@ class Ground:
     """A running cluster and its processes."""
 
     record: ClusterRecord
-    server: psutil.Process
+    #: Those of the Temporal service.
+    servers: tuple[psutil.Process, ...]
     controller: psutil.Process
     #: The agents that the cluster started with.
     agents: tuple[psutil.Process, ...]
     floor: list[psutil.Process] = field(default_factory=list)
+
+    def server_seconds(self) -> float:
+        """Returns the CPU time of the Temporal service so far, with that of its database."""
+        children = [child for server in self.servers for child in server.children()]
+        return cpu_seconds(self.servers, children=True) + cpu_seconds(children)
 
     async def client(self) -> IrisClient:
         return IrisClient(await connect(self.record.address), self.record)
@@ -54,7 +62,7 @@ def cluster(config: int | ClusterConfig) -> Iterator[Ground]:
         try:
             record = start_detached(LocalClusterOptions(name=NAME, config=dump_config(config)))
             server, controller = (psutil.Process(process.pid) for process in record.processes)
-            yield Ground(record, server, controller, _agents())
+            yield Ground(record, (server,), controller, _agents())
         finally:
             stop_local(NAME)
             os.environ.pop(names.ENV_STATE_DIR)
@@ -72,11 +80,33 @@ def _agents() -> tuple[psutil.Process, ...]:
 @contextlib.contextmanager
 def beside_floor(hosts: int = 1) -> Iterator[Ground]:
     """Runs a cluster and the floor's two workers on one server."""
-    with cluster(hosts) as ground, contextlib.ExitStack() as stack:
+    with cluster(hosts) as ground, _with_floor(ground):
+        yield ground
+
+
+@contextlib.contextmanager
+def official_beside_floor() -> Iterator[Ground]:
+    """Runs a control plane, a host that joined and the floor's two workers on Temporal's official server with PostgreSQL."""
+    with a_temporal_cluster() as temporal:
+        (address,) = temporal.service.addresses
+        with an_own_cluster([address], NAME) as own:
+            agent = own.join("host")
+            servers = tuple(psutil.Process(each.pid) for each in temporal.service.processes.values())
+            (controller,) = own.processes_with("controller", "serve")
+            record = ClusterRecord(name=NAME, address=address, store=(own.home / "store").as_uri())
+            ground = Ground(record, servers, controller, (psutil.Process(agent.process.pid),))
+            with _with_floor(ground):
+                yield ground
+
+
+@contextlib.contextmanager
+def _with_floor(ground: Ground) -> Iterator[None]:
+    """Runs the floor's two workers on the server of a cluster."""
+    with contextlib.ExitStack() as stack:
         for role in ("workflows", "activities"):
             worker = stack.enter_context(child("benchmarks.floor", (ground.record.address, role)))
             ground.floor.append(psutil.Process(worker.pid))
-        yield ground
+        yield
 
 
 @contextlib.contextmanager

@@ -64,7 +64,7 @@ async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.
     temporal = await connect(ground.record.address)
     await all_there(await ground.client(), hosts)
     await asyncio.sleep(SETTLE)
-    watched = [[ground.server], [ground.controller], agents]
+    watched = [[*ground.servers], [ground.controller], agents]
     used = [cpu_seconds(processes) for processes in watched]
     before, begun = await count_events(temporal, of_cluster(ground.record.name)), time.monotonic()
     await asyncio.sleep(window)

@@ -14,7 +14,7 @@ from statistics import median
 from temporalio.api.enums.v1 import EventType
 
 from benchmarks import floor
-from benchmarks.ground import Ground, beside_floor
+from benchmarks.ground import Ground, beside_floor, official_beside_floor
 from benchmarks.table import Row
 from iris.client.client import IrisClient
 from iris.client.connect.connection import connect
@@ -36,6 +36,11 @@ class Start:
 
 def measure(*, quick: bool) -> list[Row]:
     with beside_floor() as ground:
+        return asyncio.run(_measure(ground, 20 if quick else 100))
+
+
+def measure_official(*, quick: bool) -> list[Row]:
+    with official_beside_floor() as ground:
         return asyncio.run(_measure(ground, 20 if quick else 100))
 
 

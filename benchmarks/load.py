@@ -16,7 +16,7 @@ from statistics import median
 
 from benchmarks import floor
 from benchmarks.events import FLOOR, added, count_events, of_cluster
-from benchmarks.ground import Ground, beside_floor, cpu_seconds
+from benchmarks.ground import Ground, beside_floor, cpu_seconds, official_beside_floor
 from benchmarks.table import Row
 from iris.client.client import IrisClient
 from iris.client.connect.connection import connect
@@ -40,10 +40,16 @@ class Round:
 
 def measure(*, quick: bool) -> list[Row]:
     with beside_floor() as ground:
-        return asyncio.run(_measure(ground, jobs=100 if quick else 300, rounds=3 if quick else 7))
+        return asyncio.run(_measure(ground, quick))
 
 
-async def _measure(ground: Ground, jobs: int, rounds: int) -> list[Row]:
+def measure_official(*, quick: bool) -> list[Row]:
+    with official_beside_floor() as ground:
+        return asyncio.run(_measure(ground, quick))
+
+
+async def _measure(ground: Ground, quick: bool) -> list[Row]:
+    jobs, rounds = (100, 3) if quick else (300, 7)
     iris = await ground.client()
     temporal = await connect(ground.record.address)
 
@@ -98,7 +104,7 @@ async def _round(ground: Ground, side: str, one: One, jobs: int) -> Round:
     workflows, runs = ((ground.floor[0],), (ground.floor[1],)) if side == "floor" else ((ground.controller,), ground.agents)
 
     def spent() -> tuple[float, float, float]:
-        return cpu_seconds([ground.server]), cpu_seconds(workflows), cpu_seconds(runs, children=True)
+        return ground.server_seconds(), cpu_seconds(workflows), cpu_seconds(runs, children=True)
 
     before = spent()
     begun = time.perf_counter()

@@ -72,13 +72,21 @@ def hosts(number: int) -> list[Host]:
 
 
 def requests(
-    number: int, bands: tuple[Band, ...] = tuple(Band), seed: int = 2, specs: Sequence[JobSpec] | None = None
+    number: int,
+    bands: tuple[Band, ...] = tuple(Band),
+    seed: int = 2,
+    specs: Sequence[JobSpec] | None = None,
+    began: datetime = NOON,
 ) -> list[Request]:
-    """Returns requests from 50 users, a tenth of a second apart: of 30 shapes, or of those of the given jobs."""
+    """Returns requests from 50 users, a tenth of a second apart: of 30 shapes, or of those of the given jobs.
+
+    Args:
+        began: the time of the first request.
+    """
     dice = random.Random(seed)
     made = []
     for index in range(number):
-        at = NOON + timedelta(milliseconds=100 * index, microseconds=dice.randrange(90_000))
+        at = began + timedelta(milliseconds=100 * index, microseconds=dice.randrange(90_000))
         run = f"{int(at.timestamp() * 1000):012x}"
         spec = dice.choice(specs or SHAPES).model_copy(
             update={

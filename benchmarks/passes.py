@@ -30,7 +30,7 @@ def measure(*, quick: bool) -> list[Row]:
     hosts, waiting = (2_000, 20_000) if quick else (10_000, 100_000)
     with paper.as_in_control_plane():
         replays = [_longest_replay(600, 5_000), _longest_replay(hosts, waiting)]
-        return [*_at(hosts, waiting, 0.5), *_at(21, 2_838, 0.01), *_of_shapes(30), *_of_shapes(300), *replays]
+        return [*_at(hosts, waiting, 0.5), *_at(21, 2_838, 0.01), *_of_shapes(30), *_of_shapes(300), *_of_shapes(3_000), *replays]
 
 
 def _at(hosts: int, waiting: int, target: float) -> list[Row]:

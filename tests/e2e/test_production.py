@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import USER, eventually, until
+from tests.e2e.cluster import PATIENCE, USER, eventually, until
 from tests.e2e.production import OwnCluster, an_own_cluster
 from tests.temporal_cluster import TemporalCluster, a_temporal_cluster
 
@@ -121,6 +121,31 @@ def test_jobs_do_not_notice_the_death_of_the_control_plane(cluster: OwnCluster) 
     cluster.iris("wait", "running", "waiting", "meanwhile")
     assert sorted(cluster.lines("replay.runs")) == ["0", "0", "1", "2"]
     assert [task["attempt"] for task in cluster.status("waiting")["tasks"]] == [1, 1, 1]
+
+
+def test_programs_survive_a_restart_of_the_control_plane_and_of_both_servers(
+    cluster: OwnCluster, temporal: TemporalCluster
+) -> None:
+    """A gang on two hosts keeps its attempt and its processes; all its lines are there."""
+    here, hosts = cluster.work, {host_id: host["incarnation"] for host_id, host in cluster.hosts().items()}
+    program = f"echo $$ >> {here}/restart.$IRIS_TASK_INDEX; echo begin; {until(str(here / 'restart.go'))}; echo end"
+    cluster.submit("restart", "--gang-by", "rack", "--replicas", "2", *shell(program))
+    for index in range(2):
+        cluster.there_is(f"restart.{index}")
+    (control,) = cluster.processes_with("controller", "serve")
+    control.terminate()
+    for number in range(2):
+        temporal.end(f"server-{number}", signal.SIGKILL)
+    for number in range(2):
+        temporal.start_server(number)
+    control.wait(PATIENCE)
+    cluster.start()
+    cluster.file("restart.go").touch()
+    cluster.iris("wait", "restart")
+    assert [len(cluster.lines(f"restart.{index}")) for index in range(2)] == [1, 1]
+    assert [task["attempt"] for task in cluster.status("restart")["tasks"]] == [1, 1]
+    assert sorted(cluster.logs("restart")) == [f"[{index}] {line}" for index in range(2) for line in ("begin", "end")]
+    assert {host_id: host["incarnation"] for host_id, host in cluster.hosts().items()} == hosts
 
 
 def test_the_scheduler_continues_as_new_before_its_updates_are_refused(temporal: TemporalCluster) -> None:
