@@ -195,6 +195,7 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
         counts = {"hosts": shown.total_hosts, "live_jobs": jobs, "waiting": shown.waiting, "held": shown.held}
         paused = {"paused": shown.paused, "paused_groups": shown.paused_groups}
         fleet = {"slices": render_fleet.counts_json(render_fleet.slice_counts(scaling)), "blocked": render_fleet.blocked(scaling)}
+        fleet["missing_hosts"] = [each.host_id for each in scaling.missing]
         autoscaler = scaling.model_dump(mode="json", include={"paused", "closing", "unreachable"})
         rules = shown.rules.model_dump(mode="json")
         print_json({**fields, "state": "RUNNING", **counts, **fleet, **paused, "autoscaler": autoscaler, "rules": rules})

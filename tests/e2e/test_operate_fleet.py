@@ -64,6 +64,7 @@ def test_a_paused_autoscaler_makes_nothing_and_everybody_is_told_why(fleet: Clus
     assert f"for {USER}/paused" in fleet.iris("autoscaler", "status").out
     status = eventually(lambda: both_ready(fleet), every=0.3)
     assert status["blocked"] == {}
+    assert status["missing_hosts"] == []
     assert status["autoscaler"] == {"paused": None, "closing": None, "unreachable": {}}
 
 
