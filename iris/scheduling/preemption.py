@@ -99,6 +99,8 @@ def evictions(
     fruitless: set[Shape] = set()
     usage = Usage.of(live, waiting, now - rules.owed_after, lately)
     for band, held in usage.held.items():
+        if band is Band.BATCH:
+            break
         lower = [placement for placement in live if placement.band in _LOWER[band] and placement.key not in going]
         by_host: dict[int, list[_Victim]] | None = None
         turns = waiting.turns(band, held, usage.recent[band])
@@ -125,8 +127,6 @@ def evictions(
                     searches += 1
                     effort.searched(by_host)
                     chosen = _victims(capacity, request, by_host)
-                if not chosen:
-                    fruitless.add(request.shape)
                 if not chosen and young:
                     ripe_at = min(young) + rules.min_run_time
                     again_at = min(again_at or ripe_at, ripe_at)
@@ -139,6 +139,7 @@ def evictions(
                     victims.append(Eviction(key=placement.key, owner=placement.owner, reason=_reason(request)))
                 numbers = capacity.find(request) if chosen else None
             if numbers is None:
+                fruitless.add(request.shape)
                 turns.skip()
             else:
                 turns.served()

@@ -109,6 +109,16 @@ class Scheduler:
                 return
         raise AssertionError("the passes do not end")
 
+    def settle_until_nothing_leaves(self) -> None:
+        """Gangs that are evicted release their hosts, as their jobs do."""
+        for _ in range(20):
+            self.settle()
+            leaving = [Release(key=key, ran=True) for key in self.evictions]
+            if not leaving:
+                return
+            self.evictions.clear()
+            self.send(leaving)
+
     def check_payloads(self) -> None:
         ledger, page = self.ledger, SnapshotPage()
         values = [
@@ -152,7 +162,7 @@ class Scheduler:
         return [has - sum(each) for has, *each in zip(host.resources.vector, *taken, strict=True)]
 
 
-@settings(max_examples=examples(40), deadline=None, print_blob=True)
+@settings(max_examples=examples(20), deadline=None, print_blob=True)
 @given(seed=st.integers(0, 2**32), users=st.integers(1, 40), steps=st.integers(1, 8), batch=st.sampled_from([3, 20, 60]))
 def test_no_valid_request_stops_others(seed: int, users: int, steps: int, batch: int) -> None:
     """All that is sent fits; the work is bounded; and a small job of another user gets the first host that is free for it."""
@@ -179,8 +189,9 @@ def test_no_valid_request_stops_others(seed: int, users: int, steps: int, batch:
         scheduler.send(messages)
         honest = a_request(f"{HONEST}/{step}:0@1/run", some(0.5), user=HONEST, submitted_at=at(step))
         scheduler.send([Ask(request=honest)])
-        scheduler.settle()
-        if honest.key not in scheduler.ledger.live:
+        scheduler.settle_until_nothing_leaves()
+        kept = scheduler.ledger.explain(honest.key).code is RefusalCode.KEPT  # for gangs of higher bands ahead of it
+        if honest.key not in scheduler.ledger.live and not kept:
             index = scheduler.ledger.host_index
             hosts = [index.hosts[number] for number in index.candidates(honest).hosts]
             assert not any(covers(scheduler.free(host), honest.shape.amounts) for host in hosts)
@@ -305,7 +316,11 @@ def test_the_number_of_kinds_of_requests_is_limited_in_all_and_for_each_user(mon
     ledger, size = Ledger(), LedgerSize()
 
     def refused(user: str, count: int, first: int = 0) -> int:
-        asks = [Ask(request=a_request(f"{user}-{first + n}", some(n + 1), user=user)) for n in range(count)]
+        ids = [f"{user}/j{number}:0" for number in range(first, first + count)]
+        asks = [
+            Ask(request=a_request(f"{id}@1/run", some(n + 1), user=user, owner=f"c/task/{id}", task=id))
+            for n, id in enumerate(ids)
+        ]
         served = serve(ledger, asks, NOON, whole=True, size=size)
         return sum(answer.refusal is not None and answer.refusal.code is RefusalCode.LEDGER_FULL for answer in served.answers)
 
