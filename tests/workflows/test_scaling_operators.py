@@ -11,6 +11,8 @@ from tests.fleet_harness import EAGER, HOUR, MINUTE, SECOND, FleetCluster
 from tests.fleet_played import Tenant
 from tests.scaling_world import a_cpu_group, a_group
 
+pytestmark = pytest.mark.long
+
 S = SliceState
 WHOLE = some(cpu=8)
 

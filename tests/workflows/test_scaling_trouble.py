@@ -18,6 +18,8 @@ from tests.fleet_harness import EAGER, HOUR, MINUTE, FleetCluster
 from tests.harness import PATIENCE
 from tests.scaling_world import A, B, C, a_cpu_group, a_group
 
+pytestmark = pytest.mark.long
+
 S = SliceState
 
 
