@@ -42,7 +42,7 @@ AWAY = (
     RPCStatusCode.PERMISSION_DENIED,
     RPCStatusCode.UNAUTHENTICATED,
 )
-#: How many attempts of an activity fail with such an answer; later ones treat it as an error about the owner.
+#: How many attempts of an activity fail with such an answer; later ones treat it as an error about the one workflow.
 PATIENT_ATTEMPTS = 3
 
 

@@ -13,6 +13,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.notifier import PATIENT_ATTEMPTS
 from iris.activities.control.observe import made_slices
 from iris.messages.autoscaler import SliceList
 from iris.messages.wire import ClusterName
@@ -21,8 +22,6 @@ from iris.model.bounds import MESSAGE_BYTES, size_of
 from iris.model.slices import SliceState, SliceStatus
 from iris.scheduling.recovery import GangReport, RecoveryCursor, RecoveryPage
 
-#: How many attempts of an activity fail if a workflow's answer is an error; later attempts skip it as stuck.
-PATIENT_ATTEMPTS = 3
 #: The server's answers while it is away or refuses everything. They say nothing about one workflow, so no attempt skips it.
 OUTAGES = (
     RPCStatusCode.UNAVAILABLE,

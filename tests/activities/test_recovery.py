@@ -10,7 +10,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
-from iris.activities.control.recovery import PATIENT_ATTEMPTS, RecoveryQueries
+from iris.activities.control.notifier import PATIENT_ATTEMPTS
+from iris.activities.control.recovery import RecoveryQueries
 from iris.model import names
 from iris.scheduling.recovery import GangReport, RecoveryCursor, RecoveryPage
 from tests.builders import a_request

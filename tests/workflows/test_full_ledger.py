@@ -12,8 +12,15 @@ from tests.harness import Cluster, Held
 MINUTE = timedelta(minutes=1)
 
 
-async def _is_refused(cluster: Cluster, job: str) -> bool:
-    return "the scheduler's ledger is full" in (await cluster.status(job)).reason
+async def submit_refused(cluster: Cluster) -> str:
+    """Submits a job that the full ledger refuses."""
+    job = await cluster.submit()
+
+    async def is_refused() -> bool:
+        return "the scheduler's ledger is full" in (await cluster.status(job)).reason
+
+    await cluster.until(is_refused)
+    return job
 
 
 async def test_a_job_that_a_full_ledger_refuses_runs_when_the_ledger_has_space_again(
@@ -23,8 +30,7 @@ async def test_a_job_that_a_full_ledger_refuses_runs_when_the_ledger_has_space_a
     await cluster.join()
     with monkeypatch.context() as full:
         full.setattr(ledger_size, "FULL", 0)
-        job = await cluster.submit()
-        await cluster.until(lambda: _is_refused(cluster, job))
+        job = await submit_refused(cluster)
         assert (await cluster.snapshot()).waiting == 0
         assert (await cluster.status(job)).state is JobState.PENDING
 
@@ -39,8 +45,7 @@ async def test_a_refused_job_that_its_user_holds_and_releases_runs_later(
     await cluster.join()
     with monkeypatch.context() as full:
         full.setattr(ledger_size, "FULL", 0)
-        job = await cluster.submit()
-        await cluster.until(lambda: _is_refused(cluster, job))
+        job = await submit_refused(cluster)
         await cluster.users.jobs.hold(job)
         await cluster.later(10 * MINUTE)
         events = (await cluster.job(job).describe()).history_length
