@@ -2,6 +2,3 @@
 Open `main.py` first: it lists the commands and turns errors into messages and exit codes.
 Must not decide anything about jobs or machines, which is the client's task, nor import heavy modules before a command needs them.
 """
-
-#: Set by `main.main`: this process ends with its command.
-ends_with_command = False

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-import iris.cli as cli_package
 from iris.client.client import IrisClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.identity import full_job_id
@@ -98,11 +97,6 @@ def key_value(text: str) -> tuple[str, str]:
 KEY_VALUE = Parsed("key=value", key_value)
 
 
-#: Runners of a process that ends with its command. Their loops are never closed: an abandoned request may still be answered in a
-#: thread, which would find the loop closed and print that to the user.
-runners: list[asyncio.Runner] = []
-
-
 def selected(
     ctx: click.Context,
     name: str | None = None,
@@ -150,10 +144,7 @@ def with_client(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]], 
         await locate(chosen)
         return await work(await IrisClient.connect(chosen))
 
-    if not cli_package.ends_with_command:
-        return asyncio.run(run())
-    runners.append(asyncio.Runner())
-    return runners[-1].run(run())
+    return asyncio.run(run())
 
 
 def for_each(ctx: click.Context, names: Sequence[str], work: Callable[[IrisClient, str], Awaitable[str]]) -> None:

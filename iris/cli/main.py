@@ -9,8 +9,6 @@ from importlib.metadata import version
 import click
 from click.core import ParameterSource
 
-import iris.cli as cli_package
-
 #: command -> (module under iris.cli, attribute, one line for `iris --help`). Kept here so that the help needs no imports.
 COMMANDS = {
     "submit": ("submit", "submit", "Run a command on the cluster, and follow it until it ends."),
@@ -87,25 +85,31 @@ def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
     iris submit --replicas 2 -d -- ./work   two tasks, without following
     iris explain train                      show why it waits
     """
+    if (ctx.obj or {}).get("ends_with_it"):
+        from iris.cli.event_loops import keep_loops_open
+
+        keep_loops_open()
     source = ctx.get_parameter_source("cluster")
     ctx.obj = {"cluster": cluster, "from_environment": source is ParameterSource.ENVIRONMENT}
 
 
 def main() -> None:
     """Runs the `iris` command. Ends the process itself, because Temporal's client may abort during the interpreter's clean-up."""
-    cli_package.ends_with_command = True
-    arguments = sys.argv[1:]
-    code = run(arguments)
+    code = run(sys.argv[1:], ends_with_it=True)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def run(arguments: list[str]) -> int:
-    """Runs one command line and returns its exit code."""
+def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
+    """Runs one command line and returns its exit code.
+
+    Args:
+        ends_with_it: the process ends right after it, so nothing needs to be closed.
+    """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     try:
-        result = cli.main(args=arguments, prog_name="iris", standalone_mode=False)
+        result = cli.main(args=arguments, prog_name="iris", standalone_mode=False, obj={"ends_with_it": ends_with_it})
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()

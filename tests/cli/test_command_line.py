@@ -36,6 +36,35 @@ sys.exit(f"imported: {heavy}" if heavy else code)
     assert all(f"  {command} " in ran.stdout for command in COMMANDS)
 
 
+def test_an_answer_that_comes_after_a_command_s_work_is_no_traceback() -> None:
+    """The store and Temporal's client answer from threads: an answer may come when the loop of a cancelled request has ended."""
+    script = """
+import asyncio, sys, threading
+import iris.cli.jobs
+from iris.cli import main
+
+async def work(*_):
+    threading.Thread(target=answer, args=[asyncio.get_running_loop()]).start()
+
+def answer(loop):
+    over.wait()
+    loop.call_soon_threadsafe(print)
+    answered.set()
+
+def ask(*_, **__):
+    asyncio.run(work())
+    over.set()
+    assert answered.wait(10)
+
+over, answered = threading.Event(), threading.Event()
+iris.cli.jobs.jobs.callback = ask
+sys.argv = ["iris", "jobs"]
+main.main()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_a_table_that_is_piped_needs_no_rich() -> None:
     """Scripts read plain text, and rich takes a third of a second to import."""
     script = """
