@@ -4,6 +4,8 @@
 PYTHON ?= python3
 UV := .tools/bin/uv
 BIN := .venv/bin
+# .ci/run sets scripts/pytest-twice.
+PYTEST ?= $(BIN)/pytest
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
@@ -14,18 +16,18 @@ demo: env ## run a job of two tasks on an ephemeral local cluster, and show its 
 
 test: env ## run the tests, without the long ones and those that need a container engine or Temporal's official server
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib # here once, else in each of the processes
-	DOCKER_HOST=unix:///no/engine $(BIN)/pytest -m "not long and not docker and not production" -n 4 --dist loadfile --no-loadscope-reorder
+	DOCKER_HOST=unix:///no/engine $(PYTEST) -m "not long and not docker and not production" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-long: env ## run the long tests (whole clusters, the guides), and all examples of the properties; .ci/run runs them too
-	$(BIN)/pytest -m "(long or hypothesis) and not docker and not production" --hypothesis-profile thorough --timeout 900 \
+	$(PYTEST) -m "(long or hypothesis) and not docker and not production" --hypothesis-profile thorough --timeout 900 \
 	    -n 4 --dist loadfile --no-loadscope-reorder
 
 test-docker: env ## run the tests that need a container engine (scripts/start-docker starts one)
-	$(BIN)/pytest -m docker --timeout 900 -n 2 --dist loadfile
+	$(PYTEST) -m docker --timeout 900 -n 2 --dist loadfile
 
 test-production: env ## run the tests on Temporal's official server on PostgreSQL (scripts/temporal-cluster builds it)
 	scripts/temporal-cluster build
-	$(BIN)/pytest -m production --timeout 900
+	$(PYTEST) -m production --timeout 900
 
 lint: env
 	$(BIN)/ruff check .

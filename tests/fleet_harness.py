@@ -323,13 +323,18 @@ class FleetCluster(Cluster):
             AssertionError: something is left over.
         """
         self.platform.check()
-        self.lister.heard_of_slices([*self.platform.machines, *self.platform.created])
+        # A slice may begin or end during the look: a machine that is there before and after it had its workflow throughout.
+        before = self._machines()
+        self.lister.heard_of_slices([*before, *self.platform.created])
         prefix = names.slice_workflow(self.name, "")
         owned = {each.id.removeprefix(prefix) for each in await self.lister.running()}
-        ours = {
-            slice_id for slice_id, each in self.platform.machines.items() if each.request.cluster == self.name and not each.manual
-        }
-        assert ours <= owned, f"nobody looks after {sorted(ours - owned)}"
+        unowned = before & self._machines() - owned
+        assert not unowned, f"nobody looks after {sorted(unowned)}"
+
+    def _machines(self) -> set[str]:
+        """The slices of this cluster that have machines."""
+        there = self.platform.machines.items()
+        return {slice_id for slice_id, each in there if each.request.cluster == self.name and not each.manual}
 
     async def replay(self) -> None:
         """A control plane that has nothing in memory comes to where this one is: with the slices, and with the autoscaler.

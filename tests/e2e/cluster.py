@@ -147,7 +147,7 @@ class Cluster:
     # -- its life --------------------------------------------------------------------------------------------------------------
 
     def start(self) -> "Cluster":
-        self.iris("cluster", "start", "--local", "-d", "--name", self.name, *self.options, within=PATIENCE)
+        self.iris("cluster", "start", "--local", "-d", "--name", self.name, *self.options, within=2 * PATIENCE)
         return self
 
     def stop(self) -> None:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 #: Mostly for a start after a crash: an activity that a killed control plane ran is retried after ten seconds. Only then does the
 #: cluster learn that its machines are gone, and request others.
-START_TIMEOUT = timedelta(seconds=60)
+START_TIMEOUT = timedelta(minutes=2)
 #: In addition, for each host: an agent needs 1.5 s of CPU to start, and a laptop has few cores.
 START_PER_HOST = timedelta(seconds=3)
 RESTARTS = Restarts()
@@ -63,7 +63,7 @@ async def supervise(options: LocalClusterOptions, umask: int) -> None:
 
     Raises:
         Rejected: a cluster of that name runs already.
-        IrisError: it did not start within a minute; the message has the last lines of the part that failed.
+        IrisError: it did not start within two minutes; the message has the last lines of the part that failed.
     """
     directory = make_cluster_dir(options.name)
     running = f"local cluster {options.name!r} runs already; stop it with: iris cluster stop {options.name}"

@@ -39,7 +39,7 @@ STOP_TIMEOUT = AGENT_STOP_TIMEOUT + 2 * CHILD_STOP_TIMEOUT
 RESTART_TIMEOUT = CHILD_STOP_TIMEOUT + timedelta(seconds=50)
 #: The interval of polling, in seconds.
 POLL_INTERVAL = 0.1
-#: The number of lines of the supervisor's log in the error.
+#: The number of lines of each log in the error.
 LOG_TAIL_LINES = 15
 
 
@@ -48,7 +48,7 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
 
     Raises:
         Rejected: a cluster of that name runs already.
-        IrisError: it did not start; the message has the end of the supervisor's log.
+        IrisError: it did not start; the message has the ends of the logs.
     """
     before = read_record(options.name)
     if before is not None and before.alive():
@@ -66,20 +66,30 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
         try:
             return asyncio.run(wait_until_ready(options, running=lambda: supervisor.poll() is None))
         except IrisError as error:
+            parts = _ends_of_logs(log.parent, but=log)  # now: the stop of an ephemeral cluster removes its directory
             with contextlib.suppress(ProcessLookupError):
                 supervisor.terminate()
             supervisor.wait(STOP_TIMEOUT.total_seconds())
-            # Read from the open file: an ephemeral cluster's directory is gone.
+            # Read from the open file, which has the stop too.
             output.seek(0)
-            tail = output.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-            raise IrisError("\n".join([str(error), *tail])) from None
+            raise IrisError("\n".join([str(error), *_tail(output.read()), *parts])) from None
+
+
+def _ends_of_logs(logs: Path, but: Path) -> list[str]:
+    """Returns the last lines of the logs of a cluster's parts, each under its file's name."""
+    ends = [(path.name, _tail(path.read_bytes())) for path in sorted(logs.glob("*.log")) if path != but]
+    return [line for name, lines in ends if lines for line in (f"{name}:", *lines)]
+
+
+def _tail(log: bytes) -> list[str]:
+    return log.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
 
 
 async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], bool] = lambda: True) -> ClusterRecord:
     """Waits until all hosts of the cluster take work, and returns the cluster's record.
 
     Raises:
-        IrisError: they do not within a minute and 3 s for each host, or the supervisor has ended.
+        IrisError: they do not within two minutes and 3 s for each host, or the supervisor has ended.
     """
     expected = options.hosts
     patience = START_TIMEOUT + START_PER_HOST * expected
