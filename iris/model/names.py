@@ -213,6 +213,8 @@ def exec_files(session: str) -> str:
 
 ENV_CLUSTER = "IRIS_CLUSTER"
 ENV_STATE_DIR = "IRIS_STATE_DIR"
+#: A file with the keys that encrypt what Temporal stores.
+ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
 ENV_USER = "IRIS_USER"
 ENV_JOB_ID = "IRIS_JOB_ID"
 ENV_TASK_ID = "IRIS_TASK_ID"
