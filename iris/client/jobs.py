@@ -33,7 +33,6 @@ from iris.retrying import retry
 from iris.scheduling.forecast import Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
 from iris.workflows import web_ui
-from iris.workflows.job import JobWorkflow
 from iris.workflows.search_attributes import keywords
 
 #: How long `final_status` waits for a control plane to answer.
@@ -66,7 +65,7 @@ class JobsClient:
         with self._connection.rpc_errors():
             try:
                 handle = await self._connection.client.start_workflow(
-                    JobWorkflow.run,
+                    names.JOB_TYPE,
                     JobInput(cluster=self._cluster.name, spec=spec),
                     id=workflow_id,
                     task_queue=names.control_queue(self._cluster.name),
