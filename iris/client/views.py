@@ -8,7 +8,7 @@ from temporalio.common import SearchAttributeKey
 
 from iris.model import names
 from iris.model.attempts import AttemptRecord
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
 from iris.scheduling.refusals import Refusal, RefusalCode
 
@@ -35,6 +35,8 @@ class JobRow(BaseModel):
     user: str
     submitted_at: datetime
     command: str
+    priority: str = Band.INTERACTIVE
+    tasks: int = 1
 
 
 class LogSource(BaseModel):

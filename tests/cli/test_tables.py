@@ -83,7 +83,7 @@ def test_a_list_of_jobs_shows_age_and_the_beginning_of_the_command() -> None:
     """A long command is cut where its row would not fit."""
     row = JobRow(id="ada/train", state=JobState.RUNNING, user="ada", submitted_at=at(0), command="x" * 100)
     (_, line) = plain(render.JOBS.table([row], at(90)))
-    assert line == f"ada/train  RUNNING  ada   1m 30s  {'x' * 59}…"
+    assert line == f"ada/train  RUNNING  interactive  1      1m 30s  {'x' * 59}…"
 
 
 def test_a_status_says_what_why_and_how_long() -> None:
