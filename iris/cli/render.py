@@ -164,7 +164,8 @@ def explanation_text(explanation: Explanation, now: datetime) -> str:
     for task, records in explanation.attempts.items():
         if records:
             label = f"task {task}, " if len(explanation.attempts) > 1 else ""
-            lines += ["", f"{label}{len(records)} attempt{'s' if len(records) > 1 else ''} so far:", ATTEMPTS.table(records, now)]
+            ended = "attempts have ended" if len(records) > 1 else "attempt has ended"
+            lines += ["", f"{label}{len(records)} {ended}:", ATTEMPTS.table(records, now)]
     return "\n".join(lines)
 
 

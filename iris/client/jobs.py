@@ -16,7 +16,7 @@ from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, described, overruled, state_of
+from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, cancelling, described, overruled, state_of
 from iris.messages.job import Attempts, JobInput
 from iris.messages.scheduler import Answer
 from iris.model import names
@@ -342,6 +342,8 @@ class JobsClient:
             raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {len(status.tasks) - 1}")
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return overruled(status, state_of(described)), None
+        if described.raw_description.workflow_extended_info.cancel_requested:
+            return cancelling(status), None
         tasks_to_explain = status.tasks if index is None else (status.tasks[index],)
         waiting = next((task for task in tasks_to_explain if task.state is TaskState.PENDING and task.key), None)
         if waiting is None or waiting.key is None:

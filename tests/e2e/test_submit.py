@@ -132,6 +132,20 @@ def test_a_cancelled_job_ends_its_program_and_says_so_to_who_waits(cluster: Clus
     assert cluster.iris("cancel", "to-cancel").out == f"{USER}/to-cancel has ended already (KILLED)\n"
 
 
+def test_a_job_whose_cancellation_takes_time_says_so(cluster: Cluster) -> None:
+    """Else it looks as if the command had done nothing, for as long as the program saves its work."""
+    cluster.submit("saving", "--", "sh", "-c", f"trap 'touch saving.told' TERM; touch saving.runs; {until('saving.go')}")
+    cluster.there_is("saving.runs")
+    cluster.iris("cancel", "saving")
+    cluster.there_is("saving.told")
+    status = cluster.status("saving")
+    assert status["state"] == "RUNNING"
+    assert status["reason"].startswith("is being cancelled: its programs got SIGTERM")
+    assert "is being cancelled" in cluster.iris("explain", "saving").out
+    cluster.file("saving.go").touch()
+    cluster.iris("wait", "saving", code=126)
+
+
 def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
     """Who has hundreds of jobs looks for some. Jobs that have ended are listed where a state is named."""
     for name, code in (("listed-good", 0), ("listed-bad", 3)):
