@@ -87,8 +87,11 @@ class Attempt:
             record.write(directory)  # before the program starts: in a directory without this file, no program runs
         self._handle: AsyncActivityHandle = context.client.get_async_activity_handle(task_token=record.task_token)
         files = {Stream.BUILD: directory / "build", Stream.STDOUT: directory / "stdout", Stream.STDERR: directory / "stderr"}
-        self._logs = LogShipper(context.store, self.task.logs, files, directory / "shipped.json", taken_over=found)
-        self._delivery = Delivery(context.store, self._logs, directory / "outputs", self.task.outputs, context.gate)
+        limits, state = context.limits, directory / "shipped.json"
+        self._logs = LogShipper(context.store, self.task.logs, files, state, taken_over=found, limit=limits.logs)
+        self._delivery = Delivery(
+            context.store, self._logs, directory / "outputs", self.task.outputs, context.gate, limits.outputs
+        )
         self._runtime = context.runtime(self.task, directory)
         self._program = Program(directory)
         lease = record.task.contact.lease
@@ -341,6 +344,7 @@ class Attempt:
             memory_limit=self.task.resources.memory_bytes,
             last_lines=self._logs.last_lines,
             faults=self._context.faults,
+            left_out=self._delivery.left_out,
         )
 
     def _details(self) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from iris.activities.host.usage import Use
 from iris.messages.task import RunTask
 from iris.model.faults import FAULTS, Fault
 from iris.model.hosts import Host
+from iris.model.store_limits import StoreLimits
 from iris.model.units import GIB
 from iris.storage.object_store import Store
 
@@ -57,6 +58,7 @@ class HostContext:
     accelerators: Accelerators = field(default_factory=Accelerators)
     #: Returns a token for images in Google's registries, on a machine of Google's.
     registry_token: Token = lambda: None
+    limits: StoreLimits = field(default_factory=StoreLimits)
     ports: Ports = field(default_factory=Ports)
     gpus: Gpus = field(default_factory=Gpus)
     #: Limits how many output files are uploaded at once.

@@ -4,6 +4,8 @@ The program's own files are the buffer. While the store is unreachable, no more 
 the memory does not grow. When the files become so large that the disk is in danger, the oldest part is dropped, and a line in the
 log gives the number of missing bytes.
 
+A log has a limit. Its last line says so, and later output is read only for the last lines of the attempt's outcome.
+
 The stored chunks show how far they reach into the files. So an agent that takes over continues exactly behind the last byte in
 the store, whenever its predecessor died.
 """
@@ -24,6 +26,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from iris.activities.host.runtimes import links
 from iris.model import names
+from iris.model.store_limits import FULL_LINE, LogAllowance
 from iris.model.units import MIB
 from iris.storage.log_format import LineSplitter, Stream, decode, encode
 from iris.storage.object_store import Store
@@ -50,6 +53,9 @@ class _Position(BaseModel):
 
     stored: int = 0
     offsets: dict[Stream, int] = Field(default_factory=dict)
+    #: The bytes in the store, and whether the log has reached its limit.
+    size: int = 0
+    full: bool = False
 
 
 class _Tail:
@@ -106,6 +112,7 @@ class LogShipper:
         files: one for each stream; they need not exist yet.
         state: the file that records the stored position; None: no other shipper ever continues this log.
         taken_over: True if another agent began to ship this log.
+        limit: the most bytes of the log in the store.
     """
 
     def __init__(
@@ -117,6 +124,7 @@ class LogShipper:
         *,
         taken_over: bool = False,
         max_backlog: int = MAX_BACKLOG,
+        limit: int = sys.maxsize,
     ) -> None:
         self._store = store
         self._prefix = prefix
@@ -125,6 +133,7 @@ class LogShipper:
         self._state = state
         self._max_backlog = max_backlog
         self._lost_place = taken_over
+        self._allowance = LogAllowance(limit)
         #: The number of stored chunks.
         self.stored = 0
         self._buffer = bytearray()
@@ -159,7 +168,7 @@ class LogShipper:
             for tail in self._tails.values():
                 self._add(tail.stream, tail.lines.flush(ended=ended))
         if not self._chunk and self._buffer and (ended or due or len(self._buffer) >= CHUNK):
-            self._chunk = bytes(self._buffer)
+            self._chunk = self._admitted(bytes(self._buffer))
             self._chunk_upto = {stream: tail.offset - tail.lines.kept for stream, tail in self._tails.items()}
             self._buffer.clear()
         if self._chunk and not await self._put():
@@ -178,7 +187,9 @@ class LogShipper:
         """Reads some output into the buffer; returns True if there is more."""
         more = False
         for tail in self._tails.values():
-            if len(self._buffer) >= READ:
+            if self._allowance.full and not self._chunk:  # once it is stored that the log ends: a successor reads on from there
+                self._skip(tail)
+            elif len(self._buffer) >= READ:
                 more = True
                 self._drop(tail)
                 continue
@@ -186,6 +197,21 @@ class LogShipper:
             more = more or len(data) == READ
             self._add(tail.stream, tail.lines.feed(data))
         return more
+
+    def _skip(self, tail: _Tail) -> None:
+        """Leaves only the last part of the output to read, when nothing of it is stored any more, and frees its disk space."""
+        if tail.drop(2 * READ):
+            self._add(tail.stream, tail.lines.flush(ended=False))
+        tail.release(tail.offset)
+
+    def _admitted(self, chunk: bytes) -> bytes:
+        """Returns the chunk to store: this one or, if it does not fit, its first lines and the line that ends the log."""
+        if self._allowance.full:
+            return chunk
+        found = self._allowance.fits(chunk)
+        if self._allowance.full:
+            found += encode(time.time_ns() // 1_000_000, Stream.BUILD, [(self._allowance.full_line, False)])
+        return found
 
     def _drop(self, tail: _Tail) -> None:
         if tail.stream is Stream.BUILD or not (dropped := tail.drop(self._max_backlog)):
@@ -204,12 +230,14 @@ class LogShipper:
             self.behind = False
             return False
         self.stored += 1
+        self._allowance.stored += len(self._chunk)
         self._stored_at = time.monotonic()
         self._chunk = b""
         for stream, tail in self._tails.items():
             tail.release(self._chunk_upto[stream])
         if self._state is not None:
-            position = _Position(stored=self.stored, offsets=self._chunk_upto)
+            allowance = self._allowance
+            position = _Position(stored=self.stored, offsets=self._chunk_upto, size=allowance.stored, full=allowance.full)
             with contextlib.suppress(OSError):  # the store shows the position too
                 links.write(self._state, position.model_dump_json())
         return True
@@ -228,10 +256,13 @@ class LogShipper:
                 self._remember([line.data for line in decode(chunk)])
                 if sequence > known.stored:
                     _go_on(known.offsets, chunk)
+                    known.size += len(chunk)
+                    known.full = known.full or _ends_log(chunk)
         except (OSError, BaseError) as error:
             logger.warning("logs of %s wait for the store: %s", self._prefix, error)
             return False
         self.stored = max(sequence, known.stored)
+        self._allowance.stored, self._allowance.full = known.size, known.full
         for stream, tail in self._tails.items():
             tail.offset = known.offsets.get(stream, 0)
         self._lost_place = False
@@ -240,8 +271,10 @@ class LogShipper:
     def _add(self, stream: Stream, pieces: list[tuple[bytes, bool]]) -> None:
         if not pieces:
             return
-        self._buffer += encode(time.time_ns() // 1_000_000, stream, pieces)
         self._remember([data for data, _ in pieces[-LAST_LINES:]])
+        if self._allowance.full:
+            pieces = self._allowance.beyond(pieces) if stream is Stream.BUILD else []
+        self._buffer += encode(time.time_ns() // 1_000_000, stream, pieces)
 
     def _remember(self, lines: list[bytes]) -> None:
         self._last = [*self._last, *(data[-LAST_BYTES:] for data in lines[-LAST_LINES:])][-LAST_LINES:]
@@ -255,3 +288,7 @@ def _go_on(offsets: dict[Stream, int], chunk: bytes) -> None:
             offsets[missing] = offsets.get(missing, 0) + int(gap[1])
         else:
             offsets[line.stream] = offsets.get(line.stream, 0) + len(line.data) + (not line.goes_on)
+
+
+def _ends_log(chunk: bytes) -> bool:
+    return any(line.stream is Stream.BUILD and line.data.startswith(FULL_LINE) for line in decode(chunk))

@@ -32,6 +32,8 @@ class Evidence(NamedTuple):
     memory_limit: int = 0
     last_lines: str = ""
     faults: Sequence[Fault] = ()
+    #: The sentence about output files that are not stored; empty: all are.
+    left_out: str = ""
 
 
 def outcome_of(evidence: Evidence) -> TaskOutcome:
@@ -76,9 +78,15 @@ def of_the_host(evidence: Evidence, reason: str, fault: str = "") -> TaskOutcome
 def _ended(evidence: Evidence, outcome: TaskOutcome) -> TaskOutcome:
     if evidence.exit is not None and evidence.exit.lost_output:
         lost = f"{evidence.exit.lost_output:,} bytes of its output are lost: the disk of its host was full"
-        outcome = outcome.model_copy(update={"reason": f"{outcome.reason}; {lost}".removeprefix("; ")})
+        outcome = _also(outcome, lost)
+    if evidence.left_out:
+        outcome = _also(outcome, evidence.left_out)
     at = datetime.fromtimestamp(evidence.exit.at, UTC) if evidence.exit is not None and evidence.exit.at else evidence.now
     started = outcome.started_at or (evidence.taken_at if evidence.launched else None)
     if evidence.started:
         started = evidence.started.started_at
     return outcome.model_copy(update={"started_at": started, "finished_at": at, "last_lines": evidence.last_lines})
+
+
+def _also(outcome: TaskOutcome, fact: str) -> TaskOutcome:
+    return outcome.model_copy(update={"reason": f"{outcome.reason}; {fact}".removeprefix("; ")})

@@ -5,11 +5,13 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from iris.activities.host.runtimes import links
+from iris.model.store_limits import OutputFile, select
 from iris.storage.object_store import Store
 from iris.storage.output_names import object_name
 
@@ -21,14 +23,18 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Kept(NamedTuple):
-    """The number and the size of the files that were stored."""
+    """The number and the size of the files that were stored, and of those that were left out because of the limit."""
 
     files: int
     #: The total size, in bytes.
     size: int
+    left_out: int = 0
+    left_out_bytes: int = 0
 
 
-async def keep(store: Store, directory: Path, prefix: str, gate: asyncio.Semaphore | None = None) -> Kept:
+async def keep(
+    store: Store, directory: Path, prefix: str, gate: asyncio.Semaphore | None = None, *, limit: int = sys.maxsize
+) -> Kept:
     """Stores every regular file below the directory. A second call stores the same objects.
 
     A link to a file of the directory is stored as that file, if no step of its path leads out of the directory. Links to
@@ -37,6 +43,7 @@ async def keep(store: Store, directory: Path, prefix: str, gate: asyncio.Semapho
 
     Args:
         gate: limits the uploads of all attempts together; None: limits the uploads of this call only.
+        limit: the most bytes to store, by the sizes before the first upload. Files that do not fit are left out.
 
     Raises:
         links.Replaced: the path is not a directory, or it or its parent directory is a link.
@@ -58,14 +65,15 @@ async def keep(store: Store, directory: Path, prefix: str, gate: asyncio.Semapho
                 return size
 
     try:
-        results = await asyncio.gather(*map(put, await asyncio.to_thread(lambda: list(_paths(root)))), return_exceptions=True)
+        chosen = select(await asyncio.to_thread(lambda: list(_files(root, directory))), limit)
+        results = await asyncio.gather(*(put(file.path) for file in chosen.stored), return_exceptions=True)
     finally:
         os.close(root)
     for result in results:
         if isinstance(result, BaseException):
             raise result
     sizes = [size for size in results if isinstance(size, int)]
-    return Kept(len(sizes), sum(sizes))
+    return Kept(len(sizes), sum(sizes), chosen.left_out, chosen.left_out_bytes)
 
 
 def _open_root(directory: Path) -> int:
@@ -81,14 +89,29 @@ def _open_root(directory: Path) -> int:
         raise links.Replaced(directory) from None
 
 
-def _paths(root: int) -> Iterator[PurePath]:
-    """Yields the paths of regular files and links below the open directory."""
-    for folder, _, names, at in os.fwalk(".", dir_fd=root):
+def _files(root: int, directory: Path) -> Iterator[OutputFile]:
+    """Yields the regular files below the open directory, and the links there with the size of the file to which they lead."""
+    for folder, folders, names, at in os.fwalk(".", dir_fd=root):
+        folders.sort()
         for name in sorted(names):
             with contextlib.suppress(FileNotFoundError):
-                mode = os.lstat(name, dir_fd=at).st_mode
-                if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-                    yield PurePath(folder, name)
+                status, path = os.lstat(name, dir_fd=at), PurePath(folder, name)
+                if stat.S_ISREG(status.st_mode):
+                    yield OutputFile(path, status.st_size)
+                elif stat.S_ISLNK(status.st_mode) and (size := _size_below(root, directory, path)) is not None:
+                    yield OutputFile(path, size)
+
+
+def _size_below(root: int, directory: Path, path: PurePath) -> int | None:
+    """Returns the size of the file to which a link leads, as `_open_below`; 0: it cannot be opened, which the upload reports."""
+    try:
+        found = _open_below(root, directory, path)
+    except OSError:
+        return 0
+    if found is None:
+        return None
+    with os.fdopen(found, "rb"):
+        return os.fstat(found).st_size
 
 
 def _open_below(root: int, directory: Path, path: PurePath) -> int | None:

@@ -11,6 +11,7 @@ from obstore.exceptions import BaseError
 from iris.activities.host import outputs
 from iris.activities.host.logs import LogShipper
 from iris.activities.host.runtimes import links
+from iris.model.store_limits import left_out_reason
 from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
@@ -28,15 +29,19 @@ class Delivery:
     Args:
         prefix: where in the store the outputs go; empty: there are none.
         gate: limits how many output files of all attempts are uploaded at once.
+        limit: the most bytes of outputs to store.
     """
 
-    def __init__(self, store: Store, logs: LogShipper, directory: Path, prefix: str, gate: asyncio.Semaphore) -> None:
+    def __init__(self, store: Store, logs: LogShipper, directory: Path, prefix: str, gate: asyncio.Semaphore, limit: int) -> None:
         self._store = store
         self._logs = logs
         self._dir = directory
         self._prefix = prefix
         self._gate = gate
+        self._limit = limit
         self._outputs_stored = not prefix
+        #: The sentence about output files that are not stored because of the limit; empty: none, as far as is known.
+        self.left_out = ""
         #: True if everything is in the store.
         self.complete = False
         self._hurried = asyncio.Event()
@@ -91,7 +96,7 @@ class Delivery:
             return False
         if not self._outputs_stored:
             try:
-                await outputs.keep(self._store, self._dir, self._prefix, self._gate)
+                kept = await outputs.keep(self._store, self._dir, self._prefix, self._gate, limit=self._limit)
             except links.Replaced:
                 self._outputs_stored = True
                 self._logs.say(f"outputs are not stored: {self._dir.name} is not a directory, or is a link to one")
@@ -100,4 +105,8 @@ class Delivery:
                 logger.warning("outputs below %s could not be stored, trying again: %s", self._prefix, error)
                 return False
             self._outputs_stored = True
+            self.left_out = left_out_reason(kept.left_out, kept.left_out_bytes, self._limit)
+            if self.left_out:
+                self._logs.say(self.left_out)
+                return await self._logs.ship(ended=True)
         return True

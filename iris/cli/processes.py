@@ -12,6 +12,7 @@ from iris.model.constraints import parse_attribute
 from iris.model.faults import Fault, parse_fault
 from iris.model.names import check_name
 from iris.model.resources import Device
+from iris.model.store_limits import StoreLimits
 from iris.worker_agents.logging_setup import log_to_stderr
 
 FAULT = Parsed("name=regex", parse_fault)
@@ -92,7 +93,7 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
 @click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Configuration file of the cluster, for the variables and directories that tasks get.",
+    help="Configuration file of the cluster, for the variables, directories and limits of tasks.",
 )
 @click.option("--simulated", is_flag=True, hidden=True)
 @click.option("--cpu", type=CPU, help="Cores to offer.  [default: all]")
@@ -146,6 +147,7 @@ def agent(
         raise click.UsageError("--slice-size needs --slice")
     from iris.client.connect.process import be_private
     from iris.config import load_config
+    from iris.config.schema import Bootstrap
     from iris.worker_agents.host.agent import AgentOptions, serve
     from iris.worker_agents.host.probe import default_host_id
 
@@ -155,7 +157,7 @@ def agent(
     async def run() -> None:
         cluster = (await IrisClient.connect(selected(ctx))).record
         name = check_name("host-id", host_id or default_host_id())
-        bootstrap = None if config is None else load_config(config).bootstrap
+        bootstrap = Bootstrap() if config is None else load_config(config).bootstrap
         options = AgentOptions(
             address=cluster.address,
             namespace=cluster.namespace,
@@ -171,8 +173,9 @@ def agent(
             image=image,
             simulated=simulated,
             umask=umask,
-            env_vars={} if bootstrap is None else bootstrap.env_vars,
-            mounts=() if bootstrap is None else tuple(map(Path, bootstrap.mounts)),
+            env_vars=bootstrap.env_vars,
+            mounts=tuple(map(Path, bootstrap.mounts)),
+            limits=StoreLimits(logs=bootstrap.max_logs, outputs=bootstrap.max_outputs),
             cpu_millis=cpu,
             memory_bytes=memory,
             disk_bytes=disk,

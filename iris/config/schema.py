@@ -29,6 +29,7 @@ from iris.model.constraints import Attribute
 from iris.model.errors import InvalidValue
 from iris.model.rules import Rules
 from iris.model.scale_groups import Pace, SliceType
+from iris.model.store_limits import StoreLimits
 from iris.model.units import GIB
 
 #: Resources of a local host for which nothing else is known. They exceed every request, so that a laptop runs any fleet's jobs.
@@ -38,6 +39,7 @@ LOCAL_DISK = 1000 * GIB
 
 _PACE = Pace()
 _RULES = Rules()
+_STORE = StoreLimits()
 
 
 class Accelerator(StrEnum):
@@ -200,6 +202,8 @@ class Bootstrap(Section):
     env_vars: dict[str, str] = Field(
         default_factory=dict, description="Environment variables of every task, unless its job sets them."
     )
+    max_logs: Size = Field(_STORE.logs, description="The most bytes of log that one attempt of a task stores.")
+    max_outputs: Size = Field(_STORE.outputs, description="The most bytes of output files that one attempt of a task stores.")
 
 
 class Defaults(Section):

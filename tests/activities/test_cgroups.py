@@ -10,6 +10,7 @@ import pytest
 
 from iris.activities.host.runtimes import cgroups
 from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.activities.host.runtimes.process_limit import most_processes
 from iris.model.units import MIB
 from tests.builders import some
 
@@ -80,7 +81,7 @@ def second(tmp_path: Path) -> Machine:
 
 def made_before(machine: Machine) -> Path:
     """The attempt's group, with the files that the kernel would put there."""
-    files = dict.fromkeys(("memory__max", "memory__oom__group", "memory__swap__max", "cpu__weight"), "")
+    files = dict.fromkeys(("memory__max", "memory__oom__group", "memory__swap__max", "cpu__weight", "pids__max"), "")
     return machine.has(f"system.slice/{name(KEY)}", **files)
 
 
@@ -94,6 +95,7 @@ def test_in_version_2_a_group_stands_beside_the_agent_with_limits_for_all_of_it(
         "memory.swap.max": "0",
         "memory.oom.group": "1",
         "cpu.weight": "250",
+        "pids.max": str(most_processes()),
     }
 
 
@@ -111,7 +113,7 @@ def test_controllers_that_are_not_passed_on_yet_are_asked_for(second: Machine) -
     group = made_before(second)
 
     assert second.make() == (str(group),)
-    assert control.read_text() in ("+memory", "+cpu", "+cpuory")  # here they lie over each other
+    assert control.read_text() == "+cpuory"  # +pids, +memory and +cpu: here they lie over each other
 
 
 def test_a_system_without_the_memory_controller_says_so(second: Machine) -> None:
@@ -121,6 +123,17 @@ def test_a_system_without_the_memory_controller_says_so(second: Machine) -> None
     assert second.make() == ()
     assert second.why_not.startswith("memory limits are not enforced: the memory controller is not given to")
     assert "run the agent as root" in second.why_not
+
+
+def test_a_system_without_the_pids_controller_limits_memory_and_says_so(second: Machine) -> None:
+    """A fork bomb is then the machine's trouble, which its operator has to know."""
+    (made_before(second) / "pids.max").unlink()
+
+    assert second.make() != ()
+    (second.mounted / "system.slice" / name(f"trial of {os.getpid()}")).mkdir()
+    for file in ("memory.max", "memory.oom.group", "memory.swap.max", "cpu.weight"):
+        (second.mounted / "system.slice" / name(f"trial of {os.getpid()}") / file).touch()
+    assert second.why_not.startswith("the number of a task's processes is not limited: there is no pids controller")
 
 
 def test_a_group_that_no_process_could_enter_is_none(second: Machine) -> None:
@@ -153,15 +166,22 @@ def test_in_a_container_groups_are_looked_for_where_they_are_mounted(tmp_path: P
     machine = Machine(tmp_path)
     space = machine.root / "with space"
     mounted = str(space).replace(" ", "\\040")
-    machine.mounts(f"40 30 0:31 /docker/abc {mounted} rw - cgroup cgroup rw,memory")
-    machine.is_in("4:memory:/docker/abc/agent", "1:cpu,cpuacct:/docker/abc")
-    group = space / "agent" / name(KEY)
+    pids = machine.root / "pids"
+    machine.mounts(
+        f"40 30 0:31 /docker/abc {mounted} rw - cgroup cgroup rw,memory",
+        f"41 30 0:32 /docker/abc {pids} rw - cgroup cgroup rw,pids",
+    )
+    machine.is_in("4:memory:/docker/abc/agent", "1:cpu,cpuacct:/docker/abc", "2:pids:/docker/abc/agent")
+    group, numbers = space / "agent" / name(KEY), pids / "agent" / name(KEY)
     group.mkdir(parents=True)
+    numbers.mkdir(parents=True)
     for file in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
         (group / file).touch()
+    (numbers / "pids.max").touch()
 
-    assert machine.make(memory=1) == (str(group),)
+    assert machine.make(memory=1) == (str(group), str(numbers))
     assert [file.read_text() for file in group.iterdir()] == [str(1024**3)] * 2
+    assert (numbers / "pids.max").read_text() == str(most_processes())
 
 
 def test_a_user_without_rights_has_no_groups_and_is_told_what_would_help() -> None:

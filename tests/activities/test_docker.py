@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.runtimes import docker, shim
+from iris.activities.host.runtimes import container_rights, shim
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.docker import DockerRuntime, clear_strays
 from iris.model import names
@@ -358,7 +358,8 @@ async def test_a_tpu_task_gets_the_chips_and_room_to_share(
 ) -> None:
     """Without these libtpu fails with words that nobody understands."""
     # Not every machine that runs the tests may give them away.
-    monkeypatch.setattr(docker, "TPU_RIGHTS", {})
+    monkeypatch.setattr(container_rights, "TPU_CAPABILITIES", ())
+    monkeypatch.setattr(container_rights, "TPU_ULIMITS", ())
     bench = tpu_bench(tmp_path, image, chips)
     paths = [f"/dev/{name}" for name in chips]
     room = "import os; s = os.statvfs('/dev/shm'); print(s.f_frsize * s.f_blocks)"
@@ -378,7 +379,7 @@ async def test_a_tpu_task_may_pin_its_memory(tmp_path: Path, image: str) -> None
     await bench.runtime.clear()
 
     assert [(each["Name"], each["Hard"]) for each in asked["Ulimits"]] == [("memlock", 64 * 1024**3)]
-    assert [cap.removeprefix("CAP_") for cap in asked["CapAdd"]] == ["SYS_RESOURCE"]
+    assert {cap.removeprefix("CAP_") for cap in asked["CapAdd"]} == {*container_rights.CAPABILITIES, "SYS_RESOURCE"}
 
 
 @pytest.mark.parametrize("kind", list(DeviceKind))

@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Away:
 def delivery(store: Away, tmp_path: Path) -> Delivery:
     """The log of an attempt that another agent began."""
     logs = LogShipper(store, "logs", {Stream.STDOUT: tmp_path / "stdout"}, taken_over=True)
-    return Delivery(store, logs, tmp_path / "outputs", "", asyncio.Semaphore())
+    return Delivery(store, logs, tmp_path / "outputs", "", asyncio.Semaphore(), 2**40)
 
 
 async def test_a_hurried_upload_pauses_between_its_tries(

@@ -42,6 +42,7 @@ from iris.model.errors import Rejected, Unreachable
 from iris.model.faults import FAULTS, Fault
 from iris.model.hosts import Host
 from iris.model.resources import Device
+from iris.model.store_limits import StoreLimits
 from iris.storage.files import make_private
 from iris.storage.object_store import Store
 from iris.worker_agents.host import incarnation as incarnations
@@ -95,6 +96,8 @@ class AgentOptions(BaseModel):
     mounts: tuple[Path, ...] = ()
     #: Defaults for every task's environment; a job may override them.
     env_vars: dict[str, str] = Field(default_factory=dict)
+    #: What an attempt may store.
+    limits: StoreLimits = StoreLimits()
     #: The host is simulated: the real machine's hardware does not belong to it.
     simulated: bool = False
     #: The umask of users' programs; -1: the agent's.
@@ -240,6 +243,7 @@ class _Incarnation:
             image=options.image,
             mounts=options.mounts,
             env_vars=options.env_vars,
+            limits=options.limits,
             faults=(*FAULTS, *options.faults),
             accelerators=accelerators,
             registry_token=registry_token,

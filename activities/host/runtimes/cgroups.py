@@ -1,4 +1,5 @@
-"""Creates the cgroups of an attempt, with which the kernel limits the program's memory and shares the cores in proportion.
+"""Creates the cgroups of an attempt, with which the kernel limits the memory and the number of processes of the program, and
+shares the cores in proportion.
 
 Cgroups are optional. Where the system does not permit them, a program runs without them, and `why_not` gives the reason. Version
 1 is used where it has the memory controller; the attempt's group is then a child of this process's group. In version 2, a group
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+from iris.activities.host.runtimes.process_limit import most_processes
 from iris.model.resources import Resources
 
 SELF = Path("/proc/self")
@@ -25,6 +27,8 @@ SELF = Path("/proc/self")
 EMPTY_TIMEOUT = timedelta(seconds=2)
 #: The smallest and largest values that the kernel accepts: docs.kernel.org/admin-guide/cgroup-v2.html and .../cgroup-v1.
 _WEIGHTS, _SHARES = (1, 10_000), (2, 262_144)
+#: The file with the largest number of processes and threads in a group and the groups below it.
+_PIDS = "pids.max"
 
 
 class _NoCgroups(Exception):
@@ -39,6 +43,7 @@ def make(key: str, resources: Resources, proc: Path = SELF) -> tuple[str, ...]:
 
     Args:
         resources: memory of zero bytes is not limited. Cores are not a limit but a share, which counts when cores are scarce.
+            The number of processes is limited to `most_processes`, whatever the resources are.
         proc: the directory in which the system lists this process's groups.
     """
     try:
@@ -66,10 +71,12 @@ def remove(key: str, *known: str, proc: Path = SELF) -> None:
 
 
 def why_not(proc: Path = SELF) -> str:
-    """Returns, for the host's log, the reason why this host cannot use cgroups and a remedy; empty: it can use them."""
+    """Returns, for the host's log, which limits this host cannot enforce, the reason and a remedy; empty: it enforces all."""
     trial = f"trial of {os.getpid()}"
     try:
-        _make(_name(trial), Resources(cpu_millis=1000, memory_bytes=1024**3), proc)
+        made = _make(_name(trial), Resources(cpu_millis=1000, memory_bytes=1024**3), proc)
+        if not any((group / _PIDS).exists() for group in made):
+            return "the number of a task's processes is not limited: there is no pids controller; delegate it to the agent"
     except (_NoCgroups, OSError) as error:
         why = f"{error.strerror} ({error.filename})" if isinstance(error, OSError) else str(error)
         return (
@@ -87,13 +94,13 @@ def _name(key: str) -> str:
 def _make(name: str, resources: Resources, proc: Path) -> list[Path]:
     mounts = _Mounts(proc)
     if mounts.memory is not None:
-        return _make_v1(name, resources, mounts.memory, mounts.cpu)
+        return _make_v1(name, resources, mounts.memory, mounts)
     if mounts.unified is not None:
         return [_make_v2(name, resources, mounts.unified)]
     raise _NoCgroups("this system has no memory cgroups")
 
 
-def _make_v1(name: str, resources: Resources, memory: Path, cpu: Path | None) -> list[Path]:
+def _make_v1(name: str, resources: Resources, memory: Path, mounts: "_Mounts") -> list[Path]:
     group = memory / name
     group.mkdir(exist_ok=True)
     if resources.memory_bytes:
@@ -101,12 +108,17 @@ def _make_v1(name: str, resources: Resources, memory: Path, cpu: Path | None) ->
         with contextlib.suppress(FileNotFoundError):  # the kernel does not account for swap
             _write(group / "memory.memsw.limit_in_bytes", resources.memory_bytes)
     made = [group]
-    if cpu is not None and resources.cpu_millis:
-        with contextlib.suppress(OSError):  # only the memory limit is required
-            (cpu / name).mkdir(exist_ok=True)
-            made.append(cpu / name)
-            _write(cpu / name / "cpu.shares", _within(resources.cpu_millis * 1024 // 1000, _SHARES))
-    return made
+    with contextlib.suppress(OSError):  # only the memory limit is required
+        if mounts.pids is not None:
+            (mounts.pids / name).mkdir(exist_ok=True)
+            made.append(mounts.pids / name)
+            _write(mounts.pids / name / _PIDS, most_processes())
+    with contextlib.suppress(OSError):
+        if mounts.cpu is not None and resources.cpu_millis:
+            (mounts.cpu / name).mkdir(exist_ok=True)
+            made.append(mounts.cpu / name)
+            _write(mounts.cpu / name / "cpu.shares", _within(resources.cpu_millis * 1024 // 1000, _SHARES))
+    return list(dict.fromkeys(made))  # one hierarchy may have several controllers
 
 
 def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
@@ -115,7 +127,7 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
         raise _NoCgroups(f"the memory controller is not given to {parent}")
     if not os.access(parent / "cgroup.procs", os.W_OK):  # common parent of both groups, cgroup-v2.html#delegation-containment
         raise _NoCgroups(f"processes may not be moved within {parent}")
-    missing = {"memory", "cpu"} & controllers - _words(parent / "cgroup.subtree_control")
+    missing = {"memory", "cpu", "pids"} & controllers - _words(parent / "cgroup.subtree_control")
     for controller in sorted(missing, reverse=True):
         try:
             _write(parent / "cgroup.subtree_control", f"+{controller}")
@@ -134,6 +146,8 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
         _write(group / "memory.oom.group", 1)
         with contextlib.suppress(FileNotFoundError):  # the kernel has no swap
             _write(group / "memory.swap.max", 0)
+    with contextlib.suppress(OSError):  # only the memory limit is required
+        _write(group / _PIDS, most_processes())
     if resources.cpu_millis:
         with contextlib.suppress(OSError):
             _write(group / "cpu.weight", _within(resources.cpu_millis // 10, _WEIGHTS))  # one core gives the default weight
@@ -152,6 +166,7 @@ class _Mounts:
         #: Version 1: this process's own groups, the parents of the attempts' groups.
         self.memory: Path | None = None
         self.cpu: Path | None = None
+        self.pids: Path | None = None
         #: Version 2: the parent of this process's own group.
         self.unified: Path | None = None
         for kind, controllers, root, point in _hierarchies((proc / "mountinfo").read_text()):
@@ -162,9 +177,11 @@ class _Mounts:
                 self.memory = _below(point, root, own.get("memory", "/"))
             if "cpu" in controllers:
                 self.cpu = _below(point, root, own.get("cpu", "/"))
+            if "pids" in controllers:
+                self.pids = _below(point, root, own.get("pids", "/"))
 
     def parents(self) -> Iterator[Path]:
-        yield from (each for each in (self.memory, self.cpu, self.unified) if each is not None)
+        yield from (each for each in (self.memory, self.cpu, self.pids, self.unified) if each is not None)
 
 
 def _own_groups(text: str) -> Iterator[tuple[str, str]]:
@@ -198,6 +215,8 @@ def _below(point: Path, root: str, path: str) -> Path:
 
 def _still_in_use(group: Path) -> bool:
     """Kills the processes in the group and removes it with the groups below it. Returns True if a retry may help."""
+    with contextlib.suppress(OSError):
+        _write(group / _PIDS, 0)  # no process in the group can start another one before it is killed
     in_use = False
     for path, _, _ in os.walk(group, topdown=False):
         for pid in _words(Path(path) / "cgroup.procs"):

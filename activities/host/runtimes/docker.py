@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from iris.activities.host.runtimes import engine, images, links, shim
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.container_rights import rights
 from iris.activities.host.runtimes.engine import available, clear_strays, docker_socket
 from iris.activities.host.runtimes.environment import base_env
 from iris.activities.host.runtimes.threads import in_thread
@@ -50,9 +51,6 @@ _LEAST_MEMORY = 6 * 1024**2
 #: The size of /dev/shm. What is used there counts as the task's memory. The engine's default of 64 MiB breaks data loaders and
 #: libtpu.
 _SHM = "100g"
-#: The memory that libtpu may lock, in bytes, and the rights that only containers with TPUs get.
-_MEMLOCK = 64 * 1024**3
-TPU_RIGHTS = {"cap_add": ["SYS_RESOURCE"], "ulimits": [{"Name": "memlock", "Soft": _MEMLOCK, "Hard": _MEMLOCK}]}
 
 
 class DockerRuntime:
@@ -63,7 +61,7 @@ class DockerRuntime:
     of the attempt. The variables that the agent passes on from the host's environment describe the host, so the container does
     not get them. Two are exceptions: `PATH` keeps the entries that precede the host's own, and the image's entries follow;
     `SSL_CERT_FILE` names a copy. Memory is limited to the request. Cores are not limited, as with processes: when cores are
-    scarce, each container gets a share in proportion to its request.
+    scarce, each container gets a share in proportion to its request. `container_rights` limits what its root may do.
 
     Args:
         shared: directories that every attempt on this host uses. Setup steps may write there, programs only read.
@@ -201,6 +199,7 @@ class DockerRuntime:
 
         mounts = [Mount(str(path), str(path), type="bind") for path in dict.fromkeys((*written, *self._configured))]
         mounts += [Mount(str(path), str(path), type="bind", read_only=True) for path in read]
+        accelerators = self._accelerators(env)
         try:
             made = docker.api.create_container(
                 self._image_id or self._image,
@@ -213,7 +212,8 @@ class DockerRuntime:
                     log_config=LogConfig(type="json-file", config={"max-size": "64k"}),
                     shm_size=_SHM,
                     **self._limits(),
-                    **self._accelerators(env),
+                    **accelerators,
+                    **rights(tpu="devices" in accelerators),
                 ),
                 **what,
             )
@@ -292,7 +292,7 @@ class DockerRuntime:
         if not found:
             return {}
         found += self._devices.glob("vfio/vfio")
-        return {"devices": [f"{path}:/dev/{path.relative_to(self._devices)}:rwm" for path in found], **TPU_RIGHTS}
+        return {"devices": [f"{path}:/dev/{path.relative_to(self._devices)}:rw" for path in found]}
 
     def _check(self, look: "_Look", program: str, path: str, workdir: Path) -> None:
         """Checks that the program and its directory exist. A container that ran leaves only an exit code, which does not tell.

@@ -184,6 +184,9 @@ class Process:
     def sweep(self, patience: float = SWEEP) -> None:
         """Kills what is left of the program, in its cgroup and below this process, which inherits the program's orphans."""
         deadline = now() + patience
+        for cgroup in self._cgroups:  # no process that is left can start another one before it is killed
+            with contextlib.suppress(OSError), open(os.path.join(cgroup, "pids.max"), "r+") as limit:
+                limit.write("0")
         while _has_children():
             left = {pid for cgroup in self._cgroups for pid in _members(cgroup)} | _children()
             for pid in left:

@@ -5,7 +5,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
@@ -23,7 +23,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, payload_keys
-from iris.model.errors import Unreachable
+from iris.model.errors import IrisError, Unreachable
+from iris.model.units import MIB, format_bytes
 
 #: Payloads in bytes. Smaller ones stay readable in the Web UI; only the scheduler's state is ever larger.
 COMPRESS_ABOVE = 32 * 1024
@@ -34,7 +35,28 @@ RPC_TIMEOUT = timedelta(seconds=10)
 #: Compressed payloads in bytes. Larger ones are compressed with bzip2, which takes a fifth less space and five times as long:
 #: that state then takes 1.58 MiB.
 LARGE = 1024 * 1024
-_DECOMPRESS: dict[bytes, Callable[[bytes], bytes]] = {b"binary/zlib": zlib.decompress, b"binary/bzip2": bz2.decompress}
+#: The most bytes that the payloads of one message may decompress to. A full ledger of 1.75 MiB, with names of jobs that compress
+#: as well as names can, has about 100 MiB.
+MOST_DECODED = 256 * MIB
+
+
+class _Decompressor(Protocol):
+    """The part of zlib's and bz2's objects that they have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+_DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor]] = {
+    b"binary/zlib": zlib.decompressobj,
+    b"binary/bzip2": bz2.BZ2Decompressor,
+}
+
+
+class TooLarge(IrisError):
+    """A message decompresses to more than any message of Iris has. Iris did not write it."""
 
 
 class CompressionCodec(PayloadCodec):
@@ -44,7 +66,22 @@ class CompressionCodec(PayloadCodec):
         return [_compress(payload) if payload.ByteSize() > COMPRESS_ABOVE else payload for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [_decompress(payload) for payload in payloads]
+        """Returns the payloads as they were before `encode`.
+
+        Raises:
+            TooLarge: together they decompress to more than `MOST_DECODED`.
+            ValueError: the compressed data is incomplete or damaged.
+        """
+        decoded, left = [], MOST_DECODED
+        for payload in payloads:
+            encoding = payload.metadata.get("encoding", b"")
+            if encoding in _DECOMPRESSORS:
+                plain = _decompress(encoding, payload.data, left)
+                left -= len(plain)
+                decoded.append(Payload.FromString(plain))
+            else:
+                decoded.append(payload)
+        return decoded
 
 
 def _compress(payload: Payload) -> Payload:
@@ -55,9 +92,25 @@ def _compress(payload: Payload) -> Payload:
     return Payload(metadata={"encoding": encoding}, data=data)
 
 
-def _decompress(payload: Payload) -> Payload:
-    decompress = _DECOMPRESS.get(payload.metadata.get("encoding", b""))
-    return Payload.FromString(decompress(payload.data)) if decompress else payload
+def _decompress(encoding: bytes, data: bytes, most: int) -> bytes:
+    """Returns the decompressed data.
+
+    Raises:
+        TooLarge: it has more than this many bytes. No more than this are decompressed.
+        ValueError: the data is incomplete or damaged.
+    """
+    name = encoding.decode()
+    decompressor = _DECOMPRESSORS[encoding]()
+    try:
+        plain = decompressor.decompress(data, most + 1)
+    except (zlib.error, OSError) as error:
+        raise ValueError(f"a payload with the encoding {name} is incomplete or damaged: {error}") from None
+    if len(plain) > most:
+        text = f"a message with a payload of {format_bytes(len(data))} ({name}) decompresses to more than"
+        raise TooLarge(f"{text} {format_bytes(MOST_DECODED)}; it is not one of Iris: terminate the workflow that has it")
+    if not decompressor.eof:
+        raise ValueError(f"a payload with the encoding {name} is incomplete or damaged: its end is missing")
+    return plain
 
 
 class SharedConverter(PydanticPayloadConverter):

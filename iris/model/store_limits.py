@@ -1,0 +1,104 @@
+"""Limits what one attempt may store, and decides which part of its log and which of its output files are kept."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.model.units import GIB, KIB, TIB, format_bytes
+
+#: How every line of the host in a log begins.
+HOSTS_LINE = b"[iris] "
+#: The line that ends a log whose limit is reached begins with this.
+FULL_LINE = HOSTS_LINE + b"the log has reached its limit"
+#: The bytes of the host's own lines that are stored after the limit is reached. A set-up step can write such lines, too.
+BEYOND_LIMIT = 64 * KIB
+
+
+class StoreLimits(BaseModel):
+    """The most bytes that one attempt may store. The default limits are for mistakes: useful jobs stay far below them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    logs: int = Field(default=16 * GIB, ge=0)
+    outputs: int = Field(default=4 * TIB, ge=0)
+
+
+class LogAllowance:
+    """The bytes that a log may still take in the store.
+
+    Args:
+        limit: the most bytes of the log; 0: only the host's lines are stored.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        #: The bytes in the store.
+        self.stored = 0
+        #: True if the limit is reached. It stays reached.
+        self.full = False
+        self._beyond = 0
+
+    def fits(self, chunk: bytes) -> bytes:
+        """Returns the part of a chunk, in whole lines, that may be stored. If it is not all of it, the limit is reached."""
+        room = self._limit - self.stored
+        if len(chunk) <= room:
+            return chunk
+        self.full = True
+        return chunk[: chunk.rfind(b"\n", 0, max(room, 0)) + 1]
+
+    @property
+    def full_line(self) -> bytes:
+        """The line that ends the log."""
+        limit = format_bytes(self._limit).encode()
+        return FULL_LINE + b" of " + limit + b" (bootstrap.max_logs): the program goes on, and its further output is not stored"
+
+    def beyond(self, pieces: Sequence[tuple[bytes, bool]]) -> list[tuple[bytes, bool]]:
+        """Returns the pieces of the host's stream that are stored although the limit is reached."""
+        found = []
+        for data, goes_on in pieces:
+            if data.startswith(HOSTS_LINE) and self._beyond + len(data) <= BEYOND_LIMIT:
+                self._beyond += len(data)
+                found.append((data, goes_on))
+        return found
+
+
+class OutputFile(NamedTuple):
+    """A file in an attempt's output directory."""
+
+    path: PurePath
+    #: In bytes.
+    size: int
+
+
+class Selection(NamedTuple):
+    """The output files that are stored, and what is left out."""
+
+    stored: list[OutputFile]
+    #: The number of files that are left out, and their total size in bytes.
+    left_out: int
+    left_out_bytes: int
+
+
+def select(files: Iterable[OutputFile], limit: int) -> Selection:
+    """Chooses the output files to store: in their order, each that still fits. The same files give the same choice."""
+    stored, left_out, left_out_bytes, free = [], 0, 0, limit
+    for file in files:
+        if file.size <= free:
+            free -= file.size
+            stored.append(file)
+        else:
+            left_out += 1
+            left_out_bytes += file.size
+    return Selection(stored, left_out, left_out_bytes)
+
+
+def left_out_reason(count: int, size: int, limit: int) -> str:
+    """Returns the sentence for the log and for the outcome of an attempt; empty: no output file was left out."""
+    if not count:
+        return ""
+    files = "1 output file" if count == 1 else f"{count:,} output files"
+    verb = "is" if count == 1 else "are"
+    most = f"an attempt may store {format_bytes(limit)} (bootstrap.max_outputs)"
+    return f"{files} of {format_bytes(size)} {verb} not stored: {most}"
