@@ -4,6 +4,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.rpc import refused
 from iris.model import names
 from iris.model.errors import NotFound, Unreachable
 
@@ -14,6 +15,7 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
     Raises:
         NotFound: the service has no such cluster, or has several and none was named.
         Unreachable: the service does not answer.
+        Rejected: the service refuses this client.
     """
     found: dict[str, ClusterRecord] = {}
     try:
@@ -30,6 +32,8 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
                 ui=str(memo[names.MEMO_UI]),
             )
     except RPCError as error:
+        if (refusal := refused(error, address)) is not None:
+            raise refusal from None
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:  # the search attributes are not registered: no Iris cluster here
             raise Unreachable(f"the service at {address} does not answer: {error}") from None
     if name is not None and name in found:

@@ -21,12 +21,23 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import RPC_TIMEOUT
+from iris.client.connect.credentials import credentials_for
 from iris.messages.scheduler import Answers, Batch, Message
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 
 T = TypeVar("T")
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION)
+_REFUSED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
+
+
+def refused(error: RPCError, address: str) -> Rejected | None:
+    """Returns the user's error if the service at this address refuses the client; None if the RPC error is another one."""
+    if error.status not in _REFUSED:
+        return None
+    withheld = credentials_for(address).withheld
+    remedy = withheld or f"set TEMPORAL_ADDRESS={address} and Temporal's variables for its credentials, such as TEMPORAL_API_KEY"
+    return Rejected(f"the Temporal service at {address} refuses this client: {error.message}; {remedy}")
 
 
 class Connection:
@@ -48,10 +59,12 @@ class Connection:
 
     @contextlib.contextmanager
     def rpc_errors(self) -> Iterator[None]:
-        """Converts RPC errors of a service that does not answer to `Unreachable`."""
+        """Converts RPC errors of a service that does not answer to `Unreachable`, and of one that refuses us to `Rejected`."""
         try:
             yield
         except RPCError as error:
+            if (refusal := refused(error, self.record.address)) is not None:
+                raise refusal from None
             if error.status in _GONE:
                 cluster = self.record
                 raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
