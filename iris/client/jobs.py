@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client import usage
 from iris.client.connect.identity import current_user
-from iris.client.connect.rpc import Connection
+from iris.client.connect.rpc import Connection, memo_of
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, described, overruled, state_of
 from iris.messages.job import Attempts, JobInput
@@ -209,7 +209,7 @@ class JobsClient:
         """
         described = await self._describe(job)
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
-        return LogSource(run_id=first_run, tasks=int((await described.memo()).get(names.MEMO_TASKS, 1)))
+        return LogSource(run_id=first_run, tasks=int((await memo_of(described)).get(names.MEMO_TASKS, 1)))
 
     async def forecast(self, spec: JobSpec) -> Forecast:
         """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.
@@ -261,7 +261,7 @@ class JobsClient:
         rows = []
         with self._connection.rpc_errors():
             async for execution in self._connection.client.list_workflows(query, limit=limit):
-                memo = await execution.memo()
+                memo = await memo_of(execution)
                 rows.append(
                     JobRow(
                         id=names.job_of_workflow(execution.id),
@@ -290,11 +290,13 @@ class JobsClient:
                 described = await self._handle(job).describe()
                 if run_id is not None and described.raw_description.workflow_execution_info.first_run_id != run_id:
                     described = await self._handle(job, run_id).describe()
-                return described
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     raise await self._not_found(job) from None
                 raise
+        if described.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
+            raise await self._not_found(job)  # something else in the namespace has the id
+        return described
 
     async def _status_and_refusal(
         self, job: str, run_id: str | None, index: int | None = None

@@ -156,6 +156,25 @@ KIND_TASK = "task"
 KIND_SLICE = "slice"
 KIND_SCHEDULER = "scheduler"
 KIND_AUTOSCALER = "autoscaler"
+#: The workflow types of the kinds that a control plane runs in any number.
+WORKFLOW_TYPES = {KIND_JOB: "JobWorkflow", KIND_TASK: "TaskWorkflow", KIND_SLICE: "SliceWorkflow"}
+SCHEDULER_TYPE, AUTOSCALER_TYPE = "SchedulerWorkflow", "AutoscalerWorkflow"
+
+
+def own_workflows(cluster: str, *kinds: str) -> str:
+    """Returns the visibility query for the cluster's workflows of these kinds: of `WORKFLOW_TYPES`.
+
+    Anybody in the namespace can start a workflow with the search attributes of Iris, or with such an id. The workflows of a
+    cluster also have one of its types and are on its queue, so only its control plane runs them.
+    """
+    quoted = ", ".join(f"'{kind}'" for kind in kinds)
+    types = ", ".join(f"'{WORKFLOW_TYPES[kind]}'" for kind in kinds)
+    ids = f"{cluster}/{kinds[0]}/" if len(kinds) == 1 else f"{cluster}/"
+    return (
+        f"{SA_CLUSTER} = '{cluster}' AND {SA_KIND} IN ({quoted}) AND WorkflowType IN ({types}) "
+        f"AND TaskQueue = '{control_queue(cluster)}' AND WorkflowId STARTS_WITH '{ids}'"
+    )
+
 
 #: Memo of the scheduler's workflow: what a client needs to know about the cluster when it has only an address.
 MEMO_STORE = "iris_store"

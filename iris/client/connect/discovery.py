@@ -4,7 +4,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.connect.rpc import refused
+from iris.client.connect.rpc import memo_of, refused
 from iris.model import names
 from iris.model.errors import NotFound, Unreachable
 
@@ -19,18 +19,20 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
     """
     found: dict[str, ClusterRecord] = {}
     try:
-        async for execution in client.list_workflows(
-            f"{names.SA_KIND} = '{names.KIND_SCHEDULER}' AND ExecutionStatus = 'Running'"
-        ):
-            memo = await execution.memo()
+        schedulers = f"{names.SA_KIND} = '{names.KIND_SCHEDULER}' AND WorkflowType = '{names.SCHEDULER_TYPE}'"
+        async for execution in client.list_workflows(f"{schedulers} AND ExecutionStatus = 'Running'"):
             cluster = execution.id.partition("/")[0]
-            found[cluster] = ClusterRecord(
-                name=cluster,
-                address=address,
-                namespace=client.namespace,
-                store=str(memo[names.MEMO_STORE]),
-                ui=str(memo[names.MEMO_UI]),
-            )
+            own = (names.scheduler_workflow(cluster), names.planner_queue(cluster))
+            memo = await memo_of(execution)
+            # Other workflows in the namespace may have the attributes of a scheduler.
+            if (execution.id, execution.task_queue) == own and names.MEMO_STORE in memo:
+                found[cluster] = ClusterRecord(
+                    name=cluster,
+                    address=address,
+                    namespace=client.namespace,
+                    store=str(memo[names.MEMO_STORE]),
+                    ui=str(memo.get(names.MEMO_UI, "")),
+                )
     except RPCError as error:
         if (refusal := refused(error, address)) is not None:
             raise refusal from None

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -10,6 +11,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Client,
+    WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowQueryFailedError,
@@ -26,6 +28,7 @@ from iris.messages.scheduler import Answers, Batch, Message
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION)
 _REFUSED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
@@ -38,6 +41,15 @@ def refused(error: RPCError, address: str) -> Rejected | None:
     withheld = credentials_for(address).withheld
     remedy = withheld or f"set TEMPORAL_ADDRESS={address} and Temporal's variables for its credentials, such as TEMPORAL_API_KEY"
     return Rejected(f"the Temporal service at {address} refuses this client: {error.message}; {remedy}")
+
+
+async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
+    """Returns the workflow's memo; an empty one if this client cannot read it, so that one workflow does not end a list."""
+    try:
+        return await execution.memo()
+    except Exception as error:  # a codec may raise anything
+        logger.debug("the memo of workflow %s cannot be read: %s", execution.id, error)
+        return {}
 
 
 class Connection:
@@ -54,8 +66,8 @@ class Connection:
         return self.client.get_workflow_handle(workflow_id, run_id=run_id)
 
     def list_query(self, kind: str) -> str:
-        """Returns the visibility query that lists the cluster's workflows of this kind."""
-        return f"{names.SA_CLUSTER} = '{self.record.name}' AND {names.SA_KIND} = '{kind}'"
+        """Returns the visibility query that lists the cluster's workflows of this kind, and no others with its attributes."""
+        return names.own_workflows(self.record.name, kind)
 
     @contextlib.contextmanager
     def rpc_errors(self) -> Iterator[None]:
