@@ -4,6 +4,7 @@ No other file spells any of them.
 """
 
 import re
+from collections.abc import Sequence
 
 from iris.model.errors import InvalidValue
 
@@ -167,13 +168,17 @@ def own_workflows(cluster: str, *kinds: str) -> str:
     Anybody in the namespace can start a workflow with the search attributes of Iris, or with such an id. The workflows of a
     cluster also have one of its types and are on its queue, so only its control plane runs them.
     """
-    quoted = ", ".join(f"'{kind}'" for kind in kinds)
-    types = ", ".join(f"'{WORKFLOW_TYPES[kind]}'" for kind in kinds)
+    types = [WORKFLOW_TYPES[kind] for kind in kinds]
     ids = f"{cluster}/{kinds[0]}/" if len(kinds) == 1 else f"{cluster}/"
     return (
-        f"{SA_CLUSTER} = '{cluster}' AND {SA_KIND} IN ({quoted}) AND WorkflowType IN ({types}) "
+        f"{SA_CLUSTER} = '{cluster}' AND {_is_one_of(SA_KIND, kinds)} AND {_is_one_of('WorkflowType', types)} "
         f"AND TaskQueue = '{control_queue(cluster)}' AND WorkflowId STARTS_WITH '{ids}'"
     )
+
+
+def _is_one_of(attribute: str, values: Sequence[str]) -> str:
+    quoted = ", ".join(f"'{value}'" for value in values)
+    return f"{attribute} = {quoted}" if len(values) == 1 else f"{attribute} IN ({quoted})"
 
 
 #: Memo of the scheduler's workflow: what a client needs to know about the cluster when it has only an address.
