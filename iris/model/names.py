@@ -16,13 +16,18 @@ MAX_NAME = 60
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
 
 
+def is_name(name: str) -> bool:
+    """Returns whether the name can be that of a cluster or a job: it is safe in a path, an id and a query."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(field: str, name: str) -> str:
     """Returns the name.
 
     Raises:
         InvalidValue: it is empty, too long, or has a character that is not safe in a path or an id.
     """
-    if _NAME.fullmatch(name) is None:
+    if not is_name(name):
         raise InvalidValue(
             field,
             name,

@@ -86,9 +86,11 @@ async def test_a_cluster_is_found_by_its_address_among_them(cluster: Cluster) ->
     await plant_all(cluster)
     options = ControlPlaneOptions(address="here:1", namespace="default", cluster="near", store="file:///near")
     await start_planners(cluster.client, options)
+    # The name of a cluster is part of paths and queries.
+    await start_planners(cluster.client, options.model_copy(update={"cluster": "..\\' OR "}))
 
     async def found() -> bool:
-        return (await cluster.client.count_workflows(f"{names.SA_CLUSTER} = 'near'")).count == 2
+        return (await cluster.client.count_workflows(f"WorkflowType = '{names.SCHEDULER_TYPE}'")).count == 3
 
     await cluster.until(found)
 

@@ -135,6 +135,7 @@ REFUSED = {
     "a-space-before-the-colon": head("GET / HTTP/1.1", "Host : localhost"),
     "a-line-that-others-would-split": head("GET / HTTP/1.1", "Host: localhost\nHost: evil.example"),
     "the-page-of-another-site": head("POST / HTTP/1.1", "Host: localhost", "Origin: http://evil.example"),
+    "a-page-at-another-port": head("POST / HTTP/1.1", "Host: localhost:8233", "Origin: http://localhost:6006"),
     "a-page-without-a-site": head("POST / HTTP/1.1", "Host: localhost", "Origin: null"),
 }
 
@@ -144,6 +145,11 @@ def test_a_head_that_another_server_might_read_otherwise_is_refused(case: str) -
     """The Web UI must not find another host in it than the guard does."""
     with pytest.raises(Refused):
         checked_head(REFUSED[case])
+
+
+def test_the_pages_of_the_web_ui_may_send_requests() -> None:
+    """A browser sends the origin with each change."""
+    checked_head(head("POST / HTTP/1.1", "Host: localhost:8233", "Origin: http://localhost:8233"))
 
 
 def test_each_connection_carries_one_request() -> None:

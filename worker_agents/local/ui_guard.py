@@ -67,7 +67,7 @@ def checked_head(head: bytes) -> bytes:
     parts = request.split(" ")
     if len(parts) != 3 or not parts[1].startswith("/") or any(each in line for line in lines for each in "\r\n\0"):
         raise Refused("the request is malformed")
-    hosts, kept = [], []
+    hosts, origins, kept = [], [], []
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
@@ -75,12 +75,15 @@ def checked_head(head: bytes) -> bytes:
         match name.lower():
             case "host":
                 hosts.append(value.strip())
-            case "origin" if _name(urlsplit(value.strip()).netloc) not in OWN_NAMES:
-                raise Refused(f"the request comes from a page of {value.strip()}")
+            case "origin":
+                origins.append(value.strip())
         if name.lower() not in _OF_CONNECTION:
             kept.append(line)
     if len(hosts) != 1 or _name(hosts[0]) not in OWN_NAMES:
         raise Refused(f"this machine is not {' or '.join(hosts) or 'named'}; open the Web UI at 127.0.0.1 or localhost")
+    # A page at another port of this machine, such as that of a job, is not the Web UI either.
+    if other := [each for each in origins if each.lower() != f"http://{hosts[0]}".lower()]:
+        raise Refused(f"the request comes from a page of {other[0]}")
     return "\r\n".join([request, *kept, "Connection: close", "", ""]).encode("latin-1")
 
 

@@ -25,7 +25,7 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
             own = (names.scheduler_workflow(cluster), names.planner_queue(cluster))
             memo = await memo_of(execution)
             # Other workflows in the namespace may have the attributes of a scheduler.
-            if (execution.id, execution.task_queue) == own and names.MEMO_STORE in memo:
+            if (execution.id, execution.task_queue) == own and names.MEMO_STORE in memo and names.is_name(cluster):
                 found[cluster] = ClusterRecord(
                     name=cluster,
                     address=address,
