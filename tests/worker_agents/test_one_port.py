@@ -8,7 +8,7 @@ import pytest
 
 from iris.client.connect.process import free_ports
 from iris.model.errors import IrisError
-from iris.worker_agents.local.one_port import publishing
+from iris.worker_agents.local.one_port import _Caller, publishing
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -74,3 +74,43 @@ async def test_a_port_in_use_is_an_error_for_users(port: int) -> None:
     with pytest.raises(IrisError, match=f"the Temporal service cannot be published at port {port}: "):
         async with publishing(port, ("127.0.0.1", 1)):
             pass
+
+
+def test_bytes_that_arrive_before_the_service_is_connected_are_kept() -> None:
+    """A transport of Python 3.11.2 reads once although it was paused when the connection was made."""
+    sent: list[bytes] = []
+
+    class Transport(asyncio.Transport):
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            sent.append(bytes(data))
+
+        def pause_reading(self) -> None:
+            sent.append(b"paused")
+
+    caller = _Caller("127.0.0.1", 1)
+    caller.transport = Transport()
+    caller.data_received(b"early")
+
+    assert (sent, caller.early) == ([b"paused"], b"early")
+
+
+async def test_a_service_that_speaks_first_is_heard() -> None:
+    """A gRPC server sends its settings at once, and a client that does not get them gives the connection up."""
+    published, inner = free_ports()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        await reader.read()
+        writer.close()
+
+    async def hear() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", published)
+        writer.write(b"hello to you")
+        heard = await reader.readexactly(5)
+        writer.close()
+        return heard
+
+    server = await asyncio.start_server(greet, "127.0.0.1", inner)
+    async with publishing(published, ("127.0.0.1", inner)), asyncio.timeout(60):
+        assert await asyncio.gather(*(hear() for _ in range(100))) == [b"hello"] * 100
+    server.close()

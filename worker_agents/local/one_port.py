@@ -44,26 +44,39 @@ class _End(asyncio.Protocol):
 
 
 class _Caller(_End):
-    """The end of a client. It reads nothing before the connection to the service exists."""
+    """The end of a client. It reads once at most before the connection to the service exists."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__()
         self._service = (host, port)
         self._connecting: asyncio.Task[None] | None = None
+        self.early = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        cast(asyncio.Transport, transport).pause_reading()
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is None:
+            # Not in `connection_made`: a transport of Python 3.11.2 reads once even if it was paused there.
+            self.early += data
+            if self.transport is not None:
+                self.transport.pause_reading()
+        else:
+            super().data_received(data)
 
     async def _connect(self) -> None:
         assert self.transport is not None
+        service = _End()
+        service.other = self  # a gRPC server speaks first
         try:
-            _, self.other = await asyncio.get_running_loop().create_connection(_End, *self._service)
+            await asyncio.get_running_loop().create_connection(lambda: service, *self._service)
         except OSError:  # the service is being started; clients try again
             self.transport.close()
             return
-        self.other.other = self
+        assert service.transport is not None
+        service.transport.write(self.early)
+        self.other = service
         if self.transport.is_closing():
             self.connection_lost(None)
         else:
