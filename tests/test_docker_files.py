@@ -55,6 +55,18 @@ def test_what_the_composed_services_mount_is_there(services: Services) -> None:
     assert [file for file in files if not (DOCKER / file).is_file()] == []
 
 
+def test_no_port_is_published_beyond_this_machine_unless_somebody_says_so(services: Services) -> None:
+    """Temporal has no access control here. Docker publishes a port without an address on all of them, past most firewalls."""
+    published = {str(port) for service in services.values() for port in service.get("ports", ())}
+
+    assert published == {"${IRIS_PUBLISH:-127.0.0.1}:7233:7233", "127.0.0.1:8080:8080"}
+
+
+def test_the_web_ui_starts_no_jobs_unless_somebody_says_so(services: Services) -> None:
+    """It answers under every host name, and so to web pages in a browser of this machine."""
+    assert services["ui"]["environment"]["TEMPORAL_DISABLE_WRITE_ACTIONS"] == "${IRIS_UI_READ_ONLY:-true}"
+
+
 def test_the_control_plane_finds_its_credentials_where_its_environment_says(services: Services) -> None:
     """Without them it can use neither its store nor machines. Where none are named it must not look for a file: the machine's own
     account is meant."""

@@ -54,7 +54,7 @@ async def missing_hosts(
 async def _ready_slices(client: Client, cluster: str) -> set[str]:
     prefix = names.slice_workflow(cluster, "")
     query = (
-        f"{names.SA_CLUSTER} = '{cluster}' AND {names.SA_KIND} = '{names.KIND_SLICE}'"
+        f"{names.own_workflows(cluster, names.KIND_SLICE)}"
         f" AND {names.SA_STATE} = '{SliceState.READY}' AND ExecutionStatus = 'Running'"
     )
     return {execution.id.removeprefix(prefix) async for execution in client.list_workflows(query, page_size=PAGE)}

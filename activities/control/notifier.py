@@ -112,12 +112,10 @@ class Notifier:
             owners.extend(page.owners)
             if not page.owners or len(owners) >= page.total:
                 break
-        kinds = f"'{names.KIND_JOB}', '{names.KIND_TASK}'"
+        ours = names.own_workflows(ref.cluster, names.KIND_JOB, names.KIND_TASK)
         running = {
             (execution.id, names.short_run(execution.run_id))
-            async for execution in self._client.list_workflows(
-                f"{names.SA_CLUSTER} = '{ref.cluster}' AND {names.SA_KIND} IN ({kinds}) AND ExecutionStatus = 'Running'"
-            )
+            async for execution in self._client.list_workflows(f"{ours} AND ExecutionStatus = 'Running'")
         }
         gone = []
         for owner in owners:

@@ -281,7 +281,4 @@ class _Report(NamedTuple):
 
 def made_slices(cluster: str) -> str:
     """Returns the query for the workflows of slices that were created; slices that joined have no scale group."""
-    return (
-        f"{names.SA_CLUSTER} = '{cluster}' AND {names.SA_KIND} = '{names.KIND_SLICE}' AND {names.SA_GROUP} IS NOT NULL"
-        " AND ExecutionStatus = 'Running'"
-    )
+    return f"{names.own_workflows(cluster, names.KIND_SLICE)} AND {names.SA_GROUP} IS NOT NULL AND ExecutionStatus = 'Running'"

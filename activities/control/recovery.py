@@ -63,9 +63,9 @@ class RecoveryQueries:
 
     async def _page(self, cursor: RecoveryCursor, most: int) -> RecoveryPage:
         """Queries at most `most` workflows, from the cursor on."""
-        kinds = ", ".join(f"'{kind}'" for kind in (names.KIND_SLICE, names.KIND_JOB, names.KIND_TASK))
+        ours = names.own_workflows(cursor.cluster, names.KIND_SLICE, names.KIND_JOB, names.KIND_TASK)
         listed = self._client.list_workflows(
-            f"{names.SA_CLUSTER} = '{cursor.cluster}' AND {names.SA_KIND} IN ({kinds}) AND ExecutionStatus = 'Running'",
+            f"{ours} AND ExecutionStatus = 'Running'",
             page_size=most,
             next_page_token=bytes.fromhex(cursor.token) or None,
         )

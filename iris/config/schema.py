@@ -240,7 +240,7 @@ class LocalControllerConfig(Section):
 
 
 class TemporalService(Section):
-    """An existing Temporal service. TLS and API keys come from Temporal's own environment variables."""
+    """An existing Temporal service. TLS and API keys come from Temporal's own variables for this address."""
 
     address: str = Field(min_length=1, description="`host:port` of the frontend.")
     namespace: str = Field("default", min_length=1, description="The namespace in that service.")

@@ -4,6 +4,7 @@ No other file spells any of them.
 """
 
 import re
+from collections.abc import Sequence
 
 from iris.model.errors import InvalidValue
 
@@ -15,13 +16,18 @@ MAX_NAME = 60
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
 
 
+def is_name(name: str) -> bool:
+    """Returns whether the name can be that of a cluster or a job: it is safe in a path, an id and a query."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(field: str, name: str) -> str:
     """Returns the name.
 
     Raises:
         InvalidValue: it is empty, too long, or has a character that is not safe in a path or an id.
     """
-    if _NAME.fullmatch(name) is None:
+    if not is_name(name):
         raise InvalidValue(
             field,
             name,
@@ -84,10 +90,6 @@ def slice_of_host(host_id: str) -> str:
 
 
 # -- Temporal ------------------------------------------------------------------------------------------------------------------
-
-
-#: The type of a job's workflow. Clients start it by this name: importing its code would take a command a tenth of a second.
-JOB_TYPE = "JobWorkflow"
 
 
 def job_workflow(cluster: str, job: str) -> str:
@@ -160,6 +162,29 @@ KIND_TASK = "task"
 KIND_SLICE = "slice"
 KIND_SCHEDULER = "scheduler"
 KIND_AUTOSCALER = "autoscaler"
+#: The workflow types of the kinds that a control plane runs in any number.
+WORKFLOW_TYPES = {KIND_JOB: "JobWorkflow", KIND_TASK: "TaskWorkflow", KIND_SLICE: "SliceWorkflow"}
+SCHEDULER_TYPE, AUTOSCALER_TYPE = "SchedulerWorkflow", "AutoscalerWorkflow"
+
+
+def own_workflows(cluster: str, *kinds: str) -> str:
+    """Returns the visibility query for the cluster's workflows of these kinds: of `WORKFLOW_TYPES`.
+
+    Anybody in the namespace can start a workflow with the search attributes of Iris, or with such an id. The workflows of a
+    cluster also have one of its types and are on its queue, so only its control plane runs them.
+    """
+    types = [WORKFLOW_TYPES[kind] for kind in kinds]
+    ids = f"{cluster}/{kinds[0]}/" if len(kinds) == 1 else f"{cluster}/"
+    return (
+        f"{SA_CLUSTER} = '{cluster}' AND {_is_one_of(SA_KIND, kinds)} AND {_is_one_of('WorkflowType', types)} "
+        f"AND TaskQueue = '{control_queue(cluster)}' AND WorkflowId STARTS_WITH '{ids}'"
+    )
+
+
+def _is_one_of(attribute: str, values: Sequence[str]) -> str:
+    quoted = ", ".join(f"'{value}'" for value in values)
+    return f"{attribute} = {quoted}" if len(values) == 1 else f"{attribute} IN ({quoted})"
+
 
 #: Memo of the scheduler's workflow: what a client needs to know about the cluster when it has only an address.
 MEMO_STORE = "iris_store"

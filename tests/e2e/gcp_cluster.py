@@ -135,7 +135,9 @@ def stopped_at_last(cluster: GcpCluster) -> Iterator[GcpCluster]:
 def a_temporal_service() -> Iterator[str]:
     """`host:port` of a Temporal service that is nobody's cluster's; it must go on until the end of the block."""
     port, ui_port = free_ports()
-    server = subprocess.Popen(server_command(port, ui_port, None), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    server = subprocess.Popen(
+        server_command(port, f"127.0.0.1:{ui_port}", None), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     try:
         eventually(lambda: _listens(port))
         yield f"127.0.0.1:{port}"

@@ -35,7 +35,7 @@ class Server(NamedTuple):
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     port, ui_port = free_ports()
-    child = Child("temporal", server_command(port, ui_port, None), None)
+    child = Child("temporal", server_command(port, f"127.0.0.1:{ui_port}", None), None)
     process = await child.start()
     try:
         client = await started(child, f"127.0.0.1:{port}", PATIENCE)

@@ -91,7 +91,7 @@ class LastingServer:
     def __init__(self, directory: Path) -> None:
         port, ui_port = free_ports()
         self._address = f"127.0.0.1:{port}"
-        self._command = server_command(port, ui_port, directory / DATABASE, safe=True)
+        self._command = server_command(port, f"127.0.0.1:{ui_port}", directory / DATABASE, safe=True)
         self._log = directory / "temporal.log"
         self._process: asyncio.subprocess.Process | None = None
 

@@ -14,14 +14,16 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from iris.client.connect.children import Child, Restarts
-from iris.client.connect.process import locked, stop_event
+from iris.client.connect.process import free_ports, locked, stop_event
 from iris.config import ClusterConfig, InvalidConfig, load_config
 from iris.model.errors import InvalidValue
 from iris.platforms.gcp.labels import CONFIG_KEY
 from iris.storage.files import write_whole
 from iris.worker_agents.control_plane.config_watcher import check_successor
 from iris.worker_agents.host.metadata import Metadata, of_this_machine
+from iris.worker_agents.local.one_port import publishing
 from iris.worker_agents.local.temporal_server import DATABASE, keep_history, server_command, started
+from iris.worker_agents.local.ui_guard import guarding, hidden_address
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class HostedOptions(BaseModel):
     config: Path
     #: The directory on the machine's disk for state that outlives this process.
     state_dir: Path
-    #: The port of the Temporal server. Its Web UI has the next port, on this machine only.
+    #: The port of the Temporal server, the only one on the network. Its Web UI has the next port, on this machine only.
     port: int
     #: `host:port` of that server as hosts reach it; None: the address that the metadata server gives.
     advertise: str | None = None
@@ -60,7 +62,7 @@ async def run(options: HostedOptions) -> None:
         InvalidConfig: the configuration cannot be used.
         InvalidValue: the address at which hosts reach this machine is not known.
         Rejected: another process uses the state directory.
-        IrisError: the Temporal server did not start, or the control plane does not come up.
+        IrisError: the Temporal server did not start, the port or the next one is in use, or the control plane does not come up.
     """
     stop = stop_event()
     metadata = of_this_machine()
@@ -82,17 +84,23 @@ async def run(options: HostedOptions) -> None:
 
 
 async def _with_server(options: HostedOptions, config: ClusterConfig, file: Path, advertise: str, stop: asyncio.Event) -> None:
-    command = server_command(options.port, options.port + 1, options.state_dir / DATABASE, ip="0.0.0.0", safe=True)  # noqa: S104
-    server = Child("temporal", command, None, directory=options.state_dir)
+    port, _ = free_ports()
+    address, ui = f"127.0.0.1:{port}", hidden_address()
+    server = Child(
+        "temporal", server_command(port, ui, options.state_dir / DATABASE, safe=True), None, directory=options.state_dir
+    )
     await server.start()
     try:
-        address = f"127.0.0.1:{options.port}"
         await keep_history(await started(server, address, START_TIMEOUT))
-        logger.info("cluster %s: Temporal listens at %s", config.name, advertise)
         server_task = asyncio.create_task(server.keep(stop, RESTARTS, lambda _: None))
         try:
-            await _keep(_control(config, file, address, advertise), stop)
-            await server_task
+            async with contextlib.AsyncExitStack() as open_ports:
+                await open_ports.enter_async_context(publishing(options.port, ("127.0.0.1", port)))
+                if ui is not None:
+                    await open_ports.enter_async_context(guarding(f"127.0.0.1:{options.port + 1}", ui))
+                logger.info("cluster %s: Temporal listens at %s", config.name, advertise)
+                await _keep(_control(config, file, address, advertise), stop)
+                await server_task
         finally:
             server_task.cancel()
     finally:

@@ -254,7 +254,11 @@ async def check_versions(client: Client, cluster: str) -> list[WorkflowIDConflic
 
 
 async def _running_version(client: Client, workflow_id: str) -> int | None:
-    """Returns the version with which the workflow was started; None if it does not run."""
+    """Returns the version with which the workflow was started; None if it does not run.
+
+    Raises:
+        Rejected: another program's workflow has this id.
+    """
     try:
         described = await client.get_workflow_handle(workflow_id).describe()
     except RPCError as error:
@@ -263,6 +267,11 @@ async def _running_version(client: Client, workflow_id: str) -> int | None:
         raise
     if described.status is not WorkflowExecutionStatus.RUNNING:
         return None
+    if described.workflow_type not in (names.SCHEDULER_TYPE, names.AUTOSCALER_TYPE):
+        raise Rejected(
+            f"workflow {workflow_id} is a {described.workflow_type}, which Iris did not start; terminate it, or give the cluster "
+            "another name"
+        )
     return int((await described.memo()).get(names.MEMO_VERSION, 1))
 
 

@@ -26,6 +26,7 @@ from iris.model.provisioning import SliceRequest
 from iris.platforms.local import agent_command
 from iris.worker_agents.local.local_machines import MachineSupervisor
 from iris.worker_agents.local.temporal_server import DATABASE, keep_history, server_command, started
+from iris.worker_agents.local.ui_guard import guarding, hidden_address
 
 logger = logging.getLogger(__name__)
 
@@ -97,21 +98,25 @@ class _LocalCluster:
         self._dir = directory
         self._stop = stop
         port, ui_port = _ports(read_record(options.name))
+        self._hidden_ui = hidden_address()
         self._record = ClusterRecord(
             name=options.name,
             address=f"127.0.0.1:{port}",
             store=(directory / "store").as_uri(),
-            ui=f"http://127.0.0.1:{ui_port}",
+            ui=f"http://127.0.0.1:{ui_port}" if self._hidden_ui is not None else "",
             supervisor=ProcessRef.of(os.getpid()),
             ephemeral=options.ephemeral,
         )
         logs = directory / "logs"
         database = None if options.ephemeral else directory / DATABASE
-        self._server = Child("temporal", server_command(port, ui_port, database), logs / "temporal.log", directory=directory)
+        self._server = Child(
+            "temporal", server_command(port, self._hidden_ui, database), logs / "temporal.log", directory=directory
+        )
         self._control = Child("controller", self._controller_command(), logs / "controller.log")
         self._machines = MachineSupervisor(machines_dir(directory), self._agent_command, logs, umask=umask)
         self._machines_stop = asyncio.Event()
         self._machines_run: asyncio.Task[None] | None = None
+        self._ui = contextlib.AsyncExitStack()
 
     async def run(self) -> None:
         """Starts everything in order, then keeps it running until the stop."""
@@ -120,12 +125,14 @@ class _LocalCluster:
         await self._server.start()
         client = await started(self._server, self._record.address, START_TIMEOUT)
         await keep_history(client)
+        if self._hidden_ui is not None:
+            await self._ui.enter_async_context(guarding(self._record.ui.removeprefix("http://"), self._hidden_ui))
         self._machines_run = asyncio.create_task(self._machines.run(self._machines_stop))
         keepers = [
             asyncio.create_task(self._control.keep(self._stop, RESTARTS, lambda _: self._write())),
             asyncio.create_task(self._keep_server()),
         ]
-        logger.info("cluster %s: %s, Web UI %s", self._options.name, self._record.address, self._record.ui)
+        logger.info("cluster %s: %s, Web UI %s", self._options.name, self._record.address, self._record.ui or "-")
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({stopped, self._machines_run}, return_when=asyncio.FIRST_COMPLETED)
         if not self._stop.is_set():
@@ -136,6 +143,7 @@ class _LocalCluster:
     async def stop(self) -> None:
         """Stops the agents first, so that they can report how their programs ended, and the server last."""
         self._machines_stop.set()
+        await self._ui.aclose()
         try:
             if self._machines_run is not None:
                 await self._machines_run
@@ -185,6 +193,6 @@ def machines_dir(directory: Path) -> Path:
 
 def _ports(before: ClusterRecord | None) -> tuple[int, int]:
     """Returns the ports of the last run if they are free, so that addresses stay the same; else any two free ports."""
-    if before is None:
+    if before is None or not before.ui:
         return free_ports()
     return free_ports((int(before.address.rpartition(":")[2]), int(before.ui.rpartition(":")[2])))

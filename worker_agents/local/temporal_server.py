@@ -52,19 +52,22 @@ def temporal_binary() -> str:
     return found
 
 
-def server_command(port: int, ui_port: int, database: Path | None, *, ip: str = "127.0.0.1", safe: bool = False) -> list[str]:
+def server_command(port: int, ui: str | None, database: Path | None, *, safe: bool = False) -> list[str]:
     """Returns the server's command line, which has to be run in the directory of the server's database.
 
+    The server listens on this machine only.
+
     Args:
+        ui: `HOST:PORT` of its Web UI, which has no access control (`ui_guard`); None: there is no Web UI.
         database: the file with the state; None: the state is in memory.
-        ip: the address on which the server listens. Its Web UI listens on this machine only.
         safe: acknowledged changes survive even if the machine is switched off.
 
     Raises:
         IrisError: it is not installed.
     """
-    command = [temporal_binary(), "server", "start-dev", "--ip", ip, "--port", str(port)]
-    command += ["--ui-ip", "127.0.0.1", "--ui-port", str(ui_port), "--log-level", "error"]
+    command = [temporal_binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--log-level", "error"]
+    ui_ip, _, ui_port = (ui or "").rpartition(":")
+    command += ["--ui-ip", ui_ip, "--ui-port", ui_port] if ui is not None else ["--headless"]
     for setting in SERVER_SETTINGS:
         command += ["--dynamic-config-value", setting]
     if database is not None:

@@ -16,12 +16,12 @@ from temporalio.converter import (
     DefaultFailureConverterWithEncodedAttributes,
     PayloadCodec,
 )
-from temporalio.envconfig import ClientConfig
 from temporalio.plugin import SimplePlugin
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import UnsandboxedWorkflowRunner
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
+from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, payload_keys
 from iris.model.errors import IrisError, Unreachable
 from iris.model.units import MIB, format_bytes
@@ -155,7 +155,8 @@ async def connect(
     timeout: timedelta = timedelta(seconds=10),
     quiet: bool = False,
 ) -> Client:
-    """Connects to the Temporal service at `host:port`. Temporal's environment variables supply TLS, API key and the like.
+    """Connects to the Temporal service at `host:port`. Temporal's environment variables and profile supply TLS, API key and the
+    like, if they are for this address.
 
     Args:
         quiet: the SDK's core logs nothing. It logs to standard output, which a command needs for its own output.
@@ -164,7 +165,8 @@ async def connect(
         Unreachable: no service answers there within the timeout, or the service refuses the connection.
         InvalidValue: the file with the cluster's keys cannot be used.
     """
-    settings: dict[str, Any] = {**ClientConfig.load_client_connect_config(), "target_host": address, "namespace": namespace}
+    credentials = credentials_for(address)
+    settings: dict[str, Any] = {**credentials.settings, "target_host": address, "namespace": namespace}
     telemetry = TelemetryConfig(logging=None) if quiet else TelemetryConfig()
     try:
         return await Client.connect(
@@ -177,4 +179,5 @@ async def connect(
     except (RuntimeError, ValueError) as error:  # ValueError: the address is malformed
         cause = re.search(r'message: "([^"]+)"', str(error))  # the SDK wraps the system's message in those of its layers
         problem = cause[1].lower() if cause else str(error)
-        raise Unreachable(f"no Temporal service answers at {address} (namespace {namespace}): {problem}") from None
+        hint = f"; {credentials.withheld}" if credentials.withheld else ""
+        raise Unreachable(f"no Temporal service answers at {address} (namespace {namespace}): {problem}{hint}") from None

@@ -4,6 +4,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.rpc import memo_of, refused
 from iris.model import names
 from iris.model.errors import NotFound, Unreachable
 
@@ -14,22 +15,27 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
     Raises:
         NotFound: the service has no such cluster, or has several and none was named.
         Unreachable: the service does not answer.
+        Rejected: the service refuses this client.
     """
     found: dict[str, ClusterRecord] = {}
     try:
-        async for execution in client.list_workflows(
-            f"{names.SA_KIND} = '{names.KIND_SCHEDULER}' AND ExecutionStatus = 'Running'"
-        ):
-            memo = await execution.memo()
+        schedulers = f"{names.SA_KIND} = '{names.KIND_SCHEDULER}' AND WorkflowType = '{names.SCHEDULER_TYPE}'"
+        async for execution in client.list_workflows(f"{schedulers} AND ExecutionStatus = 'Running'"):
             cluster = execution.id.partition("/")[0]
-            found[cluster] = ClusterRecord(
-                name=cluster,
-                address=address,
-                namespace=client.namespace,
-                store=str(memo[names.MEMO_STORE]),
-                ui=str(memo[names.MEMO_UI]),
-            )
+            own = (names.scheduler_workflow(cluster), names.planner_queue(cluster))
+            memo = await memo_of(execution)
+            # Other workflows in the namespace may have the attributes of a scheduler.
+            if (execution.id, execution.task_queue) == own and names.MEMO_STORE in memo and names.is_name(cluster):
+                found[cluster] = ClusterRecord(
+                    name=cluster,
+                    address=address,
+                    namespace=client.namespace,
+                    store=str(memo[names.MEMO_STORE]),
+                    ui=str(memo.get(names.MEMO_UI, "")),
+                )
     except RPCError as error:
+        if (refusal := refused(error, address)) is not None:
+            raise refusal from None
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:  # the search attributes are not registered: no Iris cluster here
             raise Unreachable(f"the service at {address} does not answer: {error}") from None
     if name is not None and name in found:

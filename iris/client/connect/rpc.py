@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -10,6 +11,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Client,
+    WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowQueryFailedError,
@@ -21,12 +23,33 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import RPC_TIMEOUT
+from iris.client.connect.credentials import credentials_for
 from iris.messages.scheduler import Answers, Batch, Message
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION)
+_REFUSED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
+
+
+def refused(error: RPCError, address: str) -> Rejected | None:
+    """Returns the user's error if the service at this address refuses the client; None if the RPC error is another one."""
+    if error.status not in _REFUSED:
+        return None
+    withheld = credentials_for(address).withheld
+    remedy = withheld or f"set TEMPORAL_ADDRESS={address} and Temporal's variables for its credentials, such as TEMPORAL_API_KEY"
+    return Rejected(f"the Temporal service at {address} refuses this client: {error.message}; {remedy}")
+
+
+async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
+    """Returns the workflow's memo; an empty one if this client cannot read it, so that one workflow does not end a list."""
+    try:
+        return await execution.memo()
+    except Exception as error:  # a codec may raise anything
+        logger.debug("the memo of workflow %s cannot be read: %s", execution.id, error)
+        return {}
 
 
 class Connection:
@@ -43,15 +66,17 @@ class Connection:
         return self.client.get_workflow_handle(workflow_id, run_id=run_id)
 
     def list_query(self, kind: str) -> str:
-        """Returns the visibility query that lists the cluster's workflows of this kind."""
-        return f"{names.SA_CLUSTER} = '{self.record.name}' AND {names.SA_KIND} = '{kind}'"
+        """Returns the visibility query that lists the cluster's workflows of this kind, and no others with its attributes."""
+        return names.own_workflows(self.record.name, kind)
 
     @contextlib.contextmanager
     def rpc_errors(self) -> Iterator[None]:
-        """Converts RPC errors of a service that does not answer to `Unreachable`."""
+        """Converts RPC errors of a service that does not answer to `Unreachable`, and of one that refuses us to `Rejected`."""
         try:
             yield
         except RPCError as error:
+            if (refusal := refused(error, self.record.address)) is not None:
+                raise refusal from None
             if error.status in _GONE:
                 cluster = self.record
                 raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None

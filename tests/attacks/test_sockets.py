@@ -1,0 +1,132 @@
+"""docs/security.md lists every socket on which a cluster listens. The tables are compared with clusters that run."""
+
+import http.client
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from tests.e2e.cluster import a_cluster, eventually
+from tests.e2e.gcp_cluster import a_gcp_cluster, processes_of
+from tests.fakes.google.client import FakeGoogle
+
+pytestmark = pytest.mark.long
+
+PAGE = (Path(__file__).parents[2] / "docs/security.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def google() -> Iterator[FakeGoogle]:
+    """A cloud whose machines boot."""
+    with FakeGoogle(boot=True) as google:
+        yield google
+
+
+class Listening(NamedTuple):
+    """A socket on which a process listens."""
+
+    process: str
+    ip: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"{self.ip}:{self.port}"
+
+
+def listed(heading: str) -> dict[str, int]:
+    """Returns how many of each socket the table below this line lists."""
+    table = PAGE.partition(heading)[2].lstrip("\n").partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
+    return {name: int(number) for name, _, _, number in rows}
+
+
+def sockets_of(processes: Iterable[psutil.Process]) -> set[Listening]:
+    """Returns the processes' sockets that others can send to: TCP sockets that listen, and UDP sockets without a peer."""
+    found = set()
+    for process in processes:
+        try:
+            words, sockets = process.cmdline(), process.net_connections("inet")
+        except psutil.Error:  # it has just ended
+            continue
+        parts = {"start-dev": "Temporal server", "run": "controller", "serve": "controller", "agent": "agent"}
+        part = next((parts[word] for word in words if word in parts), "supervisor" if "--local" in words else " ".join(words[:6]))
+        udp = [each for each in sockets if each.type.name == "SOCK_DGRAM" and not each.raddr]
+        for each in [*udp, *(each for each in sockets if each.status == psutil.CONN_LISTEN)]:
+            found.add(Listening(part, each.laddr.ip, each.laddr.port))
+    return found
+
+
+def answer(socket: Listening, path: str) -> int:
+    """Returns the status of the answer to an HTTP request; 0 if the socket does not speak HTTP/1."""
+    connection = http.client.HTTPConnection(socket.ip, socket.port, timeout=30)
+    try:
+        connection.request("GET", path, headers={"Host": "evil.example"})
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
+
+
+def name_of(socket: Listening, service: str, guard: str) -> str:
+    """Returns the name of the socket in the table, by its process and its answers to a web page."""
+    match socket:
+        case Listening(process="Temporal server") if socket.address == service:
+            return "Temporal service (gRPC)"
+        case Listening(process="supervisor" | "controller") if socket.address == guard and answer(socket, "/") == 403:
+            return "Web UI, behind the guard"
+        case Listening(process="Temporal server", ip="127.0.0.1"):
+            answers = (answer(socket, "/metrics"), answer(socket, "/api/v1/namespaces"))
+            return {(200, 404): "metrics", (404, 403): "HTTP API", (0, 0): "internal services (gRPC)"}.get(
+                answers, f"? {answers}"
+            )
+        case Listening(process="Temporal server") if socket.ip.startswith("127.") and answer(socket, "/healthz") == 200:
+            return "Web UI itself"
+    return f"unknown: {socket}"
+
+
+def test_a_local_cluster_listens_where_the_page_says_and_nowhere_else() -> None:
+    """While a job runs, so that all its processes are there."""
+    with a_cluster("--cpu", "2", "--memory", "2g", "--hosts", "2", "--ephemeral") as cluster:
+        cluster.submit("long", "--", "sleep", "600")
+        eventually(lambda: cluster.status("long")["state"] == "RUNNING")
+        record = json.loads((cluster.home / "clusters/local/cluster.json").read_text())
+        found = sockets_of(cluster.processes())
+        named = Counter(name_of(each, record["address"], record["ui"].removeprefix("http://")) for each in found)
+        cluster.iris("cancel", "long")
+
+    assert dict(named) == listed("A cluster on one machine:")
+
+
+def test_the_machine_of_a_control_plane_publishes_one_port(google: FakeGoogle) -> None:
+    """Temporal's dev server opened six ports on all addresses of it."""
+    with a_gcp_cluster(google, "ports") as cluster:
+        # The processes that play the machine are not of the cluster.
+        sockets = sockets_of(processes_of(cluster.machine, google))
+        found = {each for each in sockets if each.process in ("Temporal server", "controller")}
+        published = {each for each in found if not each.ip.startswith("127.")}
+        guard = f"127.0.0.1:{cluster.port + 1}"
+        (service,) = {each.address for each in found if each.process == "Temporal server" and _serves(each)}
+        named = Counter(name_of(each, service, guard) for each in found - published)
+
+    assert {(each.process, each.ip, each.port) for each in published} == {("controller", "0.0.0.0", cluster.port)}
+    own = listed("publishes the service:")
+    assert own == {"Temporal service, published": len(published), "Web UI, behind the guard": 1}
+    assert dict(named) == listed("A cluster on one machine:")
+
+
+def _serves(socket: Listening) -> bool:
+    """Returns whether the socket is the service: the port on the server's command line."""
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        if "start-dev" in words and words[words.index("--port") + 1] == str(socket.port):
+            return True
+    return False
