@@ -155,7 +155,9 @@ def agent(
     async def run() -> None:
         cluster = (await IrisClient.connect(selected(ctx))).record
         name = check_name("host-id", host_id or default_host_id())
-        bootstrap = None if config is None else load_config(config).bootstrap
+        configured = None if config is None else load_config(config)
+        bootstrap = None if configured is None else configured.bootstrap
+        gcp = None if configured is None else configured.platform.gcp
         options = AgentOptions(
             address=cluster.address,
             namespace=cluster.namespace,
@@ -173,6 +175,9 @@ def agent(
             umask=umask,
             env_vars={} if bootstrap is None else bootstrap.env_vars,
             mounts=() if bootstrap is None else tuple(map(Path, bootstrap.mounts)),
+            secrets=() if bootstrap is None else bootstrap.secrets,
+            secrets_project="" if gcp is None else gcp.project_id,
+            secrets_endpoint="" if gcp is None else gcp.endpoints.secret_manager,
             cpu_millis=cpu,
             memory_bytes=memory,
             disk_bytes=disk,

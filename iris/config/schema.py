@@ -58,6 +58,7 @@ class GcpEndpoints(Section):
 
     tpu: str = Field("", description="Address of the Cloud TPU API; empty: tpu.googleapis.com.")
     compute: str = Field("", description="Address of the Compute Engine API; empty: compute.googleapis.com.")
+    secret_manager: str = Field("", description="Address of the Secret Manager API; empty: https://secretmanager.googleapis.com.")
 
 
 class GcpPlatformConfig(Section):
@@ -199,6 +200,11 @@ class Bootstrap(Section):
     )
     env_vars: dict[str, str] = Field(
         default_factory=dict, description="Environment variables of every task, unless its job sets them."
+    )
+    secrets: tuple[str, ...] = Field(
+        (),
+        description="Secrets that jobs may use: env:NAME, file:/PATH, gcp:projects/PROJECT/secrets/SECRET, or a beginning "
+        "followed by *; unset for local: all that the user has.",
     )
 
 

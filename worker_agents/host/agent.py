@@ -34,6 +34,7 @@ from iris.activities.host.runtimes import cgroups
 from iris.activities.host.runtimes.engine import clear_strays
 from iris.activities.host.runtimes.environment import Accelerators
 from iris.activities.host.runtimes.images import Token
+from iris.activities.host.secret_values import HostSecrets
 from iris.client.connect.connection import connect
 from iris.client.connect.process import rest_memory, stop_event
 from iris.model import names
@@ -95,6 +96,11 @@ class AgentOptions(BaseModel):
     mounts: tuple[Path, ...] = ()
     #: Defaults for every task's environment; a job may override them.
     env_vars: dict[str, str] = Field(default_factory=dict)
+    #: The secrets that jobs may use, as in `iris.model.secrets.why_not`.
+    secrets: tuple[str, ...] = ()
+    #: The project of secrets in Google Secret Manager that name none, and the address of its interface; empty: Google's own.
+    secrets_project: str = ""
+    secrets_endpoint: str = ""
     #: The host is simulated: the real machine's hardware does not belong to it.
     simulated: bool = False
     #: The umask of users' programs; -1: the agent's.
@@ -243,6 +249,7 @@ class _Incarnation:
             faults=(*FAULTS, *options.faults),
             accelerators=accelerators,
             registry_token=registry_token,
+            secrets=_secrets(options),
         )
         self._log = context.logger(logger)
         self._tasks = Tasks(context)
@@ -320,6 +327,17 @@ class _Incarnation:
             if reason := await self._membership.given_up():
                 return reason
         return ""
+
+
+def _secrets(options: AgentOptions) -> HostSecrets:
+    """Returns the secrets that jobs may use. The agent works without Google's libraries, but then has none of Google's."""
+    try:
+        from iris.platforms.gcp.secret_manager import GoogleSecrets
+    except ImportError:
+        manager = None
+    else:
+        manager = GoogleSecrets(options.secrets_project, options.secrets_endpoint)
+    return HostSecrets(options.secrets, manager, own=(options.directory,))
 
 
 async def _pause(stop: asyncio.Event, time: timedelta) -> None:
