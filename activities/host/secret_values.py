@@ -6,9 +6,10 @@ A value is in the agent's memory until the program's shim has it, and never in a
 import asyncio
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pydantic import SecretStr
 
@@ -47,14 +48,20 @@ class _Refused(Exception):
     """The value cannot be used, for this reason."""
 
 
-class HostSecrets(NamedTuple):
+def _no_manager() -> SecretManager:
+    raise ImportError
+
+
+@dataclass(frozen=True)
+class HostSecrets:
     """The secrets that jobs may use on this host."""
 
     #: The list of the configuration, as in `iris.model.secrets.why_not`.
     allowed: Sequence[str] = ()
-    #: None: the agent is installed without Google's libraries.
-    manager: SecretManager | None = None
-    env: Mapping[str, str] = os.environ
+    #: Called by the first job that uses it. Raises ImportError if the agent is installed without Google's libraries.
+    manager: Callable[[], SecretManager] = field(default=_no_manager, repr=False)
+    #: The agent's environment. Its values do not show when this object is printed.
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     #: The agent's own directories, whose files no job gets.
     own: Sequence[Path] = ()
 
@@ -112,11 +119,13 @@ class HostSecrets(NamedTuple):
             os.close(file)
 
     def _of_google(self, source: SecretSource) -> str:
-        if self.manager is None:
-            raise _Refused("the agent of this host was installed without iris-temporal[gcp]")
-        whole = source if "/" in source.name else resource_of(source, self.manager.project())
+        try:
+            manager = self.manager()
+        except ImportError:
+            raise _Refused("the agent of this host was installed without iris-temporal[secrets]") from None
+        whole = source if "/" in source.name else resource_of(source, manager.project())
         self._check(whole)
-        return _decoded(self.manager.access(whole.name))
+        return _decoded(manager.access(whole.name))
 
     def _check(self, source: SecretSource) -> None:
         if why := why_not(source, self.allowed):

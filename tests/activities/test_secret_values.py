@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
-from iris.activities.host.secret_values import HostSecrets, SecretManager
+from iris.activities.host.secret_values import HostSecrets
 from iris.model.secrets import ALL_OF_THE_USERS, MAX_VALUE_BYTES
 from iris.platforms.base import BadConfig, Unavailable
 
@@ -27,9 +27,9 @@ class Vault:
         return f"{VALUE}\n".encode()
 
 
-async def value(source: str, *allowed: str, manager: SecretManager | None = None, own: tuple[Path, ...] = (), **env: str) -> str:
+async def value(source: str, *allowed: str, own: tuple[Path, ...] = (), **env: str) -> str:
     """The value of the secret A."""
-    host = HostSecrets(allowed or ALL_OF_THE_USERS, manager or Vault(), env, own)
+    host = HostSecrets(allowed or ALL_OF_THE_USERS, Vault, env, own)
     return (await host.values({"A": source}))["A"].get_secret_value()
 
 
@@ -77,7 +77,7 @@ async def test_a_google_that_does_not_answer_is_no_failure_of_the_job() -> None:
 
 async def test_nothing_is_given_that_the_configuration_does_not_list() -> None:
     """The default of a fleet is an empty list: its agents have rights that its users do not have."""
-    host = HostSecrets((), Vault(), {"KEY": VALUE})
+    host = HostSecrets((), Vault, {"KEY": VALUE})
     for source in ("env:KEY", "file:/etc/hostname", "gcp:wandb"):
         with pytest.raises(CannotStart, match=r"add it to bootstrap\.secrets"):
             await host.values({"A": source})
@@ -113,7 +113,14 @@ async def test_an_agent_gives_nothing_of_its_own(tmp_path: Path) -> None:
 
 async def test_values_do_not_show_in_the_texts_of_objects() -> None:
     """A debugger, a log and a traceback print objects."""
-    values = await HostSecrets(ALL_OF_THE_USERS, None, {"KEY": VALUE}).values({"A": "env:KEY"})
+    host = HostSecrets(ALL_OF_THE_USERS, env={"KEY": VALUE})
+    values = await host.values({"A": "env:KEY"})
 
-    assert VALUE not in repr(values)
-    assert VALUE not in str(values)
+    assert VALUE not in f"{host} {host!r} {values} {values!r}"
+    assert values["A"].get_secret_value() == VALUE
+
+
+async def test_an_agent_without_googles_libraries_says_so() -> None:
+    """They are an extra."""
+    with pytest.raises(CannotStart, match=r"without iris-temporal\[secrets\]"):
+        await HostSecrets(ALL_OF_THE_USERS).values({"A": "gcp:wandb"})

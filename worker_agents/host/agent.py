@@ -12,6 +12,7 @@ agent to hand over to another in the same manner, for instance for an upgrade. S
 import asyncio
 import contextlib
 import fcntl
+import functools
 import logging
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -34,7 +35,7 @@ from iris.activities.host.runtimes import cgroups
 from iris.activities.host.runtimes.engine import clear_strays
 from iris.activities.host.runtimes.environment import Accelerators
 from iris.activities.host.runtimes.images import Token
-from iris.activities.host.secret_values import HostSecrets
+from iris.activities.host.secret_values import HostSecrets, SecretManager
 from iris.client.connect.connection import connect
 from iris.client.connect.process import rest_memory, stop_event
 from iris.model import names
@@ -330,13 +331,14 @@ class _Incarnation:
 
 
 def _secrets(options: AgentOptions) -> HostSecrets:
-    """Returns the secrets that jobs may use. The agent works without Google's libraries, but then has none of Google's."""
-    try:
-        from iris.platforms.gcp.secret_manager import GoogleSecrets
-    except ImportError:
-        manager = None
-    else:
-        manager = GoogleSecrets(options.secrets_project, options.secrets_endpoint)
+    """Returns the secrets that jobs may use."""
+
+    @functools.cache
+    def manager() -> SecretManager:
+        from iris.platforms.gcp.secret_manager import GoogleSecrets  # late: Google's libraries take time and memory
+
+        return GoogleSecrets(options.secrets_project, options.secrets_endpoint)
+
     return HostSecrets(options.secrets, manager, own=(options.directory,))
 
 
