@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import google.auth
+from google.auth.credentials import Credentials
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession
 from requests import RequestException, Response, Session
@@ -31,13 +32,17 @@ class GoogleSecrets:
 
     Args:
         own_project: the project of secrets that name none; empty: the project of the machine's credentials.
-        endpoint: the address of the interface; empty: Google's own. A plain `http://` address gets no credentials.
+        endpoint: the address of the interface; empty: Google's own.
+        credentials: None: the machine's own; a plain `http://` address gets none.
         delay: before another try, in seconds.
     """
 
-    def __init__(self, own_project: str = "", endpoint: str = "", delay: float = DELAY) -> None:
+    def __init__(
+        self, own_project: str = "", endpoint: str = "", credentials: Credentials | None = None, delay: float = DELAY
+    ) -> None:
         self._own_project = own_project
         self._endpoint = endpoint or ENDPOINT
+        self._credentials = credentials
         self._delay = delay
 
     def project(self) -> str:
@@ -61,9 +66,9 @@ class GoogleSecrets:
         return credentials, project or ""
 
     def _session(self) -> Session:
-        if self._endpoint.startswith("http://"):
+        if self._credentials is None and self._endpoint.lower().startswith("http://"):
             return Session()
-        session: Session = AuthorizedSession(self._default[0])  # type: ignore[no-untyped-call]  # the package is untyped
+        session: Session = AuthorizedSession(self._credentials or self._default[0])  # type: ignore[no-untyped-call]  # the package is untyped
         return session
 
     def _access(self, resource: str) -> bytes:

@@ -8,6 +8,7 @@ from threading import Thread
 from typing import Any, ClassVar
 
 import pytest
+from google.auth import default
 
 from iris.platforms.base import BadConfig, Unavailable
 from iris.platforms.gcp.secret_manager import TRIES, GoogleSecrets
@@ -21,15 +22,30 @@ class _Answers(BaseHTTPRequestHandler):
 
     answers: ClassVar[list[tuple[int, Any]]] = []
     paths: ClassVar[list[str]] = []
+    tokens: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
-        self.paths.append(self.path)
-        status, content = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
+        if self.path.startswith("/v1/"):
+            self.paths.append(self.path)
+            self.tokens.append(self.headers["Authorization"])
+            status, content = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
+        else:
+            status, content = 200, self.metadata()
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
+        self.send_header("Metadata-Flavor", "Google")
+        self.send_header("Content-Type", "text/plain" if isinstance(content, bytes) else "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def metadata(self) -> Any:
+        """As a metadata server."""
+        if "/token" in self.path:
+            return {"access_token": "of-the-machine", "expires_in": 3600, "token_type": "Bearer"}
+        if "/service-accounts/" in self.path:
+            return {"email": "hosts@home.iam.gserviceaccount.com", "aliases": ["default"], "scopes": []}
+        return b"home" if "project-id" in self.path else b""
 
     def log_message(self, format: str, *args: Any) -> None: ...
 
@@ -37,7 +53,7 @@ class _Answers(BaseHTTPRequestHandler):
 @pytest.fixture
 def google() -> Iterator[GoogleSecrets]:
     """A client of the server."""
-    _Answers.answers, _Answers.paths = [], []
+    _Answers.answers, _Answers.paths, _Answers.tokens = [], [], []
     with ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -61,6 +77,7 @@ def test_the_value_is_the_payload_byte_for_byte(google: GoogleSecrets) -> None:
     assert google.access(NAME) == VALUE
     assert google.project() == "p"
     assert _Answers.paths == [f"/v1/{NAME}:access"]
+    assert _Answers.tokens == [None]  # not in the clear
 
 
 def test_a_call_that_fails_for_now_is_repeated(google: GoogleSecrets) -> None:
@@ -105,3 +122,30 @@ def test_no_server_is_no_refusal() -> None:
     """As a service that stays away."""
     with pytest.raises(Unavailable, match="does not answer"):
         GoogleSecrets("p", "http://127.0.0.1:9", delay=0.01).access(NAME)
+
+
+def test_a_machine_of_googles_uses_its_service_account_and_its_project(
+    google: GoogleSecrets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may read a secret is decided by the roles of that account."""
+    address = google._endpoint.partition("://")[2]
+    monkeypatch.setenv("GCE_METADATA_HOST", address)
+    monkeypatch.setenv("GCE_METADATA_IP", address)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", "/nonexistent")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    credentials, _ = default()
+    _Answers.answers.append(secret(VALUE))
+
+    assert GoogleSecrets().project() == "home"
+    assert GoogleSecrets("", google._endpoint, credentials).access(NAME) == VALUE
+    assert _Answers.tokens == ["Bearer of-the-machine"]
+
+
+def test_a_machine_without_credentials_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked without them."""
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", "/nonexistent")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+
+    with pytest.raises(BadConfig, match="no credentials of Google Cloud"):
+        GoogleSecrets().access(NAME)
