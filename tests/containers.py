@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -54,11 +55,16 @@ class Bench:
         return {**HOST_ENV, names.ENV_ATTEMPT_KEY: self.key, **more}
 
     async def start(
-        self, *argv: str, env: Mapping[str, str] | None = None, workdir: Path | None = None, lease: float = A_DAY
+        self,
+        *argv: str,
+        env: Mapping[str, str] | None = None,
+        workdir: Path | None = None,
+        lease: float = A_DAY,
+        secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> Program:
         await self.runtime.prepare()
         launch = await self.runtime.launch(argv, self.env() if env is None else env, workdir or self.work)
-        self.program.start(launch, shim.now() + lease)
+        self.program.start(launch, shim.now() + lease, secrets=secrets)
         return self.program
 
     async def run(self, *argv: str, env: Mapping[str, str] | None = None, workdir: Path | None = None) -> Exit:

@@ -94,6 +94,7 @@ class GangAttempt:
                 incarnation=seat.incarnation,
                 command=spec.command,
                 env=spec.env,
+                secrets=spec.secrets,
                 workdir=spec.workdir,
                 timeout=spec.timeout,
                 grace=spec.grace,

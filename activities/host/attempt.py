@@ -40,6 +40,7 @@ from iris.messages.scheduler import Batch, Vacate
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.jobs import TaskOutcome
+from iris.model.secrets import LEAST_MASKED
 from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.storage.log_format import Stream
@@ -286,8 +287,11 @@ class Attempt:
                 return self._not_started()
             if built.ports:
                 self._write(ports=built.ports)
+            secrets = {name: value.get_secret_value() for name, value in built.secrets.items()}
+            for name in (name for name, value in secrets.items() if len(value) < LEAST_MASKED):
+                self._logs.say(f"the value of secret {name} is shorter than {LEAST_MASKED} characters: the log does not mask it")
             self._step(Event.STARTED)
-            self._program.start(built.launch, self._heartbeat.lease, built.keep)
+            self._program.start(built.launch, self._heartbeat.lease, built.keep, secrets)
         finally:
             for descriptor in built.keep:
                 os.close(descriptor)  # the shim has inherited them

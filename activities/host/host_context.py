@@ -17,6 +17,7 @@ from iris.activities.host.runtimes.docker import DockerRuntime
 from iris.activities.host.runtimes.environment import Accelerators, base_env
 from iris.activities.host.runtimes.images import Token
 from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.activities.host.secret_values import HostSecrets
 from iris.activities.host.usage import Use
 from iris.messages.task import RunTask
 from iris.model.faults import FAULTS, Fault
@@ -59,6 +60,8 @@ class HostContext:
     #: Returns a token for images in Google's registries, on a machine of Google's.
     registry_token: Token = lambda: None
     limits: StoreLimits = field(default_factory=StoreLimits)
+    #: The secrets that jobs may use.
+    secrets: HostSecrets = field(default_factory=HostSecrets)
     ports: Ports = field(default_factory=Ports)
     gpus: Gpus = field(default_factory=Gpus)
     #: Limits how many output files are uploaded at once.

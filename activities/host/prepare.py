@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from pydantic import SecretStr
 
 from iris.activities.host.caches import DISK_FAULT
 from iris.activities.host.host_context import HostContext
@@ -33,17 +36,20 @@ class Built(NamedTuple):
     #: Descriptors of locks on what the program uses, open for as long as it lives. The caller of `build` closes its own copies.
     keep: tuple[int, ...]
     ports: dict[str, int]
+    #: The values of further variables of the program, which its launch does not have.
+    secrets: Mapping[str, SecretStr]
 
 
 async def build(context: HostContext, task: RunTask, directory: Path, runtime: Runtime) -> Built:
     """Prepares the attempt. The output of the set-up goes into the file `build` of its directory.
 
     Raises:
-        CannotStart: the attempt cannot start on any host, because of its bundle, image, environment or directory.
+        CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image, environment or directory.
         HostUnable: this host cannot prepare the attempt, or not now.
     """
     if (free := shutil.disk_usage(directory).free) < MIN_FREE_BYTES:
         raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT)
+    secrets = await context.secrets.values(task.secrets)  # first: if one is missing, the rest of the work is for nothing
     with contextlib.ExitStack() as undo:
         ports, gpus = context.ports.take(task.ports), None
         undo.callback(_close, ports.keep)
@@ -84,7 +90,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         undo.callback(ready.release)
         launch = await runtime.launch(task.command, ready.env, workdir)
         undo.pop_all()
-        return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers)
+        return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers, secrets)
 
 
 def _gpus(context: HostContext, task: RunTask) -> TakenGpus | None:

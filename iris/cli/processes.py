@@ -157,7 +157,9 @@ def agent(
     async def run() -> None:
         cluster = (await IrisClient.connect(selected(ctx))).record
         name = check_name("host-id", host_id or default_host_id())
-        bootstrap = Bootstrap() if config is None else load_config(config).bootstrap
+        configured = None if config is None else load_config(config)
+        bootstrap = Bootstrap() if configured is None else configured.bootstrap
+        gcp = None if configured is None else configured.platform.gcp
         options = AgentOptions(
             address=cluster.address,
             namespace=cluster.namespace,
@@ -176,6 +178,9 @@ def agent(
             env_vars=bootstrap.env_vars,
             mounts=tuple(map(Path, bootstrap.mounts)),
             limits=StoreLimits(logs=bootstrap.max_logs, outputs=bootstrap.max_outputs),
+            secrets=bootstrap.secrets,
+            secrets_project="" if gcp is None else gcp.project_id,
+            secrets_endpoint="" if gcp is None else gcp.endpoints.secret_manager,
             cpu_millis=cpu,
             memory_bytes=memory,
             disk_bytes=disk,

@@ -25,14 +25,16 @@ from iris.model.constraints import (
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.jobs import Band, Coscheduling, JobSpec
 from iris.model.resources import Device, Resources
+from iris.model.secrets import parse_secret
 
-#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, and an `ExtraFile`.
+#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, and a name with its source.
 TPU = Parsed("variant[,variant]", parse_tpu)
 GPU = Parsed("variant[xcount]", parse_gpu)
 KEY = Parsed("key", lambda text: check_key(text, "gang-by"))
 REQUIRED = Parsed("constraint", parse_constraint)
 PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=True))
 FILE = Parsed("path[:dest]", parse_extra)
+SECRET = Parsed("secret", parse_secret)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -53,6 +55,11 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         click.option("--port", multiple=True, metavar="NAME", help="Reserve a port, passed in IRIS_PORT_NAME. Repeatable."),
         click.option(
             "--env", "-e", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="Set an environment variable. Repeatable."
+        ),
+        click.option(
+            "--secret", type=SECRET, multiple=True, metavar="NAME[=SOURCE]",
+            help="Set an environment variable to a value that the host looks up, in env:VARIABLE of its agent, file:/PATH, or "
+            "gcp:SECRET of Secret Manager.  [default: env:NAME] Repeatable.",
         ),
     ),
     "Files and packages": (
@@ -160,6 +167,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
             coscheduling=together,
             constraints=_constraints(options),
             env=dict(options["env"]),
+            secrets=dict(options["secret"]),
             workdir=workdir,
             environment={
                 "sync": not options["no_sync"],

@@ -21,6 +21,7 @@ from iris.client.logs.stored import LogReader
 from iris.client.views import Submitted
 from iris.model.errors import IrisError, Rejected
 from iris.model.jobs import JobSpec
+from iris.model.secrets import looks_secret
 from iris.scheduling.refusals import Refusal
 from iris.storage.object_store import Store
 
@@ -94,6 +95,8 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
         spec = make_spec(options, shares_files=client.record.supervisor is not None)
         if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(spec)) is not None:
             raise Rejected(_infeasible(refusal))
+        for warning in secret_warnings(spec):
+            click.echo(f"warning: {warning}", err=True)
         spec = await _with_files(client, spec, options)
         submitted = await client.jobs.submit(spec)
         await _warn(client, spec)
@@ -127,6 +130,12 @@ async def _warn(client: IrisClient, spec: JobSpec) -> None:
         refusal = await asyncio.wait_for(client.jobs.why_infeasible(spec), WARNING_TIMEOUT.total_seconds())
     if refusal is not None:
         click.echo(f"warning: {_infeasible(refusal)}", err=True)
+
+
+def secret_warnings(spec: JobSpec) -> list[str]:
+    """Returns a line for each variable that looks like a secret. It may not be one, so the job is submitted all the same."""
+    why = "looks like a secret: every user of the cluster can read the values of --env"
+    return [f"{name} {why}; use --secret {name}" for name, value in spec.env.items() if value and looks_secret(name)]
 
 
 def _infeasible(refusal: Refusal) -> str:

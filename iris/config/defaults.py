@@ -25,6 +25,7 @@ from iris.model.errors import InvalidValue
 from iris.model.machine_types import machine_type, smallest_machine_type
 from iris.model.resources import Device, DeviceKind, parse_device
 from iris.model.scale_groups import SliceType, region_of
+from iris.model.secrets import ALL_OF_THE_USERS
 from iris.model.units import GIB, MIB
 
 #: Sources of values.
@@ -91,12 +92,13 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         home = [Source("platform.gcp.default_zones", {"region": region_of(gcp.default_zones[0])})]
     boot = _present("defaults.bootstrap", defaults.bootstrap, Bootstrap)
     pace = _present("defaults.autoscaler", defaults.autoscaler, Autoscaler)
+    secrets = Source(BUILT_IN, {"secrets": ALL_OF_THE_USERS} if config.platform.local is not None else {})
     lease = Source(BUILT_IN, {"lease": CLOUD_LEASE} if gcp is not None else {})
     sections: dict[str, Any] = {
         "platform": _filled(config.platform, "platform", origins, {"gcp": home}),
         "defaults": _filled(defaults, "defaults", origins),
         "controller": _controller(config, origins),
-        "bootstrap": _filled(config.bootstrap, "bootstrap", origins, {"": [boot]}),
+        "bootstrap": _filled(config.bootstrap, "bootstrap", origins, {"": [boot, secrets]}),
         "autoscaler": _filled(config.autoscaler, "autoscaler", origins, {"": [pace]}),
         "scheduler": _filled(config.scheduler, "scheduler", origins, {"": [lease]}),
         "scale_groups": {

@@ -18,6 +18,7 @@ from iris.model.machine_types import MachineType, machine_type
 from iris.model.resources import ANY_VARIANT, parse_device
 from iris.model.rules import SHORTEST_LEASE
 from iris.model.scale_groups import SliceType, region_of
+from iris.model.secrets import check_pattern
 from iris.model.units import format_bytes, format_cpu
 
 #: Maximum length of the prefix and a group's name. The rest of a host's id is the slice's unique part and the host's number.
@@ -72,6 +73,9 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
     yield from _variables("bootstrap.env_vars", config.bootstrap.env_vars)
     yield from _mounts("defaults.bootstrap.mounts", config.defaults.bootstrap.mounts)
     yield from _mounts("bootstrap.mounts", config.bootstrap.mounts)
+    for path, bootstrap in (("defaults.bootstrap", config.defaults.bootstrap), ("bootstrap", config.bootstrap)):
+        for pattern in bootstrap.secrets:
+            yield from _refused(check_pattern, f"{path}.secrets", pattern)
     yield from _group_names(config, [*config.scale_groups, *groups])
     yield from _addresses(config)
     for name, group in config.scale_groups.items():

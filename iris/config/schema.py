@@ -60,6 +60,7 @@ class GcpEndpoints(Section):
 
     tpu: str = Field("", description="Address of the Cloud TPU API; empty: tpu.googleapis.com.")
     compute: str = Field("", description="Address of the Compute Engine API; empty: compute.googleapis.com.")
+    secret_manager: str = Field("", description="Address of the Secret Manager API; empty: https://secretmanager.googleapis.com.")
 
 
 class GcpPlatformConfig(Section):
@@ -204,6 +205,11 @@ class Bootstrap(Section):
     )
     max_logs: Size = Field(_STORE.logs, description="The most bytes of log that one attempt of a task stores.")
     max_outputs: Size = Field(_STORE.outputs, description="The most bytes of output files that one attempt of a task stores.")
+    secrets: tuple[str, ...] = Field(
+        (),
+        description="Secrets that jobs may use: env:NAME, file:/PATH, gcp:projects/PROJECT/secrets/SECRET, or a beginning "
+        "followed by *; unset for local: all that the user has.",
+    )
 
 
 class Defaults(Section):

@@ -95,5 +95,7 @@ class RunTask(Wire):
     image: str | None = None
     ports: tuple[str, ...] = ()
     contact: Contact = Contact()
+    #: Variables whose values the host looks up, by their sources.
+    secrets: dict[str, str] = Field(default_factory=dict)
     #: Where in the object store its output directory is uploaded; empty: nowhere.
     outputs: str = ""

@@ -13,6 +13,7 @@ from iris.model.constraints import TPU_NAME, Constraint, check_key
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidValue
 from iris.model.resources import Resources
+from iris.model.secrets import is_variable, parse_source
 from iris.model.states import JobState, TaskState
 from iris.model.units import MAX_DURATION
 
@@ -72,6 +73,8 @@ class JobSpec(BaseModel):
     #: What a host must have, or should have if preferred.
     constraints: tuple[Constraint, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
+    #: Variables whose values the host looks up, by their sources: `env:VARIABLE`, `file:/path`, `gcp:secret`. Never a value.
+    secrets: dict[str, str] = Field(default_factory=dict)
     #: The directory on the host in which the program starts. None: a directory of the attempt, removed afterwards.
     workdir: str | None = None
     #: The files in the program's directory. Each attempt has its own copy. None: no files.
@@ -186,6 +189,24 @@ class JobSpec(BaseModel):
                 )
         return env
 
+    @field_validator("secrets")
+    @classmethod
+    def _are_references(cls, secrets: dict[str, str]) -> dict[str, str]:
+        for name in secrets:
+            if not is_variable(name):
+                raise InvalidValue("secret", name, "is not a valid name of an environment variable", "write NAME=SOURCE")
+            if name.startswith(names.RESERVED_PREFIX):
+                remedy = f"choose a name that does not begin with {names.RESERVED_PREFIX}"
+                raise InvalidValue("secret", name, "is set by Iris itself", remedy)
+        return {name: str(parse_source(name, source)) for name, source in secrets.items()}
+
+    @model_validator(mode="after")
+    def _has_one_value_for_each_variable(self) -> Self:
+        for name in self.secrets:
+            if name in self.env:
+                raise InvalidValue("secret", name, "is both a secret and in env", "remove one of them")
+        return self
+
     @field_validator("coscheduling")
     @classmethod
     def _shares_an_attribute(cls, together: Coscheduling | None) -> Coscheduling | None:
@@ -228,7 +249,9 @@ class JobSpec(BaseModel):
                 field,
                 f"{size:,} bytes",
                 f"makes the job larger than {MAX_SPEC_BYTES:,} bytes",
-                "put the data into a file that the program reads" if field in ("env", "command") else "ask for less in it",
+                "put the data into a file that the program reads"
+                if field in ("env", "secrets", "command")
+                else "ask for less in it",
             )
         if size * self.replicas > MAX_SPECS_BYTES:
             most = MAX_SPECS_BYTES // size

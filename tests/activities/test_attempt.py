@@ -24,10 +24,12 @@ from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.orphans import AttemptFile
 from iris.activities.host.runtimes.program import Program
+from iris.activities.host.secret_values import HostSecrets
 from iris.messages.task import RunTask
 from iris.model.environments import EnvironmentSpec
 from iris.model.faults import FAULTS, Fault, parse_fault
 from iris.model.jobs import TaskOutcome
+from iris.model.secrets import ALL_OF_THE_USERS
 from iris.model.states import TaskState
 from iris.scheduling.retries import hosts_after
 from iris.storage.object_store import Store
@@ -132,6 +134,7 @@ class Bench:
             cache_dir=self.dir / "cache",
             faults=faults,
             base_env={"PATH": "/usr/bin:/bin"},
+            secrets=HostSecrets(ALL_OF_THE_USERS),
         )
 
     async def there_is(self, name: str) -> str:
@@ -162,6 +165,29 @@ async def test_a_program_that_a_busy_accelerator_ended_is_no_failure_of_its_own(
 
     assert (outcome.state, outcome.fault, outcome.exit_code) == (TaskState.WORKER_FAILED, "accelerator-busy", 1)
     assert outcome.reason == "infrastructure fault: its accelerator is still held by another process (exited with code 1)"
+
+
+async def test_a_job_whose_secret_the_host_does_not_have_fails_and_says_which(bench: Bench) -> None:
+    """It fails on every host, so it is not retried on the account of the machines; and nothing of it has run."""
+    outcome = await bench.outcome("touch", str(bench.dir / "ran"), secrets={"HF_TOKEN": "env:OURS"})
+
+    assert (outcome.state, outcome.fault, outcome.exit_code) == (TaskState.FAILED, "", 126)
+    assert outcome.reason.startswith("secret HF_TOKEN (env:OURS) cannot be used: ")
+    assert not (bench.dir / "ran").exists()
+
+
+async def test_what_an_attempt_keeps_and_reports_has_no_value_of_a_secret(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last lines go into the history, the chunks into the store, the state onto the disk."""
+    monkeypatch.setenv("OURS", "hunter2-of-the-agent")
+    monkeypatch.setenv("TINY", "4711")
+    script = f"cp -r {bench.dir}/attempts {bench.dir}/seen; echo $HF_TOKEN; echo $PIN; exit 3"
+    outcome = await bench.outcome("sh", "-c", script, secrets={"HF_TOKEN": "env:OURS", "PIN": "env:TINY"})
+
+    assert (outcome.exit_code, outcome.last_lines.splitlines()[-2:]) == (3, ["***", "4711"])
+    assert "the value of secret PIN is shorter than 6 characters" in outcome.last_lines
+    files = [path for path in bench.dir.rglob("*") if path.is_file()]
+    assert {"state.json", "launch.json", "orders"} <= {path.name for path in files}
+    assert [path for path in files if b"hunter2" in path.read_bytes()] == []
 
 
 async def test_a_fault_is_recognised_in_a_program_that_a_signal_ended(bench: Bench) -> None:

@@ -73,6 +73,34 @@ async def test_the_image_has_its_own_environment_and_the_job_adds_to_it(bench: B
     assert seen["HOME"] != HOST_ENV["HOME"]
 
 
+async def test_secrets_reach_the_program_and_neither_the_engine_nor_any_file(bench: Bench) -> None:
+    """The engine shows a container's environment to everybody who may ask it, and keeps it on the disk."""
+    values = {
+        "TOKEN": "hunter2-in-a-pipe",
+        "KEY": "two\nlines $HOME `id` 'quoted' \"x\" \\\\",
+        "BIG": "hunter2 " * 8000,
+        "LANG": "grüße",
+    }
+    script = "import os; print({name: os.environ[name] == value for name, value in eval(open('expected').read()).items()})"
+    (bench.work / "expected").write_text(repr({**values, "FLAVOUR": "vanilla"}))
+    program = await bench.start(
+        *python(f"{script}; print(os.environ['TOKEN'], flush=True); import time; time.sleep(1000)"),
+        env=bench.env(TOKEN="default"),
+        secrets=values,
+    )
+    await asyncio.to_thread(eventually, lambda: bench.out.count("\n") == 2)
+    (container,) = containers(f"iris.key={bench.key}")
+    (bench.work / "expected").unlink()
+
+    assert bench.out == f"{dict.fromkeys([*values, 'FLAVOUR'], True)}\n***\n"
+    assert "hunter2" not in str(inspect(container))
+    files = [path for path in bench.directory.rglob("*") if path.is_file()]
+    assert [path for path in files if b"hunter2" in path.read_bytes()] == []
+    assert not (bench.directory / shim.SECRETS).exists()
+    program.stop(timedelta(0))
+    await asyncio.wait_for(program.wait(), 60)
+
+
 async def test_under_another_user_the_program_is_that_user_and_has_a_home(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent that is not root must be able to remove what its programs leave; and many of them want to leave it at home."""
     monkeypatch.setattr(os, "getuid", lambda: 4711)

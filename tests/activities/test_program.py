@@ -14,6 +14,7 @@ import pytest
 from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.program import Exit, Program, Started
+from iris.activities.host.runtimes.shim_starter import fork_server_pid
 from tests.e2e.cluster import alive, eventually
 from tests.small_disk import small_disk
 
@@ -195,3 +196,53 @@ async def test_a_full_disk_swallows_output_but_neither_the_program_nor_its_end(t
 
         assert ended.status == 6
         assert ended.lost_output + (disk / "stdout").stat().st_size == 5_000_000
+
+
+# -- secrets -------------------------------------------------------------------------------------------------------------------
+
+VALUES = {"A": "hunter2-in-a-pipe", "B": "two\nlines 'quoted' \"x\"", "C": "\udcff-not-utf-8"}
+
+
+async def test_a_program_gets_its_secrets_and_no_file_has_them(tmp_path: Path) -> None:
+    """The launch is a file that stays as long as the program runs, and another agent reads it."""
+    program = Program(tmp_path)
+    script = "import os, pathlib; pathlib.Path(os.environ['OUT']).write_text(ascii([os.environ[name] for name in 'ABC']))"
+    env = {"A": "default", "OUT": str(tmp_path / "seen")}
+    program.start(Launch(argv=(sys.executable, "-c", script), env=env, cwd=str(tmp_path)), shim.now() + HOUR, secrets=VALUES)
+
+    assert (await end_of(program)).status == 0
+    assert (tmp_path / "seen").read_text() == ascii(list(VALUES.values()))
+    assert "hunter2" not in (tmp_path / shim.LAUNCH).read_text()
+
+
+async def test_a_secret_is_masked_in_the_output_wherever_the_program_cuts_it(tmp_path: Path) -> None:
+    """Before the output is in any file: the log, the last lines in a job's reason and the disk of the host are all clean."""
+    program = Program(tmp_path)
+    script = (
+        "printf 'it is %s.\\n' \"$A\"; printf hunter2- >&2; sleep 0.2; printf in-a-pi >&2; sleep 0.2; printf 'pe' >&2; echo rest"
+    )
+    program.start(
+        Launch(argv=("sh", "-c", script), env={"PATH": "/usr/bin:/bin"}, cwd=str(tmp_path)), shim.now() + HOUR, secrets=VALUES
+    )
+    await end_of(program)
+
+    assert (tmp_path / "stdout").read_text() == "it is ***.\nrest\n"
+    assert (tmp_path / "stderr").read_text() == "***"
+    assert VALUES["A"].encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+async def test_secrets_survive_the_death_of_the_fork_server_and_the_agent_keeps_no_file_open(tmp_path: Path) -> None:
+    """Another fork server reads them from the beginning; and whoever can look at the agent's descriptors finds nothing."""
+    (tmp_path / "first").mkdir()
+    await end_of(begun(tmp_path / "first", "true"))
+    psutil.Process(fork_server_pid()).kill()
+    program = Program(tmp_path)
+    program.start(
+        Launch(argv=("sh", "-c", 'test "$A" = hunter2-in-a-pipe'), env={"PATH": "/bin"}, cwd=str(tmp_path)),
+        shim.now() + HOUR,
+        secrets=VALUES,
+    )
+
+    assert (await end_of(program)).status == 0
+    descriptors = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert [name for name in descriptors if "memfd:secrets" in name] == []

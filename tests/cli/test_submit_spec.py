@@ -12,7 +12,7 @@ import click
 import pytest
 
 from iris.cli.spec import make_spec
-from iris.cli.submit import submit
+from iris.cli.submit import secret_warnings, submit
 from iris.cli.workspace import send_workspace, workspace_of
 from iris.model.constraints import TPU_NAME
 from iris.model.environments import EnvironmentSpec
@@ -45,7 +45,7 @@ def test_every_option_arrives_in_the_job() -> None:
         *("--image", "python:3.11", "--port", "metrics", "--port", "rpc"),
         *("-n", "train", "--cpu", "2.5", "--memory", "3g", "--disk", "4g", "--device", "gpu:H100:8", "--replicas", "3"),
         *("--env", "A=1", "--env", "A=2", "-e", "B=x=y", "--workdir", "/data", "--priority", "batch"),
-        *("--scheduling-timeout", "1m", "--timeout", "2h"),
+        *("--secret", "HF_TOKEN", "--secret", "KEY=gcp:wandb", "--scheduling-timeout", "1m", "--timeout", "2h"),
         *("--max-retries", "4", "--max-retries-preemption", "5", "--max-task-failures", "2"),
         command=("python", "train.py", "--lr", "0.1"),
     )
@@ -54,6 +54,7 @@ def test_every_option_arrives_in_the_job() -> None:
     assert spec.resources.device == Device(kind=DeviceKind.GPU, variant="H100", count=8)
     assert (spec.replicas, spec.coscheduling, spec.constraints) == (3, None, ())
     assert (spec.workdir, spec.env, spec.band) == ("/data", {"A": "2", "B": "x=y"}, Band.BATCH)
+    assert spec.secrets == {"HF_TOKEN": "env:HF_TOKEN", "KEY": "gcp:wandb"}
     assert (spec.environment.pip, spec.environment.setup) == (("numpy", "jax[tpu]>=0.5"), ("make data", "ls"))
     assert (spec.environment.sync, spec.image, spec.ports) == (False, "python:3.11", ("metrics", "rpc"))
     assert (spec.scheduling_timeout, spec.timeout) == (timedelta(minutes=1), timedelta(hours=2))
@@ -286,6 +287,27 @@ def test_an_environment_that_cannot_be_is_refused(options: tuple[str, ...], said
     with pytest.raises(Rejected) as refused:
         job(*options)
     assert said in str(refused.value)
+
+
+def test_a_variable_that_looks_like_a_secret_is_warned_of_without_its_value() -> None:
+    """Histories keep it, and everybody who reaches the cluster reads them. A secret by reference and an empty one are fine."""
+    given = ("-e", "WANDB_API_KEY=hunter2", "-e", "LR=0.1", "-e", "HF_TOKEN=", "--secret", "PASSWORD=file:/etc/password")
+
+    (warning,) = secret_warnings(job(*given))
+
+    assert warning.startswith("WANDB_API_KEY looks like a secret")
+    assert warning.endswith("use --secret WANDB_API_KEY")
+    assert "hunter2" not in warning
+
+
+@pytest.mark.parametrize("option", ["HF_TOKEN=hunter2hunter2", "A B", "=env:X"])
+def test_a_secret_that_is_no_reference_is_refused_and_not_shown(option: str) -> None:
+    """Who writes the value itself there must not find it in a log of their terminal."""
+    with pytest.raises(click.UsageError) as refused:
+        job("--secret", option)
+
+    assert "hunter2" not in refused.value.format_message()
+    assert "write NAME, NAME=env:VARIABLE" in refused.value.format_message()
 
 
 async def test_what_was_sent_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from iris.config import ClusterConfig, InvalidConfig, apply_defaults, dump_config, load_config, origins, rules_of, scale_groups_of
+from iris.config import (
+    ClusterConfig,
+    InvalidConfig,
+    apply_defaults,
+    dump_config,
+    load_config,
+    make_local_config,
+    origins,
+    rules_of,
+    scale_groups_of,
+)
 from iris.model.resources import Device, DeviceKind
 from iris.model.scale_groups import Pace, ScaleGroup, SliceType
+from iris.model.secrets import ALL_OF_THE_USERS
 from iris.model.units import GIB
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
@@ -214,6 +225,18 @@ def test_hosts_offer_less_than_their_machine_has() -> None:
     assert (set_.offers.memory_bytes, set_.offers.disk_bytes) == (28 * GIB, 50 * GIB)
     assert small.offers.disk_bytes == 5 * GIB
     assert only_group(local("resources: {memory: 8g}")).offers.memory_bytes == 8 * GIB
+
+
+def test_a_fleet_gives_its_jobs_no_secrets_until_they_are_listed_and_a_laptop_all_of_its_user() -> None:
+    """Programs on a laptop run as the user, who can read all of that anyway. An agent of a fleet has rights of its own."""
+    fleet = in_cloud("type: gce_vm", "machine_type: n2-standard-8")
+
+    assert load_config(fleet).bootstrap.secrets == ()
+    assert load_config(local()).bootstrap.secrets == make_local_config(load_config(fleet)).bootstrap.secrets == ALL_OF_THE_USERS
+    for listed in ("bootstrap: {secrets: [env:HF_TOKEN]}", "defaults: {bootstrap: {secrets: [env:HF_TOKEN]}}"):
+        assert load_config(f"{local()}\n{listed}").bootstrap.secrets == ("env:HF_TOKEN",)
+    with pytest.raises(InvalidConfig, match="matches no secret"):
+        load_config(f"{local()}\nbootstrap: {{secrets: [HF_TOKEN]}}")
 
 
 def test_programs_in_a_cloud_survive_a_restart_of_the_controllers_machine() -> None:

@@ -12,6 +12,7 @@ agent to hand over to another in the same manner, for instance for an upgrade. S
 import asyncio
 import contextlib
 import fcntl
+import functools
 import logging
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -34,6 +35,7 @@ from iris.activities.host.runtimes import cgroups
 from iris.activities.host.runtimes.engine import clear_strays
 from iris.activities.host.runtimes.environment import Accelerators
 from iris.activities.host.runtimes.images import Token
+from iris.activities.host.secret_values import HostSecrets, SecretManager
 from iris.client.connect.connection import connect
 from iris.client.connect.process import rest_memory, stop_event
 from iris.model import names
@@ -98,6 +100,11 @@ class AgentOptions(BaseModel):
     env_vars: dict[str, str] = Field(default_factory=dict)
     #: What an attempt may store.
     limits: StoreLimits = StoreLimits()
+    #: The secrets that jobs may use, as in `iris.model.secrets.why_not`.
+    secrets: tuple[str, ...] = ()
+    #: The project of secrets in Google Secret Manager that name none, and the address of its interface; empty: Google's own.
+    secrets_project: str = ""
+    secrets_endpoint: str = ""
     #: The host is simulated: the real machine's hardware does not belong to it.
     simulated: bool = False
     #: The umask of users' programs; -1: the agent's.
@@ -247,6 +254,7 @@ class _Incarnation:
             faults=(*FAULTS, *options.faults),
             accelerators=accelerators,
             registry_token=registry_token,
+            secrets=_secrets(options),
         )
         self._log = context.logger(logger)
         self._tasks = Tasks(context)
@@ -324,6 +332,18 @@ class _Incarnation:
             if reason := await self._membership.given_up():
                 return reason
         return ""
+
+
+def _secrets(options: AgentOptions) -> HostSecrets:
+    """Returns the secrets that jobs may use."""
+
+    @functools.cache
+    def manager() -> SecretManager:
+        from iris.platforms.gcp.secret_manager import GoogleSecrets  # late: Google's libraries take time and memory
+
+        return GoogleSecrets(options.secrets_project, options.secrets_endpoint)
+
+    return HostSecrets(options.secrets, manager, own=(options.directory,))
 
 
 async def _pause(stop: asyncio.Event, time: timedelta) -> None:

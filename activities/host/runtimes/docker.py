@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DockerRuntime", "available", "clear_strays", "docker_socket"]
 
-#: Opens the output pipes and executes the program. The user's arguments are parameters of the script: the shell never parses
-#: them.
+#: Opens the output pipes, reads the secrets from their pipe if there are any, and executes the program. The user's arguments are
+#: parameters of the script: the shell never parses them.
 _SHELL = "/bin/sh"
-_BECOME = 'unset TINI_KILL_PROCESS_GROUP; exec 2>>"$1"; shift; exec "$@" >>"$0"'
+_BECOME = 'unset TINI_KILL_PROCESS_GROUP; exec 2>>"$1"; [ ! -p "$2" ] || . "$2"; shift 2; exec "$@" >>"$0"'
 #: Makes the engine's init pass signals on to the whole process group of the program, as for processes.
 _TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
 #: The `PATH` of an image that sets none.
@@ -174,7 +174,7 @@ class DockerRuntime:
                 written,
                 read,
                 entrypoint=[_SHELL],
-                command=["-c", _BECOME, str(out), str(err), *argv],
+                command=["-c", _BECOME, str(out), str(err), str(self._dir / shim.SECRETS), *argv],
                 environment=inside | (_TO_ALL if self._init else {}),
                 working_dir=str(workdir),
             )

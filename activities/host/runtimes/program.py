@@ -15,7 +15,7 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -104,19 +104,20 @@ class Program:
             if self._grace >= 0:
                 self._kill_at = shim.now() + self._grace
 
-    def start(self, launch: Launch, lease: float, keep: Sequence[int] = ()) -> None:
+    def start(self, launch: Launch, lease: float, keep: Sequence[int] = (), secrets: Mapping[str, str] = {}) -> None:
         """Has a shim start the program. `started` and `exit` give the result.
 
         Args:
             lease: the time until which the cluster counts the program as running, on the clock of `shim.now`.
             keep: file descriptors, for instance locks, that stay open as long as the program lives.
+            secrets: the values of further variables of the program. No record has them.
         """
         self._lease = lease
         self._order()
         self._lock_file()  # opened before the job can replace the file
         self._launch = launch
-        links.write(self._dir / shim.LAUNCH, launch.model_dump_json())  # its environment may hold secrets
-        self._shim = start_shim(self._dir, keep)
+        links.write(self._dir / shim.LAUNCH, launch.model_dump_json())
+        self._shim = start_shim(self._dir, keep, secrets)
 
     @property
     def lease(self) -> float:

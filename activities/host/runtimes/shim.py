@@ -7,6 +7,9 @@ clock until which the cluster counts the program as running. The second is the g
 to stop, and -1 before that. Without an agent that has contact to its cluster, the lease runs out, and the shim kills the program
 before the cluster may start it elsewhere.
 
+The values of the program's secrets are in none of these files. The agent passes them in a file without a name, which the shim
+reads before the program starts. The shim also masks them in the output before it writes it.
+
 This module uses only the standard library, and little of it, because every running task has a shim. `fork_server` forks the
 shims.
 """
@@ -31,12 +34,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from iris.activities.host.runtimes.shim_container import Container
+    from iris.activities.host.runtimes.shim_output import Output
 
 LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
 #: The files with the program's output, and the pipes to them that a container uses.
 STREAMS, PIPES = ("stdout", "stderr"), ("given/stdout.pipe", "given/stderr.pipe")
-#: The bytes read at once from a pipe: everything that it can hold.
-PIPE = 64 * 1024
+#: The pipe from which a container reads its secrets.
+SECRETS = "given/secrets.pipe"
 #: The interval between checks of the orders, in seconds. SIGUSR1 announces a new order.
 CHECK_INTERVAL_S = 1.0
 #: The time for which the shim kills what a program left behind, in seconds. What is left then hangs in the kernel.
@@ -61,62 +65,6 @@ def open_file(name: str, flags: int = os.O_RDONLY) -> int:
         os.close(file)
         raise OSError(f"{name} is not the file that Iris created there")
     return file
-
-
-class Output:
-    """Copies the program's output from pipes into files.
-
-    A program that opens its standard output again, as `echo x > /dev/stdout` does, would truncate a file, but not a pipe.
-    """
-
-    def __init__(self) -> None:
-        #: The bytes for which the disk had no space.
-        self.lost = 0
-        self._files = [open_file(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for name in STREAMS]
-        #: Maps the reading end of each pipe to its file.
-        self._ways: dict[int, int] = {}
-
-    def pipe(self, stream: int) -> int:
-        """Returns the end of a new pipe into which a process writes."""
-        reader, writer = os.pipe()
-        self._add(reader, stream)
-        return writer
-
-    def named_pipes(self) -> None:
-        """Creates the pipes where a container finds them."""
-        for stream, name in enumerate(PIPES):
-            os.mkfifo(name)
-            os.chmod(name, 0o622)  # noqa: S103 - any user of the container may write; the directory keeps others out
-            self._add(os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), stream)
-
-    @property
-    def readers(self) -> list[int]:
-        return list(self._ways)
-
-    def copy(self) -> bool:
-        """Copies some of the available output; returns True if there was any."""
-        found = False
-        for reader, file in list(self._ways.items()):
-            try:
-                data = os.read(reader, PIPE)
-            except BlockingIOError:
-                continue
-            if not data:  # no process has it open any more
-                del self._ways[reader]
-                os.close(reader)
-                continue
-            found = True
-            while data:
-                try:
-                    data = data[os.write(file, data) :]
-                except OSError:  # the disk is full, which need not fail the program
-                    self.lost += len(data)
-                    break
-        return found
-
-    def _add(self, reader: int, stream: int) -> None:
-        os.set_blocking(reader, False)
-        self._ways[reader] = self._files[stream]
 
 
 class Process:
@@ -219,11 +167,23 @@ class Process:
         return ran_out, peak
 
 
-def _container(launch: dict[str, Any]) -> Container:
-    """Returns the program as a container. Loads the module for it from beside this file, only when needed."""
+def _beside(name: str) -> Any:
+    """Loads a module from beside this file by its bare name. In an agent, this module has another name."""
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    made: Container = __import__("shim_container").Container(launch)
+    return __import__(name)
+
+
+def _output(secrets: dict[str, str]) -> Output:
+    files = [open_file(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for name in STREAMS]
+    made: Output = _beside("shim_output").Output(files, secrets.values())
     return made
+
+
+def _program(launch: dict[str, Any], secrets: dict[str, str], output: Output) -> Process | Container:
+    if launch["container"]:
+        container: Container = _beside("shim_container").Container(launch, SECRETS, secrets)
+        return container
+    return Process({**launch, "env": {**launch["env"], **secrets}}, output)
 
 
 def _members(cgroup: str) -> list[int]:
@@ -337,8 +297,7 @@ def see_through(program: Process | Container, output: Output, wake: int) -> dict
                 os.read(wake, 4096)
     at = time.time()
     program.sweep()
-    while output.copy():
-        pass
+    output.finish()
     ran_out, peak = program.facts()
     program.forget()
     found = {"status": status, "fenced": policy.fenced, "out_of_memory": ran_out, "peak_memory_bytes": peak, "at": at}
@@ -361,8 +320,19 @@ def locked() -> int | None:
     return lock
 
 
-def main(lock: int) -> None:
-    """Runs the shim of the attempt in the current directory. The process holds the directory's lock as long as it lives."""
+def read_secrets(file: int) -> dict[str, str]:
+    """Returns the values of the secrets by the program's variables, and closes the file."""
+    os.lseek(file, 0, os.SEEK_SET)  # a fork server that died may have read some of it
+    with os.fdopen(file, "rb") as opened:
+        return dict(json.load(opened))
+
+
+def main(lock: int, secrets: dict[str, str]) -> None:
+    """Runs the shim of the attempt in the current directory. The process holds the directory's lock as long as it lives.
+
+    Args:
+        secrets: further variables of the program, with their values.
+    """
     if os.path.lexists(STARTED) or os.path.lexists(EXIT):
         return
     with os.fdopen(open_file(LAUNCH)) as file:
@@ -381,10 +351,10 @@ def main(lock: int) -> None:
         signal.signal(number, lambda *_: None)
     program = None
     try:
-        output = Output()
+        output = _output(secrets)
         if launch["container"]:
-            output.named_pipes()
-        program = _container(launch) if launch["container"] else Process(launch, output)
+            output.named_pipes(PIPES)
+        program = _program(launch, secrets, output)
         found = see_through(program, output, wake)
     except Exception as error:
         if program is not None:

@@ -3,7 +3,7 @@
 This module uses only the standard library, as the shim does, and is imported by its bare name.
 """
 
-# ruff: noqa: PTH118, PTH123
+# ruff: noqa: PTH101, PTH108, PTH118, PTH123
 # As few imports as possible: every task has a process with this module.
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import socket
+import threading
 import time
 
 TYPE_CHECKING = False
@@ -37,9 +38,14 @@ class Container:
 
     The engine may hang or restart in between. The shim repeats a request without an answer, and it can kill the program without
     the engine.
+
+    Args:
+        secrets_pipe: where the container's shell reads the secrets, if there are any. The engine never has them.
+        secrets: the values by the program's variables.
     """
 
-    def __init__(self, launch: dict[str, Any]) -> None:
+    def __init__(self, launch: dict[str, Any], secrets_pipe: str, secrets: dict[str, str]) -> None:
+        self._secrets_pipe, self._secrets = secrets_pipe, secrets
         self.pid: int | None = None
         self._socket: str = launch["docker_socket"]
         self._id: str = launch["container"]
@@ -57,6 +63,8 @@ class Container:
         self._peak = 0
 
     def start(self) -> tuple[str, int | None] | None:
+        if self._secrets:
+            self._offer_secrets()
         try:
             status, body = self._call("POST", f"{self._path}/start", START)
         except OSError as error:
@@ -74,6 +82,20 @@ class Container:
             if not controllers or controllers == "memory":
                 self._cgroups.append(f"/sys/fs/cgroup/{controllers}{path}")
         return None
+
+    def _offer_secrets(self) -> None:
+        """Makes the pipe for the secrets, and has a thread write them for the first reader, which is the shell that becomes the
+        program. Nothing is on a disk, and a later reader finds no pipe.
+        """
+        os.mkfifo(self._secrets_pipe)
+        os.chmod(self._secrets_pipe, 0o644)
+        threading.Thread(target=self._write_secrets, daemon=True).start()
+
+    def _write_secrets(self) -> None:
+        lines = [f"export {name}={_quoted(value)}\n" for name, value in self._secrets.items()]
+        with contextlib.suppress(OSError), open(self._secrets_pipe, "wb") as pipe:  # waits for the reader
+            os.unlink(self._secrets_pipe)
+            pipe.write(os.fsencode("".join(lines)))
 
     @property
     def wakes_by(self) -> list[socket.socket]:
@@ -205,6 +227,11 @@ class Container:
         if status is None:
             raise OSError("it hung up")
         return status, content
+
+
+def _quoted(text: str) -> str:
+    """Returns the text as one word of a shell, as `shlex.quote` does."""
+    return "'" + text.replace("'", "'\"'\"'") + "'"
 
 
 def _answer(answer: bytes) -> tuple[int | None, dict[str, Any]]:

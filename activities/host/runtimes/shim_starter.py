@@ -1,12 +1,14 @@
 """Starts shims: the agent's side of the fork server."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from iris.activities.host.runtimes import fork_server
@@ -32,14 +34,20 @@ class _ForkServer:
     def pid(self) -> int:
         return self._process.pid
 
-    def start_shim(self, directory: Path, keep: Sequence[int]) -> int:
+    def start_shim(self, directory: Path, keep: Sequence[int], secrets: int | None) -> int:
         """Forks a shim for the attempt in this directory and returns its process number; 0: the attempt has or had a shim.
+
+        Args:
+            secrets: the file with the program's secrets; None: it has none.
 
         Raises:
             OSError: the fork server is gone, or did not answer and was killed.
         """
         self._process.send_signal(signal.SIGCONT)  # a job may have stopped it
-        socket.send_fds(self._socket, [os.fsencode(directory.absolute())], list(keep))
+        message = os.fsencode(directory.absolute())
+        if secrets is not None:
+            message, keep = message + fork_server.SECRETS, [secrets, *keep]
+        socket.send_fds(self._socket, [message], list(keep))
         for _ in range(WAKES):
             with suppress(TimeoutError):
                 if not (answer := self._socket.recv(100)):
@@ -53,14 +61,31 @@ class _ForkServer:
 _of_this_process: _ForkServer | None = None
 
 
-def start_shim(directory: Path, keep: Sequence[int]) -> int:
-    """Forks a shim with the running fork server. Starts a new fork server if there is none or it died."""
+def start_shim(directory: Path, keep: Sequence[int], secrets: Mapping[str, str]) -> int:
+    """Forks a shim with the running fork server. Starts a new fork server if there is none or it died.
+
+    Args:
+        secrets: the values of further variables of the program. They are in no file that has a name.
+    """
     global _of_this_process
-    if _of_this_process is not None:
-        with suppress(OSError):
-            return _of_this_process.start_shim(directory, keep)
-    _of_this_process = _ForkServer()
-    return _of_this_process.start_shim(directory, keep)
+    with _unnamed(secrets) as file:
+        if _of_this_process is not None:
+            with suppress(OSError):
+                return _of_this_process.start_shim(directory, keep, file)
+        _of_this_process = _ForkServer()
+        return _of_this_process.start_shim(directory, keep, file)
+
+
+@contextmanager
+def _unnamed(secrets: Mapping[str, str]) -> Iterator[int | None]:
+    """Yields a file without a name that has the secrets, in memory where the system can do that; None, if there are none."""
+    if not secrets:
+        yield None
+        return
+    with os.fdopen(os.memfd_create("secrets"), "wb") if sys.platform == "linux" else tempfile.TemporaryFile("wb") as file:
+        file.write(json.dumps(dict(secrets)).encode())
+        file.flush()
+        yield file.fileno()
 
 
 def fork_server_pid() -> int:

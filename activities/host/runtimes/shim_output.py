@@ -1,0 +1,96 @@
+"""Copies a program's output from pipes into files, for its shim.
+
+This module uses only the standard library, as the shim does, and is imported by its bare name.
+"""
+
+# ruff: noqa: PTH101
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from iris.activities.host.runtimes.shim_masks import Masker
+
+#: The bytes read at once from a pipe: everything that it can hold.
+PIPE = 64 * 1024
+
+
+class Output:
+    """Copies the program's output from pipes into files.
+
+    A program that opens its standard output again, as `echo x > /dev/stdout` does, would truncate a file, but not a pipe.
+
+    Args:
+        files: descriptors of the files, one for each stream.
+        secrets: values that the files do not show.
+    """
+
+    def __init__(self, files: Sequence[int], secrets: Collection[str]) -> None:
+        #: The bytes for which the disk had no space.
+        self.lost = 0
+        self._files = files
+        #: Masks what goes into each file; empty: there is nothing to mask.
+        self._maskers: dict[int, Masker] = {file: _masker(secrets) for file in files if secrets}
+        #: Maps the reading end of each pipe to its file.
+        self._ways: dict[int, int] = {}
+
+    def pipe(self, stream: int) -> int:
+        """Returns the end of a new pipe into which a process writes."""
+        reader, writer = os.pipe()
+        self._add(reader, stream)
+        return writer
+
+    def named_pipes(self, names: Sequence[str]) -> None:
+        """Creates the pipes where a container finds them, one for each stream."""
+        for stream, name in enumerate(names):
+            os.mkfifo(name)
+            os.chmod(name, 0o622)  # noqa: S103 - any user of the container may write; the directory keeps others out
+            self._add(os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), stream)
+
+    @property
+    def readers(self) -> list[int]:
+        return list(self._ways)
+
+    def copy(self) -> bool:
+        """Copies some of the available output; returns True if there was any."""
+        found = False
+        for reader, file in list(self._ways.items()):
+            try:
+                data = os.read(reader, PIPE)
+            except BlockingIOError:
+                continue
+            if not data:  # no process has it open any more
+                del self._ways[reader]
+                os.close(reader)
+                continue
+            found = True
+            self._write(file, self._maskers[file].feed(data) if self._maskers else data)
+        return found
+
+    def finish(self) -> None:
+        """Copies what is left of the output and ends it: what is kept because it may be the beginning of a secret is not one."""
+        while self.copy():
+            pass
+        for file, masker in self._maskers.items():
+            self._write(file, masker.end())
+
+    def _write(self, file: int, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(file, data) :]
+            except OSError:  # the disk is full, which need not fail the program
+                self.lost += len(data)
+                break
+
+    def _add(self, reader: int, stream: int) -> None:
+        os.set_blocking(reader, False)
+        self._ways[reader] = self._files[stream]
+
+
+def _masker(secrets: Collection[str]) -> Masker:
+    made: Masker = __import__("shim_masks").Masker(secrets)
+    return made

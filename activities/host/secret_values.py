@@ -1,0 +1,154 @@
+"""Looks up the values of a job's secrets on its host.
+
+A value is in the agent's memory until the program's shim has it, and never in an error, a log or a file of the agent.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import SecretStr
+
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.model.secrets import AGENT_PREFIXES, MAX_VALUE_BYTES, SecretKind, SecretSource, parse_source, resource_of, why_not
+from iris.platforms.base import BadConfig, PlatformError
+
+#: The exit code of a job whose secret cannot be used.
+EXIT_CODE = 126
+#: The name of the fault when Google does not answer. It is not the host's.
+NETWORK_FAULT = "network"
+#: The system's directories whose files are not secrets: they show processes, such as the agent's own environment.
+_OF_THE_SYSTEM = ("/proc/", "/sys/", "/dev/")
+
+
+class SecretManager(Protocol):
+    """Google Secret Manager, with the credentials of this host. The methods block."""
+
+    def project(self) -> str:
+        """Returns the host's own project.
+
+        Raises:
+            BadConfig: the host has no credentials or no project.
+        """
+
+    def access(self, resource: str) -> bytes:
+        """Returns the value of `projects/P/secrets/S/versions/V`.
+
+        Raises:
+            BadConfig: there is none, or this host may not read it.
+            Unavailable: Google does not answer.
+        """
+
+
+class _Refused(Exception):
+    """The value cannot be used, for this reason."""
+
+
+def _no_manager() -> SecretManager:
+    raise ImportError
+
+
+@dataclass(frozen=True)
+class HostSecrets:
+    """The secrets that jobs may use on this host."""
+
+    #: The list of the configuration, as in `iris.model.secrets.why_not`.
+    allowed: Sequence[str] = ()
+    #: Called by the first job that uses it. Raises ImportError if the agent is installed without Google's libraries.
+    manager: Callable[[], SecretManager] = field(default=_no_manager, repr=False)
+    #: The agent's environment. Its values do not show when this object is printed.
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    #: The agent's own directories, whose files no job gets.
+    own: Sequence[Path] = ()
+
+    async def values(self, secrets: Mapping[str, str]) -> dict[str, SecretStr]:
+        """Returns the values of a job's secrets, by the variables of its program.
+
+        Raises:
+            CannotStart: a secret does not exist here, is not allowed, or cannot be the value of a variable. The message names the
+                secret and its source.
+            HostUnable: Google does not answer.
+        """
+        return {name: SecretStr(await asyncio.to_thread(self._value, name, source)) for name, source in secrets.items()}
+
+    def _value(self, name: str, text: str) -> str:
+        source = parse_source(name, text)
+        try:
+            match source.kind:
+                case SecretKind.ENV:
+                    value = self._of_env(source)
+                case SecretKind.FILE:
+                    value = self._of_file(source)
+                case SecretKind.GCP:
+                    value = self._of_google(source)
+            if not value or "\0" in value:
+                raise _Refused("it is empty" if not value else "it contains a NUL byte, which no variable can have")
+            if len(os.fsencode(value)) > MAX_VALUE_BYTES:
+                raise _Refused(f"it is larger than {MAX_VALUE_BYTES // 1024} KiB")
+        except (_Refused, BadConfig) as error:
+            raise CannotStart(f"secret {name} ({source}) cannot be used: {error}", EXIT_CODE) from None
+        except PlatformError as error:
+            raise HostUnable(f"secret {name} ({source}) could not be read: {error}", NETWORK_FAULT) from None
+        return value
+
+    def _of_env(self, source: SecretSource) -> str:
+        self._check(source)
+        if source.name not in self.env:
+            raise _Refused("the agent of this host has no such variable")
+        return self.env[source.name]
+
+    def _of_file(self, source: SecretSource) -> str:
+        self._check(source)
+        try:
+            # Without O_NONBLOCK, opening a pipe would block.
+            file = os.open(source.name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            raise _Refused(f"the file cannot be read on this host: {getattr(error, 'strerror', None) or error}") from None
+        try:
+            self._check_path(_path_of(file, source.name))
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise _Refused("it is not a regular file")
+            return _decoded(os.read(file, MAX_VALUE_BYTES + 2))
+        except OSError as error:
+            raise _Refused(f"the file cannot be read on this host: {error.strerror}") from None
+        finally:
+            os.close(file)
+
+    def _of_google(self, source: SecretSource) -> str:
+        try:
+            manager = self.manager()
+        except ImportError:
+            raise _Refused("the agent of this host was installed without iris-temporal[secrets]") from None
+        whole = source if "/" in source.name else resource_of(source, manager.project())
+        self._check(whole)
+        return _decoded(manager.access(whole.name))
+
+    def _check(self, source: SecretSource) -> None:
+        if why := why_not(source, self.allowed):
+            raise _Refused(why)
+
+    def _check_path(self, path: str) -> None:
+        """Checks the file that was opened: a step of the path may be a link, which a job may have made."""
+        self._check(SecretSource(SecretKind.FILE, path))
+        if path.startswith(_OF_THE_SYSTEM):
+            raise _Refused("it is a file of the system")
+        if any(Path(path).is_relative_to(directory.resolve()) for directory in self.own):
+            raise _Refused("it is a file of the agent")
+        credentials = {os.path.realpath(value) for name, value in self.env.items() if name.startswith(AGENT_PREFIXES)}
+        if path in credentials:
+            raise _Refused("it holds a credential of the agent itself, which no job gets")
+
+
+def _path_of(file: int, name: str) -> str:
+    """Returns the path of an open file, without links."""
+    link = Path("/proc/self/fd", str(file))
+    return str(link.readlink() if link.is_symlink() else Path(name).resolve())
+
+
+def _decoded(data: bytes) -> str:
+    """Returns a value as text without a final line end, which editors and `echo` add."""
+    return os.fsdecode(data).removesuffix("\n").removesuffix("\r")
