@@ -39,7 +39,6 @@ def host_script(settings: GcpSettings, request: SliceRequest) -> str:
         {
             "CLUSTER": request.cluster,
             "SLICE": request.slice_id,
-            "TOKEN": request.token,
             "ADDRESS": settings.address,
             "NAMESPACE": settings.namespace,
             "CACHE": settings.cache_dir,

@@ -15,8 +15,8 @@ from iris.model import slice_events as events
 from iris.model.errors import IllegalMove
 from iris.model.provisioning import CreateOutcome, MachineState, SliceFault, SliceObservation, SliceRequest
 from iris.model.scaling import Drain
-from iris.model.slice_lifecycle import TABLE, deadline, step, with_last_line
-from iris.model.slice_record import MAX_STEPS, SliceRecord
+from iris.model.slice_lifecycle import TABLE, deadline, step
+from iris.model.slice_record import MAX_STEPS, SliceRecord, with_last_line
 from iris.model.slices import SliceState
 from iris.model.units import GIB
 from tests.builders import a_host, at, some
