@@ -118,6 +118,9 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
     if kind == "gcp" and config.platform.gcp is None:
         remedy = "use another controller, or use platform.gcp"
         yield InvalidValue("controller.gcp", "gcp", f"does not work with platform.{config.platform.kind}", remedy)
+    if controller.temporal is not None and controller.temporal.tls and config.platform.gcp is None:
+        remedy = "remove it and its credentials; set Temporal's environment variables for the machines"
+        yield InvalidValue("controller.temporal.tls", "true", f"does not work with platform.{config.platform.kind}", remedy)
     machine = names.controller_machine(config.slice_prefix, config.name)
     if kind == "gcp" and len(machine) > _MAX_MACHINE:
         problem = f"makes the name of the control plane's machine, {machine}, too long"

@@ -15,6 +15,8 @@ address=$(attribute iris-address "$ADDRESS") || fail "the metadata server does n
 say "this is host $host; its cluster is at $address"
 
 write_config
+environment=(-e "TEMPORAL_NAMESPACE=$NAMESPACE")
+write_profile 0:0
 # The slice's private key, with which the agent proves that this machine was created for the slice. It is in no command line.
 key=$root/etc/iris/slice.key
 (umask 077 && attribute iris-private-key > "$key.new") || fail "the metadata has no iris-private-key"
@@ -71,7 +73,6 @@ esac
 directory=$state/host
 cache=$root$CACHE
 mkdir -p "$directory" "$cache"
-environment=(-e "TEMPORAL_NAMESPACE=$NAMESPACE")
 if [ -n "${GCE_METADATA_HOST:-}" ]; then
     environment+=(-e "GCE_METADATA_HOST=$GCE_METADATA_HOST")
 fi

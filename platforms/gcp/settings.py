@@ -1,6 +1,6 @@
 """Defines the settings that the platform needs for every slice of a cluster."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
@@ -27,6 +27,10 @@ class GcpSettings(BaseModel):
     #: `host:port` at which hosts reach the cluster's Temporal service.
     address: str = ""
     namespace: str = "default"
+    #: The options and credentials of the Temporal service by their keys in a profile of Temporal's; empty: it needs none. An
+    #: option is a text; a credential is a reference, `gcp:projects/P/secrets/S/versions/V` or `file:/PATH`.
+    temporal_options: dict[str, str] = Field(default_factory=dict)
+    temporal_credentials: dict[str, str] = Field(default_factory=dict)
     #: The container image of the host agent.
     image: str = ""
     cache_dir: str = "/var/cache/iris"
@@ -68,6 +72,8 @@ def gcp_settings(
         requests_per_minute=gcp.requests_per_minute,
         address=address,
         namespace=namespace,
+        temporal_options=_temporal_options(config),
+        temporal_credentials=_temporal_credentials(config, gcp.project_id),
         image=config.bootstrap.image,
         cache_dir=config.bootstrap.cache_dir,
         config=text,
@@ -75,6 +81,28 @@ def gcp_settings(
         tpu_endpoint=gcp.endpoints.tpu,
         compute_endpoint=gcp.endpoints.compute,
     )
+
+
+def _temporal_options(config: ClusterConfig) -> dict[str, str]:
+    temporal = config.controller.temporal
+    if temporal is None or not temporal.tls:
+        return {}
+    name = {"tls.server_name": temporal.server_name} if temporal.server_name else {}
+    return {"address": temporal.address, "namespace": temporal.namespace, **name}
+
+
+def _temporal_credentials(config: ClusterConfig, project: str) -> dict[str, str]:
+    temporal = config.controller.temporal
+    return {} if temporal is None else {key: _complete(source, project) for key, source in temporal.credentials.items()}
+
+
+def _complete(source: str, project: str) -> str:
+    """Returns a reference with the project and the version of a secret in Secret Manager."""
+    kind, _, name = source.partition(":")
+    if kind != "gcp":
+        return source
+    name = name if "/" in name else f"projects/{project}/secrets/{name}"
+    return f"gcp:{name}" if "/versions/" in name else f"gcp:{name}/versions/latest"
 
 
 def _tpu_zones(config: ClusterConfig) -> tuple[str, ...]:
