@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from iris.config.schema import ClusterConfig, GcpPlatformConfig
+from iris.config.schema import ALL_APIS, ClusterConfig, GcpPlatformConfig
 
 #: The account that a project has by default. In older projects it may change everything in the project.
 _DEFAULT_ACCOUNT = re.compile(r"(default)?|\d+-compute@developer\.gserviceaccount\.com")
@@ -11,20 +11,17 @@ _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}")
 
 
 def risks(config: ClusterConfig) -> tuple[str, ...]:
-    """Returns a line with the remedy for each risk of a complete configuration. It can be used as it is.
-
-    Machines of Google Cloud always have the scope `cloud-platform`, so that only the roles of their account limit them.
-    """
+    """Returns a line with the remedy for each risk of a complete configuration. It can be used as it is."""
     gcp = config.platform.gcp
     return (*(_risks_of_gcp(config, gcp) if gcp is not None else ()), *_changing_images(config))
 
 
 def _risks_of_gcp(config: ClusterConfig, gcp: GcpPlatformConfig) -> Iterator[str]:
     controller = config.controller.gcp
-    if config.scale_groups and _DEFAULT_ACCOUNT.fullmatch(gcp.service_account):
+    if config.scale_groups and _DEFAULT_ACCOUNT.fullmatch(gcp.service_account) and ALL_APIS in gcp.scopes:
         yield (
             "platform.gcp.service_account: hosts and jobs have the project's default account with the scope cloud-platform; "
-            "set an account of their own with the roles that docs/gcp.md lists"
+            "set an account of their own with the roles that docs/gcp.md lists, or narrower scopes"
         )
     if controller is not None and _DEFAULT_ACCOUNT.fullmatch(controller.service_account):
         yield (

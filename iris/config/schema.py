@@ -10,6 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from iris.config.temporal_service import TemporalService
 from iris.config.values import (
     Address,
     AnyPort,
@@ -21,7 +22,7 @@ from iris.config.values import (
     LastingDuration,
     Port,
     Rate,
-    SecretSource,
+    Scope,
     Section,
     Size,
     Whole,
@@ -36,6 +37,9 @@ from iris.model.units import GIB
 LOCAL_CORES = 1000.0
 LOCAL_MEMORY = 1000 * GIB
 LOCAL_DISK = 1000 * GIB
+
+#: The scope of Google's that covers all APIs. The roles of the account then decide alone.
+ALL_APIS = "cloud-platform"
 
 _PACE = Pace()
 _RULES = Rules()
@@ -75,6 +79,11 @@ class GcpPlatformConfig(Section):
     )
     network_tags: tuple[str, ...] = Field((), description="Network tags of the machines, for firewall rules.")
     service_account: str = Field("", description="Service account of the hosts; empty: the project's default.")
+    scopes: Annotated[tuple[Scope, ...], Field(min_length=1)] = Field(
+        (ALL_APIS,),
+        description="Scopes of the hosts' credentials. They limit jobs in addition to the account's roles; Iris itself needs "
+        "devstorage.read_write, or cloud-platform for secrets of Secret Manager.",
+    )
     requests_per_minute: Annotated[int, Field(ge=1)] = Field(
         600, description="Limit on calls of Google's APIs; deletes go first."
     )
@@ -234,40 +243,6 @@ class LocalControllerConfig(Section):
     """The control plane as a process on this machine."""
 
     port: AnyPort = Field(0, description="The port for clients; 0: any free port.")
-
-
-class TemporalService(Section):
-    """An existing Temporal service. Machines on Google Cloud look up its credentials; clients, and machines elsewhere, get them
-    from Temporal's own environment variables.
-    """
-
-    address: str = Field(min_length=1, description="`host:port` of the frontend.")
-    namespace: str = Field("default", min_length=1, description="The namespace in that service.")
-    tls: Flag = Field(False, description="Whether machines connect with TLS; required for credentials.")
-    api_key: SecretSource = Field("", description="The API key: gcp:SECRET in Secret Manager, or file:/PATH on each machine.")
-    client_cert: SecretSource = Field("", description="The certificate for mutual TLS, in PEM; a reference like api_key.")
-    client_key: SecretSource = Field("", description="The private key of client_cert, in PEM; a reference like api_key.")
-    server_ca: SecretSource = Field("", description="The service's own CA, in PEM; a reference like api_key; empty: public CAs.")
-    server_name: str = Field("", description="The name in the service's certificate; empty: that in address.")
-
-    @model_validator(mode="after")
-    def _is_sent_with_tls(self) -> Self:
-        if bool(self.client_cert) != bool(self.client_key):
-            raise InvalidValue("client_cert", self.client_cert, "and client_key belong together", "set both or neither")
-        if not self.tls and (self.credentials or self.server_name):
-            raise InvalidValue("tls", "false", "would send credentials in the clear", "set tls: true")
-        return self
-
-    @property
-    def credentials(self) -> dict[str, str]:
-        """The references, by their keys in a profile of Temporal's."""
-        found = {
-            "api_key": self.api_key,
-            "tls.client_cert_data": self.client_cert,
-            "tls.client_key_data": self.client_key,
-            "tls.server_ca_cert_data": self.server_ca,
-        }
-        return {key: source for key, source in found.items() if source}
 
 
 class Controller(Section):

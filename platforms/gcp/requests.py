@@ -13,6 +13,7 @@ from typing import Any
 
 from google.cloud import compute_v1, tpu_v2
 
+from iris.config.schema import ALL_APIS
 from iris.model.accelerators import tpu
 from iris.model.errors import InvalidValue
 from iris.model.machine_types import boot_disk_kind
@@ -23,12 +24,12 @@ from iris.model.slice_keys import public_key
 from iris.model.units import GIB
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp import labels as label_rules
-from iris.platforms.gcp.settings import GcpSettings
+from iris.platforms.gcp.settings import SCOPES, GcpSettings
 
 CreateRequest = tpu_v2.CreateNodeRequest | tpu_v2.CreateQueuedResourceRequest | compute_v1.InsertInstanceRequest
 
 #: The scope that covers all APIs. The roles of the service account decide what it may do.
-CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
+CLOUD_PLATFORM = f"{SCOPES}{ALL_APIS}"
 #: The boot image of a virtual machine. The startup script installs what it lacks.
 BOOT_IMAGE = "projects/debian-cloud/global/images/family/debian-12"
 #: The boot image of a virtual machine with GPUs. It contains NVIDIA's driver, Docker and the container toolkit, which a startup
@@ -130,8 +131,8 @@ def _node(settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]
         node.accelerator_type = shape
     else:
         node.accelerator_config = shape
-    if settings.service_account:
-        node.service_account = tpu_v2.ServiceAccount(email=settings.service_account, scope=[CLOUD_PLATFORM])
+    if settings.service_account or settings.scopes != (CLOUD_PLATFORM,):  # which is the default
+        node.service_account = tpu_v2.ServiceAccount(email=settings.service_account, scope=list(settings.scopes))
     return node
 
 
@@ -192,7 +193,7 @@ def _insert(settings: GcpSettings, request: SliceRequest, metadata: dict[str, st
         metadata=compute_v1.Metadata(items=metadata_items(metadata)),
         labels=label_rules.slice_labels(settings, request),
         tags=compute_v1.Tags(items=list(settings.network_tags)),
-        service_accounts=[compute_v1.ServiceAccount(email=settings.service_account or "default", scopes=[CLOUD_PLATFORM])],
+        service_accounts=[compute_v1.ServiceAccount(email=settings.service_account or "default", scopes=list(settings.scopes))],
         scheduling=_scheduling(group.preemptible, gpus is not None),
     )
     if gpus is not None and group.machine_type.startswith("n1-"):

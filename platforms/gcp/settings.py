@@ -2,9 +2,12 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.config.schema import ClusterConfig
+from iris.config.schema import ALL_APIS, ClusterConfig
 from iris.model.errors import InvalidValue
 from iris.model.scale_groups import SliceType
+
+#: The beginning of the URL of a scope.
+SCOPES = "https://www.googleapis.com/auth/"
 
 
 class GcpSettings(BaseModel):
@@ -23,6 +26,8 @@ class GcpSettings(BaseModel):
     network_tags: tuple[str, ...] = ()
     #: The service account of the hosts; empty: the project's default account.
     service_account: str = ""
+    #: The URLs of the scopes of the hosts' credentials.
+    scopes: tuple[str, ...] = (f"{SCOPES}{ALL_APIS}",)
     requests_per_minute: int = 600
     #: `host:port` at which hosts reach the cluster's Temporal service.
     address: str = ""
@@ -69,6 +74,7 @@ def gcp_settings(
         external_ips=gcp.external_ips,
         network_tags=gcp.network_tags,
         service_account=gcp.service_account,
+        scopes=tuple(f"{SCOPES}{scope}" for scope in gcp.scopes),
         requests_per_minute=gcp.requests_per_minute,
         address=address,
         namespace=namespace,

@@ -170,6 +170,7 @@ def test_a_value_in_the_place_of_a_reference_is_refused_and_not_shown(tmp_path: 
     [
         (("    tls: true\n", ""), "would send credentials in the clear; set tls: true"),
         (("    client_key: gcp:projects/other-project/secrets/temporal-private/versions/3\n", ""), "belong together"),
+        (("project_id: my-project", "project_id: my-project, scopes: [devstorage.read_write]"), "do not cover Secret Manager"),
         (("gcp: {project_id: my-project, default_zones: [europe-west4-b]}", "manual: {}"), "does not work with platform.manual"),
     ],
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.config import load_config, risks
+from iris.config import InvalidConfig, load_config, risks
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGEST = "sha256:" + 64 * "0"
@@ -45,6 +45,19 @@ def test_the_default_account_is_named_by_no_name_and_by_either_of_its_names(acco
 
     assert told(hosts) == ["platform.gcp.service_account"]
     assert told(controller) == ["controller.gcp.service_account"]
+
+
+def test_the_default_account_with_narrow_scopes_is_no_risk() -> None:
+    """Google refuses its hosts' tokens everywhere else, whatever the account may do."""
+    narrow = '""\n    scopes: [devstorage.read_write]'
+    assert told(CAREFUL.replace("hosts@p.iam.gserviceaccount.com", narrow)) == []
+
+
+@pytest.mark.parametrize("scope", ["https://www.googleapis.com/auth/devstorage.read_write", "Storage", ""])
+def test_a_scope_is_written_by_its_name(scope: str) -> None:
+    """Google refuses others only when the first slice is requested."""
+    with pytest.raises(InvalidConfig, match="is not the name of a scope; write it without the URL"):
+        load_config(CAREFUL.replace("external_ips: false", f'external_ips: false\n    scopes: ["{scope}"]'))
 
 
 def test_hosts_with_the_controllers_account_are_a_risk() -> None:

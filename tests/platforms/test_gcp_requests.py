@@ -55,6 +55,19 @@ def test_a_spot_slice_is_a_node_with_the_slices_name() -> None:
     }
 
 
+@pytest.mark.parametrize("account", ["", "hosts@my-project.iam.gserviceaccount.com"])
+def test_the_credentials_of_hosts_have_no_more_than_the_scopes_of_the_configuration(account: str) -> None:
+    """A job gets its host's tokens from the metadata server; narrower scopes limit what Google accepts them for."""
+    scope = "https://www.googleapis.com/auth/devstorage.read_write"
+    settings = gcp(service_account=account, scopes=(scope,))
+    node = create_request(settings, asked(), "", KEY).node
+    instance = create_request(settings, asked(vm_group()), "", KEY).instance_resource
+
+    assert (node.service_account.email, list(node.service_account.scope)) == (account, [scope])
+    (own,) = instance.service_accounts
+    assert (own.email, list(own.scopes)) == (account or "default", [scope])
+
+
 def test_machines_have_the_network_the_tags_and_the_account_of_the_configuration() -> None:
     """Most companies require a private network, firewall tags and a separate account."""
     settings = gcp(
