@@ -4,6 +4,7 @@ The platform writes requests to a directory. The cluster's supervisor (`iris.wor
 starts and stops the agents. The agents therefore survive when the control plane dies. The directory contains:
 
     <slice id>/request.json    the request for the slice
+    <slice id>/slice.key       the private key of the slice; its agents read it
     <slice id>/machines.json   the running agents of the slice; written by the supervisor
     <slice id>/delete          a marker: the slice has to be deleted
     (no such directory)        nothing is left of the slice
@@ -11,6 +12,7 @@ starts and stops the agents. The agents therefore survive when the control plane
 A directory whose name begins with a dot is being created or removed.
 """
 
+import secrets
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -23,6 +25,7 @@ from iris.model.constraints import written
 from iris.model.errors import InvalidValue
 from iris.model.hosts import Host
 from iris.model.provisioning import DeleteResult, FleetListing, MachineState, SliceObservation, SliceRequest
+from iris.model.slice_keys import KEY_BYTES, public_key
 from iris.platforms.base import BadConfig, Unavailable
 
 #: The address of every host of a local cluster.
@@ -31,6 +34,7 @@ LOCAL_ADDRESS = "127.0.0.1"
 MAX_LOCAL_HOSTS = 500
 
 REQUEST = "request.json"
+KEY = "slice.key"
 MACHINES = "machines.json"
 DELETE = "delete"
 #: The name prefix of a directory that is being written.
@@ -107,6 +111,8 @@ class LocalPlatform:
                 whole = Path(new, "whole")
                 whole.mkdir()
                 (whole / REQUEST).write_text(request.model_dump_json())
+                (whole / KEY).touch(mode=0o600)
+                (whole / KEY).write_text(secrets.token_hex(KEY_BYTES))
                 whole.rename(home)
         except OSError as error:
             if not home.exists():  # else another call created it first
@@ -152,12 +158,17 @@ def reported(home: Path) -> MachineState:
         raise Unreadable(f"{home / MACHINES} cannot be read: {error}") from None
 
 
-def agent_command(request: SliceRequest, host: Host, directory: Path) -> list[str]:
-    """Returns the command line of the agent for this host of the slice."""
+def agent_command(request: SliceRequest, host: Host, home: Path) -> list[str]:
+    """Returns the command line of the agent for this host of the slice.
+
+    Args:
+        home: the directory of the slice. The agent's directory is below it and is removed with it.
+    """
     offers = host.resources
     command = [sys.executable, "-m", "iris.cli.main", "--cluster", request.cluster, "agent"]
-    command += ["--host-id", host.id, "--slice", host.slice_id, "--token", request.token]
-    command += ["--address", host.address, "--dir", str(directory), "--simulated"]
+    command += ["--host-id", host.id, "--slice", host.slice_id]
+    command += ["--key-file", str(home / KEY)] if (home / KEY).exists() else ["--token", request.token]  # a slice of version 0.1
+    command += ["--address", host.address, "--dir", str(home / "hosts" / host.id), "--simulated"]
     command += ["--cpu", f"{offers.cpu_millis}m", "--memory", str(offers.memory_bytes), "--disk", str(offers.disk_bytes)]
     if offers.device is not None:
         command += ["--device", str(offers.device)]
@@ -191,6 +202,7 @@ def _observe(home: Path) -> SliceObservation | None:
     try:
         request, state = read_request(home), reported(home)
         created_at = datetime.fromtimestamp((home / REQUEST).stat().st_mtime, UTC)
+        key = _public_key(home)
     except FileNotFoundError:
         return None
     except Unreadable as error:
@@ -204,4 +216,19 @@ def _observe(home: Path) -> SliceObservation | None:
         created_at=created_at,
         hosts=request.group.hosts,
         token=request.token,
+        public_key=key,
     )
+
+
+def _public_key(home: Path) -> str:
+    """Returns the slice's public key; empty: it is of version 0.1.
+
+    Raises:
+        Unreadable: the private key is invalid.
+    """
+    try:
+        return public_key((home / KEY).read_text())
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{home / KEY} cannot be read: {error}") from None

@@ -36,7 +36,9 @@ from iris.model.provisioning import CreateOutcome, SliceRequest
 from iris.model.requests import Request
 from iris.model.scale_groups import Pace, ScaleGroup
 from iris.model.scaling import Drain
+from iris.model.slice_keys import derived_key, sign
 from iris.model.slices import SliceState, SliceStatus
+from iris.platforms.fake.machines import SECRET
 from iris.platforms.fake.platform import FakePlatform
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.search_attributes import keywords
@@ -157,9 +159,10 @@ class FleetCluster(Cluster):
         return request.group.slice_hosts(request.slice_id, request.zone, life, f"10.0.0.{worker}")[worker]
 
     async def agent_reports(self, host: Host, token: str) -> bool:
-        """Whether there was a slice to be told."""
+        """Whether there was a slice to be told. The agent signs with the key of the request with this token."""
+        signature = sign(derived_key(SECRET, host.slice_id, token), host)
         try:
-            await self.slice(host).signal("host_ready", HostReady(host=host, token=token))
+            await self.slice(host).signal("host_ready", HostReady(host=host, signature=signature))
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise

@@ -339,8 +339,9 @@ class AutoscalerWorkflow:
             token=found.token,
             # The configuration may no longer have the group: the next plan then drains the slice once its tasks have ended.
             group=self._group(found.group) or unknown_group(found.group, found.zone, found.hosts),
+            signed=bool(found.public_key),
         )
-        if await self._slices.start(request, reason, workflow.now(), adopted=True):
+        if await self._slices.start(request, reason, workflow.now(), adopted=found):
             action = Action(at=workflow.now(), group=found.group, what="adopted", slice_id=found.slice_id, reason=reason)
             self._memory = availability.record(self._memory, action)
             if not found.token:

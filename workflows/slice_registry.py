@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from iris.messages.autoscaler import CloseDown, ScalingSettings
 from iris.messages.slice import SliceInput
 from iris.model import names
-from iris.model.provisioning import ANYWHERE, SliceRequest
+from iris.model.provisioning import ANYWHERE, SliceObservation, SliceRequest
 from iris.model.scaling import Create, Drain
 from iris.model.slices import SliceFacts, SliceState
 from iris.workflows import policies
@@ -66,13 +66,17 @@ class SliceRegistry:
         group = next(each for each in settings.groups if each.name == create.group)
         slice_id = names.slice_id(settings.prefix, group.name, workflow.uuid4().hex[:8])
         request = SliceRequest(
-            slice_id=slice_id, cluster=self._cluster, zone=create.zone, token=workflow.uuid4().hex, group=group
+            slice_id=slice_id, cluster=self._cluster, zone=create.zone, token=workflow.uuid4().hex, group=group, signed=True
         )
         await self.start(request, create.reason, now)
         return slice_id
 
-    async def start(self, request: SliceRequest, reason: str, now: datetime, *, adopted: bool = False) -> bool:
-        """Starts a slice's workflow. Returns False if the slice has one already."""
+    async def start(self, request: SliceRequest, reason: str, now: datetime, *, adopted: SliceObservation | None = None) -> bool:
+        """Starts a slice's workflow. Returns False if the slice has one already.
+
+        Args:
+            adopted: its machines, which were found without a workflow; None: they are to be requested.
+        """
         slice_id, group, zone = request.slice_id, request.group, request.zone
         facts = SliceFacts(
             id=slice_id,
@@ -87,7 +91,15 @@ class SliceRegistry:
         try:
             child = await workflow.start_child_workflow(
                 SliceWorkflow.run,
-                SliceInput(cluster=self._cluster, id=slice_id, size=group.hosts, request=request, facts=facts, adopted=adopted),
+                SliceInput(
+                    cluster=self._cluster,
+                    id=slice_id,
+                    size=group.hosts,
+                    request=request,
+                    facts=facts,
+                    adopted=adopted is not None,
+                    public_key=adopted.public_key if adopted is not None else "",
+                ),
                 id=names.slice_workflow(self._cluster, slice_id),
                 task_queue=names.control_queue(self._cluster),
                 # The slice outlives this run and the autoscaler.

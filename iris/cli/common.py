@@ -11,6 +11,7 @@ import click
 from iris.client.client import IrisClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.identity import full_job_id
+from iris.config import ClusterConfig, risks
 from iris.model.errors import InvalidValue, IrisError, NotFound, Unreachable
 from iris.model.resources import Device, parse_device
 from iris.model.units import parse_bytes, parse_cpu, parse_duration
@@ -197,3 +198,9 @@ def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
 def show_progress(text: str) -> None:
     """Prints a progress message on standard error."""
     click.echo(text, err=True)
+
+
+def show_risks(config: ClusterConfig) -> None:
+    """Prints what the configuration risks as warnings on standard error."""
+    for risk in risks(config):
+        click.echo(f"warning: {risk}", err=True)

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from iris.cli.columns import Column, Listing
-from iris.cli.common import CommandGroup, json_option, print_json
-from iris.config import ClusterConfig, config_values, dump_config, load_config, make_local_config, origins, scale_groups_of
+from iris.cli.common import CommandGroup, json_option, print_json, show_risks
+from iris.config import ClusterConfig, config_values, dump_config, load_config, make_local_config, origins, risks, scale_groups_of
 from iris.config.defaults import IN_FILE
 from iris.model.scale_groups import ScaleGroup
 
@@ -45,19 +45,21 @@ def config() -> None:
 @file_argument
 @json_option
 def check(file: Path, as_json: bool) -> None:
-    """Check a file, and show all its errors.
+    """Check a file, and show all its errors and what it risks.
 
-    Exits with 5 if the file has errors.
+    Exits with 5 if the file has errors. Warnings change nothing about the exit code.
     """
     loaded = load_config(file)
     found = scale_groups_of(loaded)
     if as_json:
         groups = [_GROUPS.json(each) for each in found]
-        print_json({"ok": True, "name": loaded.name, "platform": loaded.platform.kind, "scale_groups": groups})
+        checked = {"ok": True, "name": loaded.name, "platform": loaded.platform.kind, "scale_groups": groups}
+        print_json({**checked, "warnings": list(risks(loaded))})
         return
     click.echo(f"{file} is valid: cluster {loaded.name}, platform {loaded.platform.kind}, {len(found)} scale group(s)")
     if found:
         click.echo(_GROUPS.table(found))
+    show_risks(loaded)
 
 
 @config.command()

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from iris.cli.common import print_json, show_progress
+from iris.cli.common import print_json, show_progress, show_risks
 from iris.client.connect.clusters import ClusterRecord, read_record
 from iris.config import load_written
 
@@ -34,6 +34,7 @@ def start(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
     beside = [f"--{option.replace('_', '-')}" for option in _LOCAL_ONLY if given[option] not in (None, (), False)]
     if beside:
         raise click.UsageError(f"{', '.join(beside)}: only for local clusters; change the file of --config instead")
+    show_risks(config)
     controller = create_controller(config, text=text, progress=show_progress)
     if dry_run:
         print_json(controller.requests())

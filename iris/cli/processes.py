@@ -12,6 +12,7 @@ from iris.model.constraints import parse_attribute
 from iris.model.faults import Fault, parse_fault
 from iris.model.names import check_name
 from iris.model.resources import Device
+from iris.model.slice_keys import MachineProof, public_key
 from iris.model.store_limits import StoreLimits
 from iris.worker_agents.logging_setup import log_to_stderr
 
@@ -84,7 +85,12 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
 @click.option("--join", is_flag=True, help="Join the cluster as a slice of one host, or as one host of --slice.")
 @click.option("--host-id", help="Id of the host.  [default: the machine's name]")
 @click.option("--slice", "slice_id", metavar="ID", help="Slice of the host.  [default: a slice of this host only]")
-@click.option("--token", help="Token of a machine that was created for --slice; excludes --join.")
+@click.option(
+    "--key-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="File with the private key of a machine that was created for --slice; excludes --join.",
+)
+@click.option("--token", hidden=True)  # in the startup scripts of version 0.1
 @click.option("--slice-size", type=click.IntRange(min=1), help="Number of hosts in the slice.  [default: 1]")
 @click.option("--address", help="Address of this host for other hosts.  [default: from this machine's routes]")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory for the files of tasks.")
@@ -116,6 +122,7 @@ def agent(
     join: bool,
     host_id: str | None,
     slice_id: str | None,
+    key_file: Path | None,
     token: str | None,
     slice_size: int | None,
     address: str | None,
@@ -137,12 +144,13 @@ def agent(
     \b
     iris --cluster 10.0.0.5:7233 agent --join
     """
-    if join == (token is not None):
+    proof = _proof(key_file, token)
+    if join == (proof is not None):
         raise click.UsageError(
-            "add --join on a machine that you add, or --slice and --token on a machine that was created for a slice"
+            "add --join on a machine that you add, or --slice and --key-file on a machine that was created for a slice"
         )
-    if token is not None and slice_id is None:
-        raise click.UsageError("--token needs --slice")
+    if proof is not None and slice_id is None:
+        raise click.UsageError("--key-file needs --slice")
     if slice_size is not None and slice_id is None:
         raise click.UsageError("--slice-size needs --slice")
     from iris.client.connect.process import be_private
@@ -168,7 +176,7 @@ def agent(
             host_id=name,
             slice_id=slice_id and check_name("slice", slice_id),
             slice_size=slice_size or 1,
-            token=token,
+            proof=proof,
             host_address=address,
             directory=directory or state_dir() / "hosts" / cluster.name / name,
             cache_dir=cache,
@@ -192,3 +200,15 @@ def agent(
         await serve(options)
 
     asyncio.run(run())
+
+
+def _proof(key_file: Path | None, token: str | None) -> MachineProof | None:
+    """Returns what proves that this machine was created for a slice; None: a user brought it."""
+    if key_file is None:
+        return None if token is None else MachineProof(token=token)
+    key = key_file.read_text().strip()
+    try:
+        public_key(key)
+    except ValueError:
+        raise click.UsageError(f"{key_file} contains no private key of a slice") from None
+    return MachineProof(private_key=key)

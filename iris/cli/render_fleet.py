@@ -241,7 +241,7 @@ def slice_text(status: SliceStatus, hosts: Sequence[HostView], now: datetime) ->
     """Formats a slice and its history, for people."""
     lines = [f"{status.id}  {coloured(status.state)}  {status.reason}".rstrip(), _history(status, now)]
     if status.refused:
-        lines.append(f"stopped because they showed the token of another slice: {', '.join(status.refused)}")
+        lines.append(f"stopped because their machines were not created for this slice: {', '.join(status.refused)}")
     missing = [host.id for host in status.hosts if all(view.host.id != host.id for view in hosts)]
     if missing and status.state is SliceState.READY:
         lines.append(f"not in the scheduler's ledger, so they get no work: {', '.join(missing)}; see: iris cluster status")

@@ -8,6 +8,7 @@ from iris.config.errors import InvalidConfig
 from iris.config.groups import rules_of, scale_groups_of
 from iris.config.load import config_values, dump_config, load_config, load_written, origins
 from iris.config.local import local_config, make_local_config, with_rules
+from iris.config.risks import risks
 from iris.config.rules import check_config
 from iris.config.schema import ClusterConfig, ScaleGroupConfig
 
@@ -24,6 +25,7 @@ __all__ = [
     "local_config",
     "make_local_config",
     "origins",
+    "risks",
     "rules_of",
     "scale_groups_of",
     "with_rules",

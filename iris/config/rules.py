@@ -10,7 +10,8 @@ from math import isfinite, prod
 
 from iris.config.defaults import IN_CLOUD, ONLY_FOR, gpu_of, meaningless_keys, tpu_of
 from iris.config.errors import InvalidConfig
-from iris.config.schema import Accelerator, ClusterConfig, PaceSettings, ScaleGroupConfig
+from iris.config.schema import ALL_APIS, Accelerator, ClusterConfig, PaceSettings, ScaleGroupConfig
+from iris.config.temporal_service import TemporalService
 from iris.config.values import write_duration
 from iris.model import accelerators, constraints, names
 from iris.model.errors import InvalidValue
@@ -122,6 +123,8 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
     if kind == "gcp" and config.platform.gcp is None:
         remedy = "use another controller, or use platform.gcp"
         yield InvalidValue("controller.gcp", "gcp", f"does not work with platform.{config.platform.kind}", remedy)
+    if controller.temporal is not None:
+        yield from _temporal(config, controller.temporal)
     machine = names.controller_machine(config.slice_prefix, config.name)
     if kind == "gcp" and len(machine) > _MAX_MACHINE:
         problem = f"makes the name of the control plane's machine, {machine}, too long"
@@ -147,6 +150,16 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
         if ports is not None and ports.port == _LAST_PORT:
             problem = "leaves no port for the Web UI, which uses the next port"
             yield InvalidValue(f"controller.{where}.port", ports.port, problem, f"use a port from 1 to {_LAST_PORT - 1}")
+
+
+def _temporal(config: ClusterConfig, temporal: TemporalService) -> Iterator[InvalidValue]:
+    gcp = config.platform.gcp
+    if gcp is None and temporal.tls:
+        remedy = "remove it and its credentials; set Temporal's environment variables for the machines"
+        yield InvalidValue("controller.temporal.tls", "true", f"does not work with platform.{config.platform.kind}", remedy)
+    if gcp is not None and ALL_APIS not in gcp.scopes and any(each.startswith("gcp:") for each in temporal.credentials.values()):
+        problem = "do not cover Secret Manager, which has credentials of controller.temporal"
+        yield InvalidValue("platform.gcp.scopes", ", ".join(gcp.scopes), problem, f"add {ALL_APIS}, or use file:/PATH")
 
 
 def _ceilings(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:

@@ -10,6 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from iris.config.temporal_service import TemporalService
 from iris.config.values import (
     Address,
     AnyPort,
@@ -21,6 +22,7 @@ from iris.config.values import (
     LastingDuration,
     Port,
     Rate,
+    Scope,
     Section,
     Size,
     Whole,
@@ -36,6 +38,9 @@ from iris.model.units import GIB
 LOCAL_CORES = 1000.0
 LOCAL_MEMORY = 1000 * GIB
 LOCAL_DISK = 1000 * GIB
+
+#: The scope of Google's that covers all APIs. The roles of the account then decide alone.
+ALL_APIS = "cloud-platform"
 
 _PACE = Pace()
 _RULES = Rules()
@@ -77,6 +82,11 @@ class GcpPlatformConfig(Section):
     )
     network_tags: tuple[str, ...] = Field((), description="Network tags of the machines, for firewall rules.")
     service_account: str = Field("", description="Service account of the hosts; empty: the project's default.")
+    scopes: Annotated[tuple[Scope, ...], Field(min_length=1)] = Field(
+        (ALL_APIS,),
+        description="Scopes of the hosts' credentials. They limit jobs in addition to the account's roles; Iris itself needs "
+        "devstorage.read_write, or cloud-platform for secrets of Secret Manager.",
+    )
     requests_per_minute: Annotated[int, Field(ge=1)] = Field(
         600, description="Limit on calls of Google's APIs; deletes go first."
     )
@@ -243,13 +253,6 @@ class LocalControllerConfig(Section):
     """The control plane as a process on this machine."""
 
     port: AnyPort = Field(0, description="The port for clients; 0: any free port.")
-
-
-class TemporalService(Section):
-    """An existing Temporal service. TLS and API keys come from Temporal's own variables for this address."""
-
-    address: str = Field(min_length=1, description="`host:port` of the frontend.")
-    namespace: str = Field("default", min_length=1, description="The namespace in that service.")
 
 
 class Controller(Section):

@@ -26,6 +26,12 @@ from iris.model.units import GIB, MIB, TIB, parse_bytes, parse_cpu, parse_durati
 #: Longer than any useful duration: a larger value is a mistake in the unit.
 MAX_CONFIG_DURATION = timedelta(days=365)
 DURATION_PARTS = ("days", "hours", "minutes", "seconds", "milliseconds")
+#: Source of secrets and versions: cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access
+_SECRET = re.compile(
+    r"file:/.+|gcp:([A-Za-z0-9_-]{1,255}|projects/[a-z0-9.:-]+/secrets/[A-Za-z0-9_-]{1,255}(/versions/[A-Za-z0-9_-]{1,63})?)"
+)
+#: Source: developers.google.com/identity/protocols/oauth2/scopes
+_SCOPE = re.compile(r"[a-z][a-z0-9._-]*")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})")
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -144,6 +150,20 @@ def _read_address(value: str) -> str:
     return value
 
 
+def _read_scope(value: str) -> str:
+    if _SCOPE.fullmatch(value) is None:
+        raise InvalidValue("scope", value, "is not the name of a scope", "write it without the URL: devstorage.read_write")
+    return value
+
+
+def _read_secret_source(value: object) -> str:
+    """Returns the reference unchanged. The error does not show the value, because it may be the secret itself."""
+    if isinstance(value, str) and (not value or _SECRET.fullmatch(value) is not None):
+        return value
+    remedy = "write gcp:SECRET for one in Google Secret Manager or file:/PATH for a file of the machine, never the value itself"
+    raise InvalidValue("secret", "***", "is not a reference to a secret", remedy)
+
+
 _DURATION_SCHEMA = {
     "anyOf": [
         {"type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+)\s*$"},
@@ -189,6 +209,10 @@ Cores = Annotated[
 DeviceText = Annotated[str, BeforeValidator(_read_device), WithJsonSchema({"type": "string"})]
 #: An IP address or a host name.
 Address = Annotated[str, AfterValidator(_read_address)]
+#: A reference to a secret, which the machine that needs it looks up: `gcp:SECRET` or `file:/PATH`; empty: none.
+SecretSource = Annotated[str, BeforeValidator(_read_secret_source), WithJsonSchema({"type": "string"})]
+#: The name of one of Google's OAuth scopes, without the URL.
+Scope = Annotated[str, AfterValidator(_read_scope)]
 #: Strict, because YAML has its own booleans and numbers: text that looks like one is a mistake.
 Flag = Annotated[bool, Strict()]
 Whole = Annotated[int, Strict()]

@@ -16,8 +16,10 @@ class HostReady(Wire):
     """An agent's report that its host is ready for work."""
 
     host: Host
-    #: The token of the slice's request, for slices that Iris created.
+    #: The token of the slice's request, from agents of version 0.1.
     token: str = ""
+    #: By a machine that was created for the slice, as `iris.model.slice_keys.sign` makes it.
+    signature: str = ""
 
     @property
     def incarnation(self) -> tuple[str, str]:
@@ -52,6 +54,8 @@ class SliceInput(Wire):
     steps: tuple[SliceStep, ...] = ()
     #: As in `SliceStatus`.
     last_words: str = ""
+    #: As in `SliceRecord`.
+    public_key: str = ""
 
     def record(self, now: datetime) -> SliceRecord:
         """Returns the slice with which a run starts.
@@ -79,6 +83,7 @@ class SliceInput(Wire):
             check_at=now,
             console_output=self.last_words,
             steps=self.steps or first,
+            public_key=self.public_key,
         )
 
     @classmethod
@@ -97,6 +102,7 @@ class SliceInput(Wire):
             drain=slice.drain,
             steps=slice.steps,
             last_words=slice.console_output,
+            public_key=slice.public_key,
         )
 
 

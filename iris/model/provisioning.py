@@ -21,9 +21,12 @@ class SliceRequest(BaseModel):
     cluster: str
     #: One of the group's zones.
     zone: str
-    #: The token that the slice's agents present to identify themselves.
+    #: Identifies the request, so that a repeated one recognises the machines of the first. It is not a secret. Agents of version
+    #: 0.1 present it to identify themselves.
     token: str
     group: ScaleGroup
+    #: Whether the agents sign their reports. False: a request of version 0.1.
+    signed: bool = False
 
 
 class MachineState(StrEnum):
@@ -68,6 +71,8 @@ class SliceObservation(BaseModel):
     hosts: int = 1
     #: The token of the request that created it; empty: the platform did not keep it.
     token: str = ""
+    #: Verifies the reports of the slice's agents; empty: unknown, or a slice of version 0.1.
+    public_key: str = ""
     #: Why it is FAILED, if the platform gives more detail. For example, it accepted the request first and then found no capacity.
     fault: SliceFault | None = None
     #: With QUOTA: as in `CreateOutcome`.

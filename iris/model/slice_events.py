@@ -89,10 +89,11 @@ class RequestAbandoned:
 
 @dataclass(frozen=True)
 class HostReported:
-    """An agent is ready. The token is empty for slices that joined."""
+    """An agent is ready. Token and signature are empty for slices that joined."""
 
     host: Host
     token: str = ""
+    signature: str = ""
 
 
 @dataclass(frozen=True)

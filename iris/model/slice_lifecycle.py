@@ -48,7 +48,7 @@ from iris.model.slice_events import (
     ShowState,
     WorkflowStarted,
 )
-from iris.model.slice_record import SliceRecord
+from iris.model.slice_record import SliceRecord, with_last_line
 from iris.model.slices import LIVE, SliceState
 from iris.model.units import format_duration
 
@@ -137,6 +137,7 @@ def _abandon(slice: SliceRecord, event: RequestAbandoned, now: datetime) -> Tran
 
 def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -> Transition:
     """Handles the state of the machines; None: the platform has none."""
+    slice = slice.with_key(seen)
     if (loss := loss_of(seen)) is not None:
         return _fail(slice, *loss, now, quota_scope=seen.quota_scope if seen is not None else "")
     if seen is None or seen.state is MachineState.CREATING:
@@ -163,8 +164,9 @@ def _machines_exist(slice: SliceRecord, now: datetime) -> Transition:
 
 
 def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transition:
-    if slice.request is not None and event.token != slice.request.token:
-        return Transition(replace(slice, refused=slice.refused | {event.host.id}))
+    if not (proven := slice.proves(event.host, event.token, event.signature)):
+        # None: cannot be told yet. The agent reports again until the slice has or refuses it.
+        return Transition(slice if proven is None else replace(slice, refused=slice.refused | {event.host.id}))
     exist = _machines_exist(slice, now)
     host = event.host if slice.request is None else slice.request.group.with_reserve(event.host)
     slice = exist.slice.with_host(host)
@@ -266,12 +268,6 @@ def lateness(state: SliceState, pace: Pace, reported: int, size: int) -> tuple[S
     if state is SliceState.PROVISIONING:
         return SliceFault.BOOT_TIMEOUT, f"the platform has not created its machines within {format_duration(pace.boot_timeout)}"
     return SliceFault.INIT_TIMEOUT, f"{reported} of {size} agents have reported within {format_duration(pace.init_timeout)}"
-
-
-def with_last_line(reason: str, output: str) -> str:
-    """Returns a reason of one line, with the last line of the machines' output."""
-    lines = output.strip().splitlines()
-    return f"{reason}; last output of its machines: {lines[-1]}" if lines else reason
 
 
 # Drains.

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from iris.model.hosts import Host
-from iris.model.provisioning import SliceRequest
+from iris.model.provisioning import SliceObservation, SliceRequest
 from iris.model.scaling import Drain
+from iris.model.slice_keys import is_signed
 from iris.model.slices import SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
 
 #: The most steps that are kept for display.
@@ -28,7 +29,9 @@ class SliceRecord:
     adopted: bool = False
     #: The hosts whose agents have reported.
     hosts: tuple[Host, ...] = ()
-    #: The ids of hosts whose agents presented another token.
+    #: Verifies the reports of its agents; empty: the platform has not reported it, or the slice is of version 0.1.
+    public_key: str = ""
+    #: The ids of hosts whose agents could not prove that they belong to it.
     refused: frozenset[str] = frozenset()
     #: The (host, incarnation) of hosts whose incarnations the scheduler has ended.
     ended: frozenset[tuple[str, str]] = frozenset()
@@ -75,6 +78,18 @@ class SliceRecord:
             steps=self.steps,
         )
 
+    def proves(self, host: Host, token: str, signature: str) -> bool | None:
+        """Returns whether a report comes from a machine of the slice; None: the slice does not know its key yet."""
+        if self.request is None:
+            return True
+        if self.public_key:
+            return is_signed(self.public_key, self.facts.id, host, signature)
+        return None if self.request.signed else token == self.request.token
+
+    def with_key(self, seen: SliceObservation | None) -> "SliceRecord":
+        """Returns the slice with the public key that the platform reports."""
+        return replace(self, public_key=seen.public_key) if seen is not None and seen.public_key else self
+
     def moved(self, state: SliceState, reason: str, now: datetime, **facts: object) -> "SliceRecord":
         """Returns the slice in another state.
 
@@ -102,3 +117,9 @@ class SliceRecord:
         others: Iterable[Host] = (each for each in self.hosts if each.id != host.id)
         ended = frozenset(each for each in self.ended if each[0] != host.id)
         return replace(self, hosts=(*others, host), refused=self.refused - {host.id}, ended=ended)
+
+
+def with_last_line(reason: str, output: str) -> str:
+    """Returns a reason of one line, with the last line of the machines' output."""
+    lines = output.strip().splitlines()
+    return f"{reason}; last output of its machines: {lines[-1]}" if lines else reason

@@ -97,7 +97,7 @@ class SliceStatus(BaseModel):
     size: int = 1
     #: The autoscaler's view of it; None: it joined by itself and was not created.
     facts: SliceFacts | None = None
-    #: Hosts whose agents presented a token other than the slice's. These agents stop.
+    #: Hosts whose agents could not prove that their machines were created for the slice. These agents stop.
     refused: tuple[str, ...] = ()
     #: The (host, incarnation) of hosts that the scheduler does not take, because it has ended their incarnations. Their agents
     #: begin new ones.

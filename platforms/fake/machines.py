@@ -7,6 +7,10 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict
 
 from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
+from iris.model.slice_keys import derived_key, public_key
+
+#: The private keys of slices are derived from it.
+SECRET = b"of the simulated cloud"
 
 
 class EventKind(StrEnum):
@@ -86,6 +90,7 @@ class FakeMachines:
             created_at=self.created_at,
             hosts=self.request.group.hosts,
             token=self.request.token,
+            public_key=public_key(derived_key(SECRET, self.request.slice_id, self.request.token)),
         )
 
 

@@ -6,9 +6,10 @@ write_config
 if [ "$(id -u)" = 0 ]; then
     chown 10001:10001 "$state" "$config"
 fi
+environment=()
+write_profile 10001:10001
 ready_docker
 get_image
-environment=()
 if [ -n "${GCE_METADATA_HOST:-}" ]; then
     environment+=(-e "GCE_METADATA_HOST=$GCE_METADATA_HOST")
 fi

@@ -1,5 +1,5 @@
 # Makes a machine of a slice a host. The caller assigns these variables before this script, besides those of shared.sh: CLUSTER,
-# SLICE, TOKEN, HOST_IDS (by worker id), ADDRESS (of Temporal; used if the metadata has none), CACHE, DEVICE (tpu, gpu or empty),
+# SLICE, HOST_IDS (by worker id), ADDRESS (of Temporal; used if the metadata has none), CACHE, DEVICE (tpu, gpu or empty),
 # CHIPS (the number of devices), OPTIONS (of the agent) and NAMESPACE.
 
 say "booting a host of slice $SLICE of cluster $CLUSTER"
@@ -15,6 +15,12 @@ address=$(attribute iris-address "$ADDRESS") || fail "the metadata server does n
 say "this is host $host; its cluster is at $address"
 
 write_config
+environment=(-e "TEMPORAL_NAMESPACE=$NAMESPACE")
+write_profile 0:0
+# The slice's private key, with which the agent proves that this machine was created for the slice. It is in no command line.
+key=$root/etc/iris/slice.key
+(umask 077 && attribute iris-private-key > "$key.new") || fail "the metadata has no iris-private-key"
+mv "$key.new" "$key"
 ready_docker
 get_image
 
@@ -67,14 +73,13 @@ esac
 directory=$state/host
 cache=$root$CACHE
 mkdir -p "$directory" "$cache"
-environment=(-e "TEMPORAL_NAMESPACE=$NAMESPACE")
 if [ -n "${GCE_METADATA_HOST:-}" ]; then
     environment+=(-e "GCE_METADATA_HOST=$GCE_METADATA_HOST")
 fi
 start iris-agent --pid=host --cgroupns=host --cap-add=SYS_PTRACE --ulimit=core=0:0 --shm-size=100g "${devices[@]}" \
     -v /var/run/docker.sock:/var/run/docker.sock -v /sys/fs/cgroup:/sys/fs/cgroup \
     -v "$root/etc/iris:$root/etc/iris:ro" -v "$directory:$directory" -v "$cache:$cache" "${environment[@]}" \
-    "$IMAGE" iris --cluster "$address/$CLUSTER" agent --slice "$SLICE" --token "$TOKEN" --host-id "$host" \
+    "$IMAGE" iris --cluster "$address/$CLUSTER" agent --slice "$SLICE" --key-file "$key" --host-id "$host" \
     --config "$config" --dir "$directory" --cache "$cache" "${OPTIONS[@]}"
 # An agent that ends is not a failure of the machine: the cluster may be unreachable and return later.
 watch iris-agent 5 1 || true

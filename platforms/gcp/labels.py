@@ -24,7 +24,9 @@ ROLE = "iris-role"
 #: Label that people set to `true` to keep a resource: Iris then neither lists nor deletes it, whatever its other labels are.
 MANUAL = "iris-manual"
 
-#: Metadata of a host: its slice's token, the exact name of its group, and the number of hosts of the slice.
+#: Metadata of a host: the private key of its slice, which the machine's agent signs its reports with, and the public key.
+PRIVATE_KEY, PUBLIC_KEY = "iris-private-key", "iris-public-key"
+#: Metadata of a host: the token of its slice's request, the exact name of its group, and the number of hosts of the slice.
 TOKEN_KEY, GROUP_KEY, HOSTS_KEY = "iris-token", "iris-group", "iris-hosts"
 #: Metadata of a host: `host:port` of the cluster's Temporal service. The host's worker finds the control plane with it.
 ADDRESS_KEY = "iris-address"

@@ -158,7 +158,8 @@ def observed_queued(
         observation = observation.model_copy(update=lost)
     if node is not None and not observation.token:
         seen = node.observation
-        observation = observation.model_copy(update={"group": seen.group, "token": seen.token, "hosts": seen.hosts})
+        told = {"group": seen.group, "token": seen.token, "public_key": seen.public_key, "hosts": seen.hosts}
+        observation = observation.model_copy(update=told)
     return ObservedResource(ResourceKind.QUEUED, observation, {**spec.node.labels, **(node.labels if node is not None else {})})
 
 
@@ -236,6 +237,7 @@ def _observation(
         created_at=created_at,
         hosts=int(written) if written.isdecimal() else max(1, hosts),
         token=metadata.get(label_rules.TOKEN_KEY, ""),
+        public_key=metadata.get(label_rules.PUBLIC_KEY, ""),
         fault=fault,
         quota_scope=quota_scope,
     )

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Protocol
 from google.cloud import compute_v1, tpu_v2
 
 from iris.model.provisioning import ANYWHERE, DeleteResult, FleetListing, MachineState, SliceObservation, SliceRequest
+from iris.model.slice_keys import KEY_BYTES, derived_key, public_key
 from iris.platforms.base import BadConfig, PlatformError, RateLimited, Unavailable
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import Calls
@@ -92,12 +94,14 @@ class GcpPlatform:
         script: Callable[[SliceRequest], str],
         calls: Calls | None = None,
         now: Callable[[], float] = time.monotonic,
+        secret: bytes = b"",
     ) -> None:
         """
         Args:
             script: returns the startup script of a slice's hosts.
             calls: None: clients for the settings' endpoints.
             now: a clock, in seconds.
+            secret: the private keys of slices are derived from it; empty: random, because a slice's metadata has its keys.
         """
         self._settings = settings
         self._script = script
@@ -110,10 +114,12 @@ class GcpPlatform:
         }
         self._hints: dict[str, Hint] = {}
         self._now = now
+        self._secret = secret or secrets.token_bytes(KEY_BYTES)
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
         """Implements `Platform.create_slice`. Adopts an existing resource of the name if the same request created it."""
-        wanted = create_request(self._settings, request, self._script(request))
+        private_key = derived_key(self._secret, request.slice_id, request.token)
+        wanted = create_request(self._settings, request, self._script(request), private_key)
         async with _retryable_errors(request.zone):
             operation = await self._create(wanted, request)
             seen = await self._find(request.slice_id, request.zone)
@@ -125,7 +131,7 @@ class GcpPlatform:
             raise Unavailable(
                 f"{request.slice_id} in {request.zone} was deleted during its creation; the request can be repeated"
             )
-        return self._adopted(seen.observation, request, seen.labels) if seen is not None else _requested(request)
+        return self._adopted(seen.observation, request, seen.labels) if seen is not None else _requested(request, private_key)
 
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
         """Implements `Platform.describe_slice`.
@@ -360,8 +366,8 @@ def _kind_of(wanted: CreateRequest) -> ResourceKind:
             return ResourceKind.INSTANCE
 
 
-def _requested(request: SliceRequest) -> SliceObservation:
-    """Returns the observation of a slice that was requested and is not visible yet."""
+def _requested(request: SliceRequest, private_key: str) -> SliceObservation:
+    """Returns the observation of a slice that was requested with this key and is not visible yet."""
     return SliceObservation(
         slice_id=request.slice_id,
         group=request.group.name,
@@ -370,6 +376,7 @@ def _requested(request: SliceRequest) -> SliceObservation:
         created_at=datetime.now(UTC),
         hosts=request.group.hosts,
         token=request.token,
+        public_key=public_key(private_key),
     )
 
 

@@ -13,21 +13,23 @@ from typing import Any
 
 from google.cloud import compute_v1, tpu_v2
 
+from iris.config.schema import ALL_APIS
 from iris.model.accelerators import tpu
 from iris.model.errors import InvalidValue
 from iris.model.machine_types import boot_disk_kind
 from iris.model.provisioning import SliceRequest
 from iris.model.resources import DeviceKind
 from iris.model.scale_groups import SliceType, region_of
+from iris.model.slice_keys import public_key
 from iris.model.units import GIB
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp import labels as label_rules
-from iris.platforms.gcp.settings import GcpSettings
+from iris.platforms.gcp.settings import SCOPES, GcpSettings
 
 CreateRequest = tpu_v2.CreateNodeRequest | tpu_v2.CreateQueuedResourceRequest | compute_v1.InsertInstanceRequest
 
 #: The scope that covers all APIs. The roles of the service account decide what it may do.
-CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
+CLOUD_PLATFORM = f"{SCOPES}{ALL_APIS}"
 #: The boot image of a virtual machine. The startup script installs what it lacks.
 BOOT_IMAGE = "projects/debian-cloud/global/images/family/debian-12"
 #: The boot image of a virtual machine with GPUs. It contains NVIDIA's driver, Docker and the container toolkit, which a startup
@@ -53,11 +55,12 @@ _FAMILIES = {
 _ATTACHABLE = {"T4": "nvidia-tesla-t4", "V100": "nvidia-tesla-v100"}
 
 
-def create_request(settings: GcpSettings, request: SliceRequest, script: str) -> CreateRequest:
+def create_request(settings: GcpSettings, request: SliceRequest, script: str, private_key: str) -> CreateRequest:
     """Returns the request that creates the slice: a TPU node, a queued resource with a TPU node, or a virtual machine.
 
     Args:
         script: the startup script of each host.
+        private_key: the slice's, which only its metadata contains.
 
     Raises:
         BadConfig: Google would reject the request.
@@ -67,15 +70,16 @@ def create_request(settings: GcpSettings, request: SliceRequest, script: str) ->
             f"{request.slice_id!r} is not a valid name in Google Cloud: use at most 63 lower-case letters, digits and dashes;"
             " shorten platform.gcp.label_prefix or the name of the scale group"
         )
+    metadata = host_metadata(settings, request, script, private_key)
     match request.group.type:
         case SliceType.TPU_VM if request.group.queued:
-            return _queued_resource(settings, request, script)
+            return _queued_resource(settings, request, metadata)
         case SliceType.TPU_VM:
             return tpu_v2.CreateNodeRequest(
-                parent=location(settings.project, request.zone), node_id=request.slice_id, node=_node(settings, request, script)
+                parent=location(settings.project, request.zone), node_id=request.slice_id, node=_node(settings, request, metadata)
             )
         case SliceType.GCE_VM:
-            return _insert(settings, request, script)
+            return _insert(settings, request, metadata)
     raise BadConfig(f"scale group {request.group.name} has type {request.group.type}; on Google Cloud use tpu_vm or gce_vm")
 
 
@@ -105,7 +109,7 @@ def zone_of(place: str) -> str:
 # -- TPU -----------------------------------------------------------------------------------------------------------------------
 
 
-def _node(settings: GcpSettings, request: SliceRequest, script: str) -> tpu_v2.Node:
+def _node(settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]) -> tpu_v2.Node:
     group = request.group
     shape = _shape(group.accelerator_variant, group.topology)
     node = tpu_v2.Node(
@@ -120,15 +124,15 @@ def _node(settings: GcpSettings, request: SliceRequest, script: str) -> tpu_v2.N
             spot=group.preemptible and not group.queued, reserved=bool(group.reservation) and not group.preemptible
         ),
         labels=label_rules.slice_labels(settings, request),
-        metadata=host_metadata(settings, request, script),
+        metadata=metadata,
         tags=list(settings.network_tags),
     )
     if isinstance(shape, str):
         node.accelerator_type = shape
     else:
         node.accelerator_config = shape
-    if settings.service_account:
-        node.service_account = tpu_v2.ServiceAccount(email=settings.service_account, scope=[CLOUD_PLATFORM])
+    if settings.service_account or settings.scopes != (CLOUD_PLATFORM,):  # which is the default
+        node.service_account = tpu_v2.ServiceAccount(email=settings.service_account, scope=list(settings.scopes))
     return node
 
 
@@ -142,9 +146,11 @@ def _shape(variant: str, topology: str) -> str | tpu_v2.AcceleratorConfig:
     return kind.variant if topology in ("", kind.topology) else tpu_v2.AcceleratorConfig(type_=family, topology=topology)
 
 
-def _queued_resource(settings: GcpSettings, request: SliceRequest, script: str) -> tpu_v2.CreateQueuedResourceRequest:
+def _queued_resource(
+    settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]
+) -> tpu_v2.CreateQueuedResourceRequest:
     group, parent = request.group, location(settings.project, request.zone)
-    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=request.slice_id, node=_node(settings, request, script))
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=request.slice_id, node=_node(settings, request, metadata))
     queued = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
     if group.preemptible:
         queued.spot = tpu_v2.QueuedResource.Spot()
@@ -173,7 +179,7 @@ def _reservation(parent: str, name: str) -> str:
 # -- Virtual machines ----------------------------------------------------------------------------------------------------------
 
 
-def _insert(settings: GcpSettings, request: SliceRequest, script: str) -> compute_v1.InsertInstanceRequest:
+def _insert(settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]) -> compute_v1.InsertInstanceRequest:
     group = request.group
     if not group.machine_type:
         raise BadConfig(f"scale group {group.name} has no machine_type; set one, such as n2-standard-8")
@@ -184,10 +190,10 @@ def _insert(settings: GcpSettings, request: SliceRequest, script: str) -> comput
         machine_type=f"zones/{request.zone}/machineTypes/{group.machine_type}",
         disks=[boot_disk(request.zone, group.machine_type, group.resources.disk_bytes, GPU_BOOT_IMAGE if gpus else BOOT_IMAGE)],
         network_interfaces=[network_interface(settings, request.zone)],
-        metadata=compute_v1.Metadata(items=metadata_items(host_metadata(settings, request, script))),
+        metadata=compute_v1.Metadata(items=metadata_items(metadata)),
         labels=label_rules.slice_labels(settings, request),
         tags=compute_v1.Tags(items=list(settings.network_tags)),
-        service_accounts=[compute_v1.ServiceAccount(email=settings.service_account or "default", scopes=[CLOUD_PLATFORM])],
+        service_accounts=[compute_v1.ServiceAccount(email=settings.service_account or "default", scopes=list(settings.scopes))],
         scheduling=_scheduling(group.preemptible, gpus is not None),
     )
     if gpus is not None and group.machine_type.startswith("n1-"):
@@ -254,7 +260,7 @@ def _subnetwork(settings: GcpSettings, zone: str) -> str:
 # -- Metadata ------------------------------------------------------------------------------------------------------------------
 
 
-def host_metadata(settings: GcpSettings, request: SliceRequest, script: str) -> dict[str, str]:
+def host_metadata(settings: GcpSettings, request: SliceRequest, script: str, private_key: str) -> dict[str, str]:
     """Returns the metadata of a slice's hosts.
 
     Raises:
@@ -263,6 +269,8 @@ def host_metadata(settings: GcpSettings, request: SliceRequest, script: str) -> 
     return checked_metadata(
         {
             label_rules.TOKEN_KEY: request.token,
+            label_rules.PUBLIC_KEY: public_key(private_key),
+            label_rules.PRIVATE_KEY: private_key,
             label_rules.GROUP_KEY: request.group.name,
             label_rules.HOSTS_KEY: str(request.group.hosts),
             label_rules.ADDRESS_KEY: settings.address,

@@ -1,10 +1,13 @@
 """Defines the settings that the platform needs for every slice of a cluster."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from iris.config.schema import ClusterConfig
+from iris.config.schema import ALL_APIS, ClusterConfig
 from iris.model.errors import InvalidValue
 from iris.model.scale_groups import SliceType
+
+#: The beginning of the URL of a scope.
+SCOPES = "https://www.googleapis.com/auth/"
 
 
 class GcpSettings(BaseModel):
@@ -23,10 +26,16 @@ class GcpSettings(BaseModel):
     network_tags: tuple[str, ...] = ()
     #: The service account of the hosts; empty: the project's default account.
     service_account: str = ""
+    #: The URLs of the scopes of the hosts' credentials.
+    scopes: tuple[str, ...] = (f"{SCOPES}{ALL_APIS}",)
     requests_per_minute: int = 600
     #: `host:port` at which hosts reach the cluster's Temporal service.
     address: str = ""
     namespace: str = "default"
+    #: The options and credentials of the Temporal service by their keys in a profile of Temporal's; empty: it needs none. An
+    #: option is a text; a credential is a reference, `gcp:projects/P/secrets/S/versions/V` or `file:/PATH`.
+    temporal_options: dict[str, str] = Field(default_factory=dict)
+    temporal_credentials: dict[str, str] = Field(default_factory=dict)
     #: The container image of the host agent.
     image: str = ""
     cache_dir: str = "/var/cache/iris"
@@ -65,9 +74,12 @@ def gcp_settings(
         external_ips=gcp.external_ips,
         network_tags=gcp.network_tags,
         service_account=gcp.service_account,
+        scopes=tuple(f"{SCOPES}{scope}" for scope in gcp.scopes),
         requests_per_minute=gcp.requests_per_minute,
         address=address,
         namespace=namespace,
+        temporal_options=_temporal_options(config),
+        temporal_credentials=_temporal_credentials(config, gcp.project_id),
         image=config.bootstrap.image,
         cache_dir=config.bootstrap.cache_dir,
         config=text,
@@ -75,6 +87,28 @@ def gcp_settings(
         tpu_endpoint=gcp.endpoints.tpu,
         compute_endpoint=gcp.endpoints.compute,
     )
+
+
+def _temporal_options(config: ClusterConfig) -> dict[str, str]:
+    temporal = config.controller.temporal
+    if temporal is None or not temporal.tls:
+        return {}
+    name = {"tls.server_name": temporal.server_name} if temporal.server_name else {}
+    return {"address": temporal.address, "namespace": temporal.namespace, **name}
+
+
+def _temporal_credentials(config: ClusterConfig, project: str) -> dict[str, str]:
+    temporal = config.controller.temporal
+    return {} if temporal is None else {key: _complete(source, project) for key, source in temporal.credentials.items()}
+
+
+def _complete(source: str, project: str) -> str:
+    """Returns a reference with the project and the version of a secret in Secret Manager."""
+    kind, _, name = source.partition(":")
+    if kind != "gcp":
+        return source
+    name = name if "/" in name else f"projects/{project}/secrets/{name}"
+    return f"gcp:{name}" if "/versions/" in name else f"gcp:{name}/versions/latest"
 
 
 def _tpu_zones(config: ClusterConfig) -> tuple[str, ...]:

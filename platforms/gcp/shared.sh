@@ -1,4 +1,5 @@
-# The common start of both scripts. The caller first assigns IMAGE (of the container) and CONFIG (the configuration in base64).
+# The common start of both scripts. The caller first assigns IMAGE (of the container), CONFIG (the configuration in base64), and
+# PROFILE_OPTIONS and PROFILE_CREDENTIALS (pairs of keys in a profile of Temporal's: with texts, with references to secrets).
 #
 # The script reports its progress on the serial console, in lines that begin with [iris-init]. They are the only information from
 # a machine without login. The script runs at every boot, and may run at any other time.
@@ -8,6 +9,9 @@ set -euo pipefail
 root=${IRIS_ROOT:-}
 state=$root/var/lib/iris
 config=$root/etc/iris/config.yaml
+# The profile with the credentials of the Temporal service. The containers read it; no command line has its values.
+profile=$root/etc/iris/temporal.toml
+secret_manager=${IRIS_SECRET_MANAGER:-https://secretmanager.googleapis.com}
 # The number of tries of a command that may fail temporarily, and the seconds between two tries.
 tries=${IRIS_TRIES:-20}
 pause=${IRIS_PAUSE:-15}
@@ -89,6 +93,57 @@ ready_docker() {
     say "docker is running"
 }
 
+# Prints an access token of the machine's service account.
+access_token() {
+    metadata instance/service-accounts/default/token | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p'
+}
+
+# read_secret SOURCE: assigns the value of gcp:projects/P/secrets/S/versions/V or file:/PATH to $secret. Returns 1 without a value.
+read_secret() {
+    local token answer
+    case $1 in
+        file:*) secret=$(cat "$root${1#file:}") || return 1 ;;
+        *)
+            token=$(access_token) || return 1
+            # curl gets the token on its standard input, because every program can read command lines.
+            answer=$(curl -s --connect-timeout 5 --max-time 20 --config - "$secret_manager/v1/${1#gcp:}:access" \
+                <<< "header = \"Authorization: Bearer $token\"") || return 1
+            secret=$(sed -n 's/.*"data" *: *"\([^"]*\)".*/\1/p' <<< "$answer" | base64 -d) || return 1
+            [ -n "$secret" ] || say "Secret Manager: $(sed -n 's/.*"message" *: *"\(.*\)".*/\1/p' <<< "$answer")"
+            ;;
+    esac
+    [ -n "$secret" ]
+}
+
+# write_profile OWNER: looks up the credentials of the Temporal service, writes its profile, which only OWNER can read, and adds
+# the path of the profile to the containers' environment.
+write_profile() {
+    local pair key source secret text="[profile.default]"
+    rm -f "$profile"
+    if [ ${#PROFILE_OPTIONS[@]} = 0 ]; then
+        return
+    fi
+    for ((pair = 0; pair < ${#PROFILE_OPTIONS[@]}; pair += 2)); do
+        text+=$'\n'"${PROFILE_OPTIONS[pair]} = '''${PROFILE_OPTIONS[pair + 1]}'''"
+    done
+    text+=$'\n'"tls.disabled = false"
+    for ((pair = 0; pair < ${#PROFILE_CREDENTIALS[@]}; pair += 2)); do
+        key=${PROFILE_CREDENTIALS[pair]} source=${PROFILE_CREDENTIALS[pair + 1]}
+        retry "reading $source" read_secret "$source" || fail "could not read $source, the Temporal service's $key"
+        case $secret in
+            *"'''"*) fail "$source is not a valid $key" ;;
+        esac
+        text+=$'\n'"$key = '''$secret'''"
+    done
+    (umask 077 && printf '%s\n' "$text" > "$profile.new")
+    if [ "$(id -u)" = 0 ]; then
+        chown "$1" "$profile.new"
+    fi
+    mv "$profile.new" "$profile"
+    environment+=(-e "TEMPORAL_CONFIG_FILE=$profile")
+    say "wrote $profile"
+}
+
 # Logs in to Google's registries with a token of the machine's service account, which needs no further program.
 log_in() {
     local token
@@ -96,7 +151,7 @@ log_in() {
         *-docker.pkg.dev/* | gcr.io/* | *.gcr.io/*) ;;
         *) return 0 ;;
     esac
-    token=$(metadata instance/service-accounts/default/token | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p') || return 1
+    token=$(access_token) || return 1
     docker login -u oauth2accesstoken --password-stdin "https://${IMAGE%%/*}" <<< "$token" > /dev/null 2>&1
 }
 
@@ -125,13 +180,14 @@ write_config() {
 }
 
 # start NAME OPTION… IMAGE COMMAND…: starts a container on the machine's network, which docker restarts whenever it ends. A
-# container with the same arguments, configuration and image is kept, and its programs continue.
+# container with the same arguments, configuration, credentials and image is kept, and its programs continue.
 start() {
     local name=$1 build there
     shift
     build=$({
         printf '%s\0' "$@" "$CONFIG"
         docker image inspect --format='{{.Id}}' "$IMAGE" 2> /dev/null || true
+        if [ -e "$profile" ]; then cat "$profile"; fi
     } | sha256sum | cut -c1-16)
     there=$(docker inspect --format='{{index .Config.Labels "iris.build"}}' "$name" 2> /dev/null) || there=
     before=0

@@ -39,7 +39,6 @@ def host_script(settings: GcpSettings, request: SliceRequest) -> str:
         {
             "CLUSTER": request.cluster,
             "SLICE": request.slice_id,
-            "TOKEN": request.token,
             "ADDRESS": settings.address,
             "NAMESPACE": settings.namespace,
             "CACHE": settings.cache_dir,
@@ -72,7 +71,11 @@ def _image(image: str, field: str) -> str:
 
 def _script(body: str, settings: GcpSettings, image: str, values: Mapping[str, str | list[str]]) -> str:
     config = base64.b64encode(settings.config.encode()).decode()
-    assigned = {"IMAGE": image, **values, "CONFIG": config}
+    profile: dict[str, str | list[str]] = {
+        "PROFILE_OPTIONS": [word for option in settings.temporal_options.items() for word in option],
+        "PROFILE_CREDENTIALS": [word for credential in settings.temporal_credentials.items() for word in credential],
+    }
+    assigned = {"IMAGE": image, **values, **profile, "CONFIG": config}
     return "\n".join(
         (
             "#!/bin/bash",

@@ -53,6 +53,11 @@ def test_the_verdict_can_be_read_by_programs() -> None:
     shown = json.loads(invoke("check", "--json", EU_WEST4).output)
 
     assert (shown["ok"], shown["name"], shown["platform"]) == (True, "eu-west4", "gcp")
+    assert [line.split(":")[0] for line in shown["warnings"]] == [
+        "platform.gcp.external_ips",
+        "controller.image",
+        "bootstrap.image",
+    ]
     assert shown["scale_groups"][0] == {
         "name": "cpu",
         "type": "gce_vm",

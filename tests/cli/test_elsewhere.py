@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,22 @@ def know(name: str) -> None:
 
 def test_a_dry_run_shows_every_request_and_asks_nobody() -> None:
     """Without credentials, on a laptop in a train."""
-    shown = json.loads(iris("start", "--config", CONFIG, "--dry-run").output)
+    shown = json.loads(iris("start", "--config", CONFIG, "--dry-run").stdout)
     assert shown["controller"]["instanceResource"]["name"] == "iris-euw4-eu-west4-controller"
     assert shown["slices"]["cpu"]["instanceResource"]["machineType"].endswith("/n2-standard-8")
+
+
+def test_a_start_warns_of_what_the_configuration_risks(tmp_path: Path) -> None:
+    """The person who starts a cluster may not be the one who checked the file."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(re.sub(r"\n *service_account: .*", "", Path(CONFIG).read_text()))
+
+    warnings = iris("start", "--config", str(file), "--dry-run").stderr.splitlines()
+
+    assert [line.split(":")[:2] for line in warnings[:2]] == [
+        ["warning", " platform.gcp.service_account"],
+        ["warning", " controller.gcp.service_account"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +153,12 @@ def test_a_configuration_keeps_its_line_ends_on_its_way_to_a_cluster(tmp_path: P
     file = tmp_path / "cluster.yaml"
     file.write_bytes(Path(CONFIG).read_bytes().replace(b"\n", b"\r\n"))
     assert load_written(file)[1] == file.read_bytes().decode()
-    shown = json.loads(iris("start", "--config", str(file), "--dry-run").output)
+    shown = json.loads(iris("start", "--config", str(file), "--dry-run").stdout)
     told = {item["key"]: item["value"] for item in shown["controller"]["instanceResource"]["metadata"]["items"]}
     assert told["iris-config"] == file.read_bytes().decode()
 
 
 def test_slices_are_called_in_a_dry_run_as_they_will_be() -> None:
     """By the same rule, with the part that is chosen for each left open."""
-    shown = json.loads(iris("start", "--config", CONFIG, "--dry-run").output)
+    shown = json.loads(iris("start", "--config", CONFIG, "--dry-run").stdout)
     assert shown["slices"]["tpu_v5e_16"]["nodeId"] == names.slice_id("iris-euw4", "tpu_v5e_16", "00000000")

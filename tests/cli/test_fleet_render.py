@@ -256,7 +256,7 @@ def test_a_slice_shows_its_history_its_hosts_and_every_step() -> None:
     assert plain(render_fleet.slice_text(a_slice_status(refused=("h9",)), views(), at(90))) == [
         "tpus-1  FAILED  taken back",
         "scale group tpus, west-a, requested 1m 30s ago, ready after 1m, 1 of 2 host(s) reported, PREEMPTED",
-        "stopped because they showed the token of another slice: h9",
+        "stopped because their machines were not created for this slice: h9",
         "",
         "HOST  OFFERS  FREE   RUNNING",
         "h0    4 cpu   3 cpu  ada/train:0",

@@ -15,8 +15,9 @@ from iris.model import slice_events as events
 from iris.model.errors import IllegalMove
 from iris.model.provisioning import CreateOutcome, MachineState, SliceFault, SliceObservation, SliceRequest
 from iris.model.scaling import Drain
-from iris.model.slice_lifecycle import TABLE, deadline, step, with_last_line
-from iris.model.slice_record import MAX_STEPS, SliceRecord
+from iris.model.slice_keys import public_key, sign
+from iris.model.slice_lifecycle import TABLE, deadline, step
+from iris.model.slice_record import MAX_STEPS, SliceRecord, with_last_line
 from iris.model.slices import SliceState
 from iris.model.units import GIB
 from tests.builders import a_host, at, some
@@ -26,6 +27,8 @@ from tests.transcript import check, transcripts
 S = SliceState
 REQUEST = SliceRequest(slice_id="s1", cluster="c", zone="europe-west4-a", token="secret", group=a_group(hosts=2))
 DRAIN = Drain(slice_id="s1", reason="drained by ada")
+#: Private keys.
+KEY, OTHER_KEY = "01" * 32, "02" * 32
 ASKED = events.RetireHosts(DRAIN)
 ENDING = {S.FAILED, S.DELETING, S.DELETED}
 LIVE = {S.PROVISIONING, S.BOOTSTRAPPING, S.READY, S.DRAINING}
@@ -134,6 +137,38 @@ def test_a_ready_slice_reports_what_each_of_its_hosts_offers() -> None:
 
     assert [host.resources.memory_bytes // GIB for host in slice.hosts] == [30, 29]
     assert slice.facts.offers == some(cpu=8, memory=29, disk=40)
+
+
+def reported(slice: SliceRecord, host: str, key: str) -> SliceRecord:
+    """The slice after a report that is signed with this key, or unsigned."""
+    ready = a_host(host, slice_id="s1")
+    return step(slice, events.HostReported(ready, "secret", sign(key, ready) if key else ""), at(0)).slice
+
+
+def test_a_slice_accepts_reports_that_are_signed_with_its_key_and_no_others() -> None:
+    """The request's token is public: everybody who sees the Web UI could present it."""
+    slice = a_record(S.PROVISIONING, request=REQUEST.model_copy(update={"signed": True}), public_key=public_key(KEY))
+    slice = reported(reported(reported(slice, "h1", KEY), "h2", OTHER_KEY), "h3", "")
+
+    assert [host.id for host in slice.hosts] == ["h1"]
+    assert slice.refused == {"h2", "h3"}
+
+
+def test_a_slice_decides_on_reports_when_the_platform_has_reported_its_key() -> None:
+    """An agent may be quicker than the platform's list. It reports again, while a refused one would stop for ever."""
+    early = a_record(S.PROVISIONING, request=REQUEST.model_copy(update={"signed": True}))
+    assert reported(reported(early, "h1", KEY), "h2", "") == early
+
+    listed = seen(MachineState.CREATING).model_copy(update={"public_key": public_key(KEY)})
+    slice = step(early, events.MachinesListed(listed), at(0)).slice
+    assert [host.id for host in reported(slice, "h1", KEY).hosts] == ["h1"]
+    assert SliceInput.of(slice, ()).record(at(0)).public_key == public_key(KEY), "after continue-as-new too"
+
+
+def test_a_slice_of_version_0_1_accepts_the_token_of_its_request() -> None:
+    """Its machines run on when the control plane is upgraded, and know nothing else."""
+    slice = reported(a_record(S.PROVISIONING), "h1", "")
+    assert ([host.id for host in slice.hosts], slice.refused) == (["h1"], set())
 
 
 def test_a_slice_that_joined_has_no_deadline() -> None:

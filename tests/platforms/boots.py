@@ -20,6 +20,7 @@ _OWN = {
     ' ln -s "$SHIM/docker" "$SHIM/bin/docker";; esac',
     "nvidia-smi": "countdown driver-missing",
     "sleep": 'later=$(sed 1q "$SHIM/later" 2> /dev/null) && [ -n "$later" ] && sed -i 1d "$SHIM/later" && echo > "$later"; true',
+    "curl": f'echo "$*" >> "$SHIM/curled"; exec {shutil.which("curl")} "$@"',
     "chown": 'echo "$*" >> "$SHIM/chowned"',
 }
 _COUNTDOWN = """#!/bin/bash
@@ -74,9 +75,13 @@ class Machine:
         metadata: `host:port` of its metadata server.
         docker: whether it comes with docker.
         chips: its devices, by their paths.
+        secrets: the URL of its Secret Manager.
     """
 
-    def __init__(self, home: Path, metadata: str, *, docker: bool = True, chips: Sequence[str] = CHIPS) -> None:
+    def __init__(
+        self, home: Path, metadata: str, *, docker: bool = True, chips: Sequence[str] = CHIPS, secrets: str = "http://127.0.0.1:1"
+    ) -> None:
+        self._secrets = secrets
         self._shim, self._metadata = home / "shim", metadata
         self.root = home / "root"
         for directory in (self.root, self._shim / "bin", self._shim / "calls", self._shim / "containers"):
@@ -130,6 +135,7 @@ class Machine:
                 "IRIS_PAUSE": "0",
                 "IRIS_CHECK_INTERVAL": "0",
                 "GCE_METADATA_HOST": self._metadata,
+                "IRIS_SECRET_MANAGER": self._secrets,
                 "LANG": os.environ.get("LANG", "C"),
             },
             stdout=subprocess.PIPE,
@@ -156,7 +162,7 @@ class Machine:
         return (self.root / "etc/iris/config.yaml").read_bytes()
 
     def said(self, name: str) -> str:
-        """What a shim has written down: `password`, `installed`, `chowned`."""
+        """What a shim has written down: `password`, `installed`, `chowned`, `curled`."""
         path = self._shim / name
         return path.read_text() if path.exists() else ""
 

@@ -8,6 +8,8 @@ from iris.platforms.gcp.settings import GcpSettings
 from tests.builders import some
 
 ZONE = "europe-west4-b"
+#: A private key of a slice.
+KEY = "0123456789abcdef" * 4
 
 
 def gcp(**changes: Any) -> GcpSettings:

@@ -13,7 +13,7 @@ from iris.platforms.gcp.errors import api_error_of_status
 from iris.platforms.gcp.labels import is_ours
 from iris.platforms.gcp.observe import ResourceKind, failed_create, observed_instance, observed_node, observed_queued
 from iris.platforms.gcp.requests import create_request
-from tests.platforms.gcp_requests import ZONE, asked, gcp, tpu_group, vm_group
+from tests.platforms.gcp_requests import KEY, ZONE, asked, gcp, tpu_group, vm_group
 
 NODE, QUEUED = tpu_v2.Node.State, tpu_v2.QueuedResourceState.State
 S = MachineState
@@ -22,7 +22,7 @@ MADE = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 
 def a_node(state: int = NODE.READY, **changes: object) -> tpu_v2.Node:
     """A node as the service shows it that was asked for."""
-    asked_for = create_request(gcp(), asked(), "").node
+    asked_for = create_request(gcp(), asked(), "", KEY).node
     raw = tpu_v2.Node.pb(asked_for)
     raw.name, raw.state = f"projects/my-project/locations/{ZONE}/nodes/iris-v5e-16-abc", int(state)
     raw.create_time.FromDatetime(MADE)
@@ -33,7 +33,7 @@ def a_node(state: int = NODE.READY, **changes: object) -> tpu_v2.Node:
 
 def a_queued(state: int = QUEUED.WAITING_FOR_RESOURCES, group: ScaleGroup | None = None) -> tpu_v2.QueuedResource:
     """The same as a queued resource."""
-    queued = create_request(gcp(), asked(group or tpu_group(queued=True)), "").queued_resource
+    queued = create_request(gcp(), asked(group or tpu_group(queued=True)), "", KEY).queued_resource
     raw = tpu_v2.QueuedResource.pb(queued)
     raw.name, raw.state.state = f"projects/my-project/locations/{ZONE}/queuedResources/iris-v5e-16-abc", int(state)
     return queued
@@ -41,7 +41,7 @@ def a_queued(state: int = QUEUED.WAITING_FOR_RESOURCES, group: ScaleGroup | None
 
 def an_instance(status: str = "RUNNING", **changes: object) -> compute_v1.Instance:
     """A virtual machine as the service shows it that was asked for."""
-    instance = create_request(gcp(), asked(vm_group(**changes), "iris-cpu-abc"), "").instance_resource
+    instance = create_request(gcp(), asked(vm_group(**changes), "iris-cpu-abc"), "", KEY).instance_resource
     instance.status, instance.creation_timestamp = status, "2026-01-01T04:00:00.250-08:00"
     instance.zone = f"https://www.googleapis.com/compute/v1/projects/my-project/zones/{ZONE}"
     return instance

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from iris.model.provisioning import SliceRequest
 from iris.model.scale_groups import SliceType
+from iris.model.slice_keys import public_key
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp.requests import MAX_METADATA_VALUE, checked_metadata, create_request, printed
 from tests.builders import some
 from tests.fakes.google.cloud import Cloud
 from tests.fakes.google.compute_rules import new_instance
-from tests.platforms.gcp_requests import asked, gcp, tpu_group, vm_group
+from tests.platforms.gcp_requests import KEY, asked, gcp, tpu_group, vm_group
 from tests.strategies import CHEAP
 
 LABELS = {
@@ -27,6 +28,8 @@ LABELS = {
 }
 METADATA = {
     "iris-token": "token of iris-v5e-16-abc",
+    "iris-private-key": KEY,
+    "iris-public-key": public_key(KEY),
     "iris-group": "v5e_16",
     "iris-hosts": "4",
     "iris-address": "10.0.0.2:10000",
@@ -36,7 +39,7 @@ METADATA = {
 
 def test_a_spot_slice_is_a_node_with_the_slices_name() -> None:
     """A repeated create finds the node of the first by its name."""
-    shown = printed(create_request(gcp(), asked(), "#!/bin/bash"))
+    shown = printed(create_request(gcp(), asked(), "#!/bin/bash", KEY))
 
     assert shown == {
         "parent": "projects/my-project/locations/europe-west4-b",
@@ -52,6 +55,19 @@ def test_a_spot_slice_is_a_node_with_the_slices_name() -> None:
     }
 
 
+@pytest.mark.parametrize("account", ["", "hosts@my-project.iam.gserviceaccount.com"])
+def test_the_credentials_of_hosts_have_no_more_than_the_scopes_of_the_configuration(account: str) -> None:
+    """A job gets its host's tokens from the metadata server; narrower scopes limit what Google accepts them for."""
+    scope = "https://www.googleapis.com/auth/devstorage.read_write"
+    settings = gcp(service_account=account, scopes=(scope,))
+    node = create_request(settings, asked(), "", KEY).node
+    instance = create_request(settings, asked(vm_group()), "", KEY).instance_resource
+
+    assert (node.service_account.email, list(node.service_account.scope)) == (account, [scope])
+    (own,) = instance.service_accounts
+    assert (own.email, list(own.scopes)) == (account or "default", [scope])
+
+
 def test_machines_have_the_network_the_tags_and_the_account_of_the_configuration() -> None:
     """Most companies require a private network, firewall tags and a separate account."""
     settings = gcp(
@@ -61,8 +77,8 @@ def test_machines_have_the_network_the_tags_and_the_account_of_the_configuration
         network_tags=("iris",),
         service_account="w@p.example",
     )
-    node = create_request(settings, asked(), "").node
-    instance = create_request(settings, asked(vm_group()), "").instance_resource
+    node = create_request(settings, asked(), "", KEY).node
+    instance = create_request(settings, asked(vm_group()), "", KEY).instance_resource
     subnetwork = "projects/my-project/regions/europe-west4/subnetworks/tpus"
 
     assert (node.network_config.network, node.network_config.subnetwork) == ("vpc", subnetwork)
@@ -76,8 +92,8 @@ def test_machines_have_the_network_the_tags_and_the_account_of_the_configuration
 
 def test_only_a_topology_other_than_the_default_is_sent() -> None:
     """The API takes a variant's name or its topology, never both."""
-    usual = create_request(gcp(), asked(tpu_group(topology="")), "").node
-    unusual = create_request(gcp(), asked(tpu_group(accelerator_variant="v4-16", topology="1x2x4", hosts=2)), "").node
+    usual = create_request(gcp(), asked(tpu_group(topology="")), "", KEY).node
+    unusual = create_request(gcp(), asked(tpu_group(accelerator_variant="v4-16", topology="1x2x4", hosts=2)), "", KEY).node
 
     assert (usual.accelerator_type, usual.accelerator_config.topology) == ("v5litepod-16", "")
     assert unusual.accelerator_type == ""
@@ -101,7 +117,7 @@ def test_only_a_topology_other_than_the_default_is_sent() -> None:
 )
 def test_a_queued_slice_is_a_queued_resource_with_the_same_node(changes: dict[str, object], tier: dict[str, object]) -> None:
     """The slice's facts are in its node, where agents read their token."""
-    shown = printed(create_request(gcp(), asked(tpu_group(queued=True, **changes)), "#!/bin/bash"))
+    shown = printed(create_request(gcp(), asked(tpu_group(queued=True, **changes)), "#!/bin/bash", KEY))
     spec = shown["queuedResource"]["tpu"]["nodeSpec"]
 
     assert (shown["queuedResourceId"], [each["nodeId"] for each in spec]) == ("iris-v5e-16-abc", ["iris-v5e-16-abc"])
@@ -111,8 +127,8 @@ def test_a_queued_slice_is_a_queued_resource_with_the_same_node(changes: dict[st
 
 def test_a_reserved_slice_names_its_reservation() -> None:
     """Otherwise its capacity is paid for twice."""
-    node = create_request(gcp(), asked(tpu_group(preemptible=False, reservation="mine")), "").node
-    instance = create_request(gcp(), asked(vm_group(reservation="mine")), "").instance_resource
+    node = create_request(gcp(), asked(tpu_group(preemptible=False, reservation="mine")), "", KEY).node
+    instance = create_request(gcp(), asked(vm_group(reservation="mine")), "", KEY).instance_resource
 
     assert (node.scheduling_config.reserved, node.scheduling_config.spot) == (True, False)
     assert (instance.reservation_affinity.consume_reservation_type, list(instance.reservation_affinity.values)) == (
@@ -124,7 +140,7 @@ def test_a_reserved_slice_names_its_reservation() -> None:
 def test_a_machine_without_accelerators_is_an_instance() -> None:
     """A repeated request is the same."""
     wanted = asked(vm_group(), "iris-cpu-abc")
-    first, again = (create_request(gcp(), wanted, "#!/bin/bash") for _ in range(2))
+    first, again = (create_request(gcp(), wanted, "#!/bin/bash", KEY) for _ in range(2))
     assert isinstance(first, compute_v1.InsertInstanceRequest)
     instance = printed(first)["instanceResource"]
     del instance["metadata"], instance["labels"]
@@ -164,7 +180,7 @@ def test_a_machine_without_accelerators_is_an_instance() -> None:
 def test_machines_with_gpus_cannot_move_and_start_with_a_driver(machine_type: str, device: str, attached: list[object]) -> None:
     """Google rejects migration for them; and only n1 types have separate GPUs."""
     group = vm_group(machine_type=machine_type, resources=some(cpu=8, memory=32, disk=100, device=device))
-    instance = create_request(gcp(), asked(group), "").instance_resource
+    instance = create_request(gcp(), asked(group), "", KEY).instance_resource
     cards = [(each.accelerator_type.rpartition("/")[2], each.accelerator_count) for each in instance.guest_accelerators]
 
     assert instance.scheduling.on_host_maintenance == "TERMINATE"
@@ -191,7 +207,7 @@ def test_a_machine_has_a_boot_disk_that_fits_its_type(tmp_path: Path, machine_ty
     device = "gpu:H100:8" if machine_type[0] in "ag" else None
     group = vm_group(machine_type=machine_type, resources=some(cpu=8, memory=32, disk=100, device=device))
 
-    instance = create_request(gcp(), asked(group), "#!/bin/bash").instance_resource
+    instance = create_request(gcp(), asked(group), "#!/bin/bash", KEY).instance_resource
 
     assert instance.disks[0].initialize_params.disk_type == f"zones/{group.zones[0]}/diskTypes/{kind}"
     body = compute_v1.Instance.to_json(instance).encode()
@@ -200,7 +216,7 @@ def test_a_machine_has_a_boot_disk_that_fits_its_type(tmp_path: Path, machine_ty
 
 def test_a_preempted_spot_machine_is_deleted() -> None:
     """A stopped one would keep its disk, its quota and its name."""
-    scheduling = create_request(gcp(), asked(vm_group(preemptible=True)), "").instance_resource.scheduling
+    scheduling = create_request(gcp(), asked(vm_group(preemptible=True)), "", KEY).instance_resource.scheduling
 
     assert (scheduling.provisioning_model, scheduling.instance_termination_action) == ("SPOT", "DELETE")
     assert (scheduling.automatic_restart, scheduling.on_host_maintenance) == (False, "TERMINATE")
@@ -221,7 +237,7 @@ def test_a_preempted_spot_machine_is_deleted() -> None:
 def test_invalid_requests_are_refused_before_the_call(wanted: SliceRequest, script: str, why: str) -> None:
     """Google's errors come late, and name no key of the configuration."""
     with pytest.raises(BadConfig, match=why):
-        create_request(gcp(), wanted, script)
+        create_request(gcp(), wanted, script, KEY)
 
 
 def test_metadata_above_the_total_limit_is_refused() -> None:
@@ -237,6 +253,6 @@ def test_metadata_above_the_total_limit_is_refused() -> None:
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_labels_are_valid_for_any_name(cluster: str, group: str) -> None:
     """A rejected label would keep a whole group from growing."""
-    labels = create_request(gcp(cluster=cluster), asked(tpu_group(name=group)), "").node.labels
+    labels = create_request(gcp(cluster=cluster), asked(tpu_group(name=group)), "", KEY).node.labels
 
     assert all(set(value) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-") and len(value) <= 63 for value in labels.values())

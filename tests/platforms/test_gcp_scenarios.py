@@ -17,7 +17,7 @@ from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp import tpu
 from iris.platforms.gcp.requests import create_request
 from tests.fakes.google.client import FakeGoogle
-from tests.platforms.gcp_requests import ZONE, gcp, tpu_group, vm_group
+from tests.platforms.gcp_requests import KEY, ZONE, gcp, tpu_group, vm_group
 from tests.platforms.gcp_site import CREATES, DELETES, GROUPS, OTHER, Site, comes_up, fails, goes, insists, seen
 from tests.platforms.worlds import until
 
@@ -454,10 +454,10 @@ async def test_scenario_22_a_queued_resource_without_a_node_is_listed(site: Site
 async def test_scenario_22_disks_are_deleted_with_their_machines(site: Site) -> None:
     """A disk without a machine costs money, and Iris does not search for disks."""
     for group in (vm_group(), vm_group(preemptible=True), vm_group(machine_type="g2-standard-8")):
-        request = create_request(gcp(project=site.project), site.wanted(group), "")
+        request = create_request(gcp(project=site.project), site.wanted(group), "", KEY)
         assert isinstance(request, compute_v1.InsertInstanceRequest)
         assert [each.auto_delete for each in request.instance_resource.disks] == [True]
-    node = create_request(gcp(project=site.project), site.wanted(), "")
+    node = create_request(gcp(project=site.project), site.wanted(), "", KEY)
     assert isinstance(node, tpu_v2.CreateNodeRequest)
     assert not node.node.data_disks
 

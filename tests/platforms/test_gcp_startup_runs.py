@@ -14,6 +14,7 @@ from iris.platforms.gcp.startup import controller_script, host_script
 from tests.builders import some
 from tests.fakes.metadata import FakeMetadata
 from tests.platforms.boots import Machine, some_settings
+from tests.platforms.gcp_requests import KEY
 from tests.platforms.test_gcp_startup import ODD
 from tests.platforms.worlds import a_group, wanted
 from tests.strategies import examples
@@ -29,6 +30,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 def metadata() -> Iterator[FakeMetadata]:
     with FakeMetadata().started() as server:
         server.set(attributes__agent_worker_number="1", attributes__iris_address="10.0.0.5:10000")
+        server.set(attributes__iris_private_key=KEY)
         yield server
 
 
@@ -67,7 +69,7 @@ def test_a_machine_of_a_slice_becomes_its_host(machine: Machines) -> None:
     assert runs[:4] == ["iris", "--cluster", "10.0.0.5:10000/dev", "agent"]
     assert option(runs, "--slice") == ["dev-v5e-16-abc"]
     assert option(runs, "--host-id") == ["dev-v5e-16-abc-w-1"]
-    assert option(runs, "--token") == ["token of dev-v5e-16-abc"]
+    assert option(runs, "--key-file") == [f"{host.root}/etc/iris/slice.key"]
     assert "scale-group=v5e-16" in option(runs, "--attribute")
     assert "tpu-worker-id" not in "".join(runs)
 
@@ -105,19 +107,39 @@ def test_an_agents_directories_have_the_same_path_in_its_container(machine: Mach
 
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(config=TEXT, token=TEXT, value=TEXT)
-def test_values_reach_the_agent_unchanged(machine: Machines, config: str, token: str, value: str) -> None:
+@given(config=TEXT, value=TEXT)
+def test_values_reach_the_agent_unchanged(machine: Machines, config: str, value: str) -> None:
     """Quotes, dollar signs and the ends of here-documents are only characters."""
     host = machine()
     group = a_group(attributes={"pool": value})
 
-    console = host.boot(host_script(some_settings(config=config), wanted(group=group, token=token)))
+    console = host.boot(host_script(some_settings(config=config), wanted(group=group)))
 
     assert console.code == 0, console.text
     assert host.config == config.encode()
-    assert option(host.container, "--token") == [token]
     said = dict(each.split("=", 1) for each in option(host.container, "--attribute"))
     assert parse_attribute(said["pool"]) == value, "as the agent reads it"
+
+
+def test_the_slices_key_is_in_a_file_that_only_the_agent_reads(machine: Machines) -> None:
+    """A command line is shown to every user of the machine, and by Docker."""
+    host = machine()
+    console = host.boot(SCRIPT)
+    file = host.root / "etc/iris/slice.key"
+
+    assert (file.read_text(), file.stat().st_mode & 0o077) == (KEY, 0)
+    assert KEY not in SCRIPT + console.text
+    assert [words for verb in ("run", "inspect", "pull") for words in host.calls(verb) if KEY in "".join(words)] == []
+
+
+def test_a_machine_without_its_key_says_so(tmp_path: Path) -> None:
+    """The slice could only refuse its agent."""
+    with FakeMetadata().started() as server:
+        server.set(attributes__agent_worker_number="1", attributes__iris_address="10.0.0.5:10000")
+        console = Machine(tmp_path / "machine", server.url.removeprefix("http://")).boot(SCRIPT, tries=2)
+
+    assert console.code == 1
+    assert "FAILED: the metadata has no iris-private-key" in console.text
 
 
 def test_the_configuration_is_private(machine: Machines) -> None:
@@ -164,6 +186,7 @@ def test_an_invalid_worker_id_is_refused(machine: Machines, metadata: FakeMetada
 def test_a_host_without_an_address_in_its_metadata_uses_that_of_the_script(tmp_path: Path, metadata: FakeMetadata) -> None:
     """Metadata can change while a machine runs; a person may have removed the key."""
     with FakeMetadata().started() as bare:
+        bare.set(attributes__iris_private_key=KEY)
         host = Machine(tmp_path, bare.url.removeprefix("http://"))
         host.boot(host_script(some_settings(), wanted(group=a_group(hosts=1))))
 

@@ -95,19 +95,22 @@ def option(command: list[str], name: str) -> list[str]:
     return [value for before, value in pairwise(command) if before == name]
 
 
-def test_an_agents_command_line_has_all_facts_of_its_host() -> None:
+def test_an_agents_command_line_has_all_facts_of_its_host(tmp_path: Path) -> None:
     """No declared resource is lost, and each attribute keeps its type."""
     odd = {"flag": True, "share": 0.5, "big": 1e22, "label": "a=b c", "none": "", "text": "true", "digits": "4", "quoted": '"'}
     request = wanted("dev-v5e-16-abc", a_group(hosts=4, topology="4x4", preemptible=True, attributes=odd))
     host = request.group.slice_hosts(request.slice_id, request.zone, address="10.0.0.7")[2]
-    command = agent_command(request, host, Path("/somewhere"))
+    home = tmp_path / request.slice_id
+    home.mkdir()
+    (home / "slice.key").touch()
+    command = agent_command(request, host, home)
 
     assert command[command.index("agent") :][:2] == ["agent", "--host-id"]
     assert "--join" not in command
     assert option(command, "--cluster") == ["dev"]
     assert option(command, "--host-id") == ["dev-v5e-16-abc-w-2"]
-    assert (option(command, "--slice"), option(command, "--token")) == ([request.slice_id], [request.token])
-    assert (option(command, "--address"), option(command, "--dir")) == (["10.0.0.7"], ["/somewhere"])
+    assert (option(command, "--slice"), option(command, "--key-file")) == ([request.slice_id], [str(home / "slice.key")])
+    assert (option(command, "--address"), option(command, "--dir")) == (["10.0.0.7"], [str(home / "hosts" / host.id)])
     assert [parse_device(text) for text in option(command, "--device")] == [host.resources.device]
     assert (option(command, "--cpu"), option(command, "--memory")) == (["8000m"], [str(host.resources.memory_bytes)])
     assert option(command, "--disk") == [str(host.resources.disk_bytes)]

@@ -11,6 +11,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from iris.model.errors import Rejected
 from iris.model.hosts import Host
+from iris.model.slice_keys import MachineProof
 from iris.model.slices import SliceState, SliceStatus
 from iris.worker_agents.host import incarnation as life_of_host
 from iris.worker_agents.host.membership import Membership
@@ -27,10 +28,10 @@ ME = a_host("w0", slice_id="pair")
 OTHER = a_host("w1", slice_id="pair")
 
 
-def a_life(token: str | None = None) -> Membership:
-    """One life of host w0, on a machine that was brought, or made for the slice with this token."""
+def a_life(*, made: bool = False) -> Membership:
+    """One life of host w0, on a machine that was brought, or made for the slice."""
     nowhere: Any = None
-    return Membership(nowhere, "local", ME, token, 1)
+    return Membership(nowhere, "local", ME, MachineProof(private_key="00" * 32) if made else None, 1)
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_an_agent_whose_incarnation_the_scheduler_has_ended_begins_a_new_one(lif
     assert life.replaced(knows(ME, OTHER).model_copy(update={"ended": ((OTHER.id, OTHER.incarnation),)})) == ""
     ended = knows(ME, OTHER).model_copy(update={"ended": ((ME.id, ME.incarnation),)})
     assert life.replaced(ended) == "the scheduler has ended this incarnation"
-    assert a_life(token="secret").replaced(ended) == "the scheduler has ended this incarnation"
+    assert a_life(made=True).replaced(ended) == "the scheduler has ended this incarnation"
 
 
 def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(life: Membership) -> None:
@@ -85,12 +86,12 @@ def test_a_machine_that_was_brought_begins_anew_however_its_slice_has_ended(
 def test_a_machine_that_was_made_is_of_no_use_when_its_slice_has_ended(how: WorkflowExecutionStatus | None) -> None:
     """It is being deleted, and another one may be here already."""
     with pytest.raises(Rejected, match="slice pair, for which this machine was created, has ended"):
-        a_life(token="secret").ended(how)
+        a_life(made=True).ended(how)
 
 
 def test_a_machine_whose_slice_somebody_terminated_waits_for_another_to_look_after_it() -> None:
     """What runs there runs on: the autoscaler finds the machine, and adopts it."""
-    assert a_life(token="secret").ended(WorkflowExecutionStatus.TERMINATED) == ""
+    assert a_life(made=True).ended(WorkflowExecutionStatus.TERMINATED) == ""
 
 
 def test_a_host_is_a_slice_by_itself_unless_it_is_told_of_one() -> None:

@@ -13,6 +13,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from iris.activities.control.slices import Slices
 from iris.model.provisioning import CreateOutcome, DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.platforms.fake.machines import SECRET
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.platform import GcpPlatform
 from tests.fakes.google.client import FakeGoogle
@@ -41,7 +42,7 @@ class OnGoogle:
         """As a control plane has it that has just started."""
         endpoints = {"tpu_endpoint": self.google.tpu, "compute_endpoint": self.google.compute}
         settings = gcp(project=self.project, uid=self.uid, requests_per_minute=60_000, **endpoints)
-        return GcpPlatform(settings, lambda request: "#!/bin/sh\n")
+        return GcpPlatform(settings, lambda request: "#!/bin/sh\n", secret=SECRET)
 
     def forget(self) -> None:
         """The control plane has died, and another one has started."""

@@ -24,8 +24,10 @@ from iris.model.errors import Rejected, Unreachable
 from iris.model.jobs import TaskOutcome
 from iris.model.provisioning import SliceFault, SliceRequest
 from iris.model.scale_groups import ScaleGroup
+from iris.model.slice_keys import MachineProof, derived_key
 from iris.model.slices import SliceState, SliceStatus
 from iris.model.states import JobState
+from iris.platforms.fake.machines import SECRET
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.local.temporal_server import DATABASE, server_command
 from iris.workflows import policies
@@ -463,7 +465,8 @@ async def test_scenario_18_an_agent_that_is_not_of_the_slice_s_present_life_is_t
     host = fleet.host(request)
     if whose == "another cluster":
         host = host.model_copy(update={"id": names.host_of_slice(slice_id, 4, 5), "incarnation": "theirs"})
-    agent = Membership(fleet.client, fleet.name, host, "of u-2" if whose == "another cluster" else request.token, 4)
+    key = derived_key(SECRET, slice_id, "of u-2" if whose == "another cluster" else request.token)
+    agent = Membership(fleet.client, fleet.name, host, MachineProof(private_key=key), 4)
     agent.expected = True
     if whose == "an earlier life":
         assert await agent.given_up() == ""

@@ -44,6 +44,7 @@ from iris.model.errors import Rejected, Unreachable
 from iris.model.faults import FAULTS, Fault
 from iris.model.hosts import Host
 from iris.model.resources import Device
+from iris.model.slice_keys import MachineProof
 from iris.model.store_limits import StoreLimits
 from iris.storage.files import make_private
 from iris.storage.object_store import Store
@@ -82,9 +83,8 @@ class AgentOptions(BaseModel):
     host_id: str
     #: None: the host is a slice by itself.
     slice_id: str | None = None
-    #: The token of the slice's request, on a machine that was created for it; None: a user brought the machine, which starts the
-    #: slice.
-    token: str | None = None
+    #: On a machine that was created for the slice; None: a user brought the machine, which starts the slice.
+    proof: MachineProof | None = None
     #: The number of the slice's hosts.
     slice_size: int = 1
     #: The address at which other hosts reach this one; None: the agent finds it.
@@ -234,7 +234,7 @@ class _Incarnation:
     ) -> None:
         self._client = client
         self._cluster = options.cluster
-        self._token = options.token
+        self._created = options.proof is not None
         self._host = host
         self._stop_request = stop_request
         self._stop = stop_request.event
@@ -261,7 +261,7 @@ class _Incarnation:
         self._execs = Execs(store, self._tasks)
         self._profiles = Profiles(store, self._tasks)
         self._ping = Ping(host)
-        self._membership = Membership(client, options.cluster, host, options.token, options.slice_size)
+        self._membership = Membership(client, options.cluster, host, options.proof, options.slice_size)
 
     async def is_over(self) -> bool:
         """Returns True if the cluster has given up this incarnation, which an earlier agent began."""
@@ -318,7 +318,7 @@ class _Incarnation:
                 await self._membership.report()
                 return
             except RPCError as error:
-                if self._token is not None and error.status is RPCStatusCode.NOT_FOUND:
+                if self._created and error.status is RPCStatusCode.NOT_FOUND:
                     raise Rejected(f"slice {self._host.slice_id}, for which this machine was created, does not exist") from None
                 self._log.warning("the host could not report to its slice, trying again: %s", error)
                 await _pause(self._stop, RETRY_INTERVAL)

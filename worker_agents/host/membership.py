@@ -14,6 +14,7 @@ from iris.messages.slice import HostReady, SliceInput
 from iris.model import names
 from iris.model.errors import Rejected
 from iris.model.hosts import Host
+from iris.model.slice_keys import MachineProof, sign
 from iris.model.slices import SliceState, SliceStatus
 from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
@@ -27,15 +28,15 @@ class Membership:
     """One incarnation of a host, from the view of its slice.
 
     Args:
-        token: the token of the slice's request, on a machine that was created for it; None: a user brought the machine.
+        proof: on a machine that was created for the slice; None: a user brought the machine.
         slice_size: the number of the slice's hosts.
     """
 
-    def __init__(self, client: Client, cluster: str, host: Host, token: str | None, slice_size: int) -> None:
+    def __init__(self, client: Client, cluster: str, host: Host, proof: MachineProof | None, slice_size: int) -> None:
         self._client = client
         self._cluster = cluster
         self._host = host
-        self._token = token
+        self._proof = proof
         self._slice_size = slice_size
         #: True once the slice must know this incarnation. Before, the report may still be in the slice's inbox.
         self.expected = False
@@ -48,7 +49,7 @@ class Membership:
 
         On a machine that was created for a slice, the slice decides that when the host reports ready.
         """
-        if self._token is not None:
+        if self._proof is not None:
             return False
         try:
             if (await self._slice().describe(rpc_timeout=RPC_TIMEOUT)).status is not WorkflowExecutionStatus.RUNNING:
@@ -66,8 +67,9 @@ class Membership:
         """Reports to the slice that this host is ready. A machine that a user brought starts its slice's workflow if there is
         none.
         """
-        if self._token is not None:
-            ready = HostReady(host=self._host, token=self._token)
+        if self._proof is not None:
+            key = self._proof.private_key
+            ready = HostReady(host=self._host, token=self._proof.token, signature=sign(key, self._host) if key else "")
             await self._slice().signal("host_ready", ready, rpc_timeout=RPC_TIMEOUT)
             return
         alone = self._slice_size == 1
@@ -105,7 +107,7 @@ class Membership:
                 return self.ended(described.status)
             self._orphaned_since = None
             status = await self._slice().query("status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT)
-            if self._token is not None and all(host.id != self._host.id for host in status.hosts):
+            if self._proof is not None and all(host.id != self._host.id for host in status.hosts):
                 return await self._report_again(status)
         except RPCError as error:
             return self.ended(None) if error.status is RPCStatusCode.NOT_FOUND else ""
@@ -121,7 +123,7 @@ class Membership:
         Raises:
             Rejected: the machine was created for the slice and is not wanted any more.
         """
-        if self._token is None:
+        if self._proof is None:
             return "its slice is unknown" if how is None else "its slice has ended"
         now = time.monotonic()
         self._orphaned_since = self._orphaned_since or now

@@ -173,10 +173,8 @@ class _LocalCluster:
         return [*command, "--config", str(self._dir / CONFIG), "--machines", str(machines_dir(self._dir))]
 
     def _agent_command(self, request: SliceRequest, host: Host) -> list[str]:
-        """Returns the command line of a host's agent. The agent's directory is below its slice's directory and is removed with
-        it.
-        """
-        command = agent_command(request, host, machines_dir(self._dir) / request.slice_id / "hosts" / host.id)
+        """Returns the command line of a host's agent."""
+        command = agent_command(request, host, machines_dir(self._dir) / request.slice_id)
         return [*command, "--config", str(self._dir / CONFIG), "--cache", str(state_dir() / "cache")]
 
     def _write(self) -> None:

@@ -6,6 +6,7 @@ from iris.config import ClusterConfig, scale_groups_of
 from iris.config.schema import GcpControllerConfig
 from iris.model import names
 from iris.model.provisioning import SliceRequest
+from iris.model.slice_keys import KEY_BYTES
 from iris.platforms.gcp.controller_vm import insert_request
 from iris.platforms.gcp.requests import create_request, printed
 from iris.platforms.gcp.settings import gcp_settings
@@ -13,8 +14,9 @@ from iris.platforms.gcp.startup import host_script
 
 #: Stands for a value that is only known once the cluster was started.
 UNKNOWN = "unknown-before-the-start"
-#: Stands for the random token of each slice.
+#: Stands for the random token of each slice, and for its private key.
 TOKEN = "00000000"  # noqa: S105 - it stands for one
+SAMPLE_KEY = "00" * KEY_BYTES
 
 
 def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:
             token=UNKNOWN,
             group=group,
         )
-        shown[group.name] = printed(create_request(settings, request, host_script(settings, request)))
+        shown[group.name] = printed(create_request(settings, request, host_script(settings, request), SAMPLE_KEY))
     return {"controller": printed(insert_request(settings, config.controller, UNKNOWN)), "slices": shown}
 
 

@@ -1,0 +1,53 @@
+"""Finds what a configuration permits that its author may not want: the default account, public addresses, images that change."""
+
+import re
+from collections.abc import Iterator
+
+from iris.config.schema import ALL_APIS, ClusterConfig, GcpPlatformConfig
+
+#: The account that a project has by default. In older projects it may change everything in the project.
+_DEFAULT_ACCOUNT = re.compile(r"(default)?|\d+-compute@developer\.gserviceaccount\.com")
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}")
+
+
+def risks(config: ClusterConfig) -> tuple[str, ...]:
+    """Returns a line with the remedy for each risk of a complete configuration. It can be used as it is."""
+    gcp = config.platform.gcp
+    return (*(_risks_of_gcp(config, gcp) if gcp is not None else ()), *_changing_images(config))
+
+
+def _risks_of_gcp(config: ClusterConfig, gcp: GcpPlatformConfig) -> Iterator[str]:
+    controller = config.controller.gcp
+    if config.scale_groups and _DEFAULT_ACCOUNT.fullmatch(gcp.service_account) and ALL_APIS in gcp.scopes:
+        yield (
+            "platform.gcp.service_account: hosts and jobs have the project's default account with the scope cloud-platform; "
+            "set an account of their own with the roles that docs/gcp.md lists, or narrower scopes"
+        )
+    if controller is not None and _DEFAULT_ACCOUNT.fullmatch(controller.service_account):
+        yield (
+            "controller.gcp.service_account: the controller has the project's default account with the scope cloud-platform; "
+            "set an account of its own with the roles that docs/gcp.md lists"
+        )
+    elif controller is not None and config.scale_groups and controller.service_account == gcp.service_account:
+        yield (
+            "platform.gcp.service_account: hosts have the controller's account, so jobs can create and delete machines; "
+            "set an account of their own"
+        )
+    if gcp.external_ips:
+        yield (
+            "platform.gcp.external_ips: machines have public addresses, which only the firewall protects; set it to false "
+            "and controller.gcp.iap to true, and give the subnetwork Private Google Access or Cloud NAT"
+        )
+
+
+def _changing_images(config: ClusterConfig) -> Iterator[str]:
+    """Yields a line for each image of Iris that is named by a tag."""
+    images = {} if config.controller.local is not None else {"controller.image": config.controller.image}
+    if config.platform.local is None and config.scale_groups:
+        images["bootstrap.image"] = config.bootstrap.image
+    for key, image in images.items():
+        if image and not _DIGEST.search(image):
+            yield (
+                f"{key}: {image} names the image by a tag, which can be changed to another image; "
+                "use NAME@sha256:…, as scripts/build-images --push prints it"
+            )

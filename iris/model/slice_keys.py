@@ -1,0 +1,67 @@
+"""The key pair of a slice: its machines sign the reports of their agents, and the slice verifies them.
+
+The private key exists only at the platform and on the machines of the slice. Histories, command lines and the Web UI have the
+public key and signatures, with which nobody can report another host, incarnation or address.
+"""
+
+import hmac
+import json
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from iris.model.hosts import Host
+
+#: The length of a private key in bytes. Keys and signatures are written as hexadecimal digits.
+KEY_BYTES = 32
+
+
+class MachineProof(NamedTuple):
+    """What a machine that was created for a slice has to prove that."""
+
+    #: Of the slice; empty: the machine is of version 0.1 and has a token.
+    private_key: str = ""
+    token: str = ""
+
+
+def derived_key(secret: bytes, slice_id: str, token: str) -> str:
+    """Returns the private key for a slice request, the same one each time that the request is repeated.
+
+    Args:
+        secret: known to the platform object that makes the requests, and to nothing else.
+    """
+    return hmac.new(secret, json.dumps([slice_id, token]).encode(), "sha256").hexdigest()
+
+
+def public_key(private_key: str) -> str:
+    """Returns the public key to a private key.
+
+    Raises:
+        ValueError: it is not a private key.
+    """
+    return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private_key)).public_key().public_bytes_raw().hex()
+
+
+def sign(private_key: str, host: Host) -> str:
+    """Returns the signature for a report that the host is ready.
+
+    Raises:
+        ValueError: it is not a private key.
+    """
+    return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private_key)).sign(_signed(host, host.slice_id)).hex()
+
+
+def is_signed(public_key: str, slice_id: str, host: Host, signature: str) -> bool:
+    """Returns whether a machine of the slice has signed the report of this host."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
+        key.verify(bytes.fromhex(signature), _signed(host, slice_id))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _signed(host: Host, slice_id: str) -> bytes:
+    """Returns the text that is signed. The other facts of a host may have other defaults in the slice's version."""
+    return json.dumps(["iris host ready", slice_id, host.id, host.incarnation, host.address]).encode()
