@@ -33,7 +33,9 @@ class Kept(NamedTuple):
     size: int
 
 
-async def keep(store: Store, directory: Path, prefix: str, gate: asyncio.Semaphore | None = None) -> Kept:
+async def keep(
+    store: Store, directory: Path, prefix: str, gate: asyncio.Semaphore | None = None, owner: int | None = None
+) -> Kept:
     """Stores every regular file below the directory. A second call stores the same objects.
 
     A link to a file of the directory is stored as that file, if no step of its path leads out of the directory. Links to
@@ -42,6 +44,7 @@ async def keep(store: Store, directory: Path, prefix: str, gate: asyncio.Semapho
 
     Args:
         gate: limits the uploads of all attempts together; None: limits the uploads of this call only.
+        owner: skips files of other users, to which a job may have made a hard link; None: stores every user's files.
 
     Raises:
         links.Replaced: the path is not a directory, or it or its parent directory is a link.
@@ -58,7 +61,10 @@ async def keep(store: Store, directory: Path, prefix: str, gate: asyncio.Semapho
             if (found := await asyncio.to_thread(_open_below, root, directory, path)) is None:
                 return None
             with os.fdopen(found, "rb") as file:
-                size = os.fstat(found).st_size
+                status = os.fstat(found)
+                if owner not in (None, status.st_uid):
+                    return None
+                size = status.st_size
                 await store.put_file(f"{prefix}/{object_name(path)}", file)
                 return size
 

@@ -17,6 +17,7 @@ from iris.model.errors import InvalidValue
 from iris.model.machine_types import MachineType, machine_type
 from iris.model.resources import ANY_VARIANT, parse_device
 from iris.model.rules import SHORTEST_LEASE
+from iris.model.run_as import parse_run_as
 from iris.model.scale_groups import SliceType, region_of
 from iris.model.units import format_bytes, format_cpu
 
@@ -72,6 +73,9 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
     yield from _variables("bootstrap.env_vars", config.bootstrap.env_vars)
     yield from _mounts("defaults.bootstrap.mounts", config.defaults.bootstrap.mounts)
     yield from _mounts("bootstrap.mounts", config.bootstrap.mounts)
+    for path, bootstrap in (("defaults.bootstrap", config.defaults.bootstrap), ("bootstrap", config.bootstrap)):
+        if bootstrap.run_as:
+            yield from _refused(lambda field, text: parse_run_as(text, field), f"{path}.run_as", bootstrap.run_as)
     yield from _group_names(config, [*config.scale_groups, *groups])
     yield from _addresses(config)
     for name, group in config.scale_groups.items():

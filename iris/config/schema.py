@@ -200,6 +200,11 @@ class Bootstrap(Section):
     env_vars: dict[str, str] = Field(
         default_factory=dict, description="Environment variables of every task, unless its job sets them."
     )
+    run_as: str = Field(
+        "",
+        description="Uids of tasks that run as processes, one each: `FIRST-LAST`; `root`: the agent's user; empty: 60706-61183, "
+        "or the agent's user if that is not root or the cluster is local.",
+    )
 
 
 class Defaults(Section):

@@ -134,9 +134,12 @@ class Process:
         launch = self._launch
         assert self._output is not None
         out, err = self._output.pipe(0), self._output.pipe(1)
+        user = _beside("shim_user")
+        user.let_open(launch, out, err)
+        self._become = user.become
         try:
             self._popen = subprocess.Popen(  # kept: otherwise Popen's finalizer waits for the process
-                launch["argv"], env=launch["env"], cwd=launch["cwd"], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                launch["argv"], env=launch["env"], cwd=user.root_cwd(launch), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 start_new_session=True, preexec_fn=self._enter, umask=launch["umask"],
             )  # fmt: skip
             self.pid = self._popen.pid
@@ -159,6 +162,7 @@ class Process:
         for cgroup in self._cgroups:  # without the cgroup a limit is missing, but the program can run
             with contextlib.suppress(OSError), open(os.path.join(cgroup, "cgroup.procs"), "w") as members:
                 members.write("0")
+        self._become(self._launch)
 
     def ended(self) -> int | None:
         """Returns the exit status, negative for a signal; None while it runs. Reaps all other processes that ended."""
@@ -216,11 +220,10 @@ class Process:
         return ran_out, peak
 
 
-def _container(launch: dict[str, Any]) -> Container:
-    """Returns the program as a container. Loads the module for it from beside this file, only when needed."""
+def _beside(name: str) -> Any:
+    """Loads a module from beside this file, only when needed."""
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    made: Container = __import__("shim_container").Container(launch)
-    return made
+    return __import__(name)
 
 
 def _members(cgroup: str) -> list[int]:
@@ -381,7 +384,7 @@ def main(lock: int) -> None:
         output = Output()
         if launch["container"]:
             output.named_pipes()
-        program = _container(launch) if launch["container"] else Process(launch, output)
+        program = _beside("shim_container").Container(launch) if launch["container"] else Process(launch, output)
         found = see_through(program, output, wake)
     except Exception as error:
         if program is not None:
