@@ -30,7 +30,7 @@ from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import STARTED, Effect, Event, Lifecycle, State, restore, step
 from iris.activities.host.logs import LogShipper
 from iris.activities.host.running import Root, Running
-from iris.activities.host.runtimes import links
+from iris.activities.host.runtimes import job_users, links
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.orphans import AttemptFile
 from iris.activities.host.runtimes.program import Exit, Program
@@ -90,9 +90,7 @@ class Attempt:
         files = {Stream.BUILD: directory / "build", Stream.STDOUT: directory / "stdout", Stream.STDERR: directory / "stderr"}
         limits, state = context.limits, directory / "shipped.json"
         self._logs = LogShipper(context.store, self.task.logs, files, state, taken_over=found, limit=limits.logs)
-        self._delivery = Delivery(
-            context.store, self._logs, directory / "outputs", self.task.outputs, context.gate, limits.outputs
-        )
+        self._delivery = Delivery(context.store, self._logs, directory, self.task.outputs, context.gate, limits.outputs)
         self._runtime = context.runtime(self.task, directory)
         self._program = Program(directory)
         lease = record.task.contact.lease
@@ -272,7 +270,8 @@ class Attempt:
             return outcomes.of_the_program(self._evidence(), str(error), error.exit_code)
         except HostUnable as error:
             self._logs.say(str(error))
-            filled = error.fault == DISK_FAULT and 2 * await asyncio.to_thread(size_of, self._dir) > free
+            size = await asyncio.to_thread(lambda: sum(map(size_of, {self._dir, job_users.files_of(self._dir)})))
+            filled = error.fault == DISK_FAULT and 2 * size > free
             outcome = outcomes.of_the_host(self._evidence(), str(error), FILLED_FAULT if filled else error.fault)
             # What fills the disk may be theirs. The host is not to blame, and neither is this attempt.
             shared = error.fault == DISK_FAULT and not filled and prepare.has_attempts(self._dir.parent, besides=self._dir)
@@ -379,7 +378,7 @@ class Attempt:
         with contextlib.suppress(FileNotFoundError, links.Replaced):  # files that were deleted or replaced cannot be stored
             if not await self._delivery.done(KEEP_UNSTORED_FOR) and self._lifecycle.hurried:
                 return
-        await asyncio.to_thread(shutil.rmtree, self._dir, ignore_errors=True)
+        await asyncio.to_thread(job_users.remove, self._dir)
 
     async def _free_placement(self) -> None:
         """Sends the scheduler a message that the placement is free. A terminated job cannot, and the scheduler notices later."""

@@ -16,6 +16,7 @@ from obstore.exceptions import BaseError
 
 from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.job_users import acting_as
 from iris.activities.host.runtimes.threads import Stopped, in_thread
 from iris.activities.host.unpacking import NoArchive, Unsafe, unpack
 from iris.model import names
@@ -53,31 +54,34 @@ class Bundles:
         self._cache = Cache(cache_dir, limit)
         self._pauses = pauses
 
-    async def unpack(self, bundle: Bundle, into: Path) -> None:
+    async def unpack(self, bundle: Bundle, into: Path, owner: int | None = None) -> None:
         """Unpacks the bundle into a directory, which is created if it does not exist.
+
+        Args:
+            owner: the uid that gets the files; None: the agent's.
 
         Raises:
             CannotStart: the store does not have the bundle, or the bundle cannot be unpacked safely.
             HostUnable: the store does not answer, the object in the store or the cached copy is damaged, or the disk is full.
         """
         try:
-            await self._unpack(bundle, into)
+            await self._unpack(bundle, into, owner)
         except _Damaged:
             try:
-                await self._unpack(bundle, into)
+                await self._unpack(bundle, into, owner)
             except _Damaged as damage:
                 reason = f"the copy of bundle {bundle.sha256[:12]} in {self._cache.directory} is damaged: {damage}"
                 raise HostUnable(reason, BUNDLE_FAULT) from None
 
-    async def _unpack(self, bundle: Bundle, into: Path) -> None:
+    async def _unpack(self, bundle: Bundle, into: Path, owner: int | None) -> None:
         """Unpacks the cached copy, which is fetched first if there is none.
 
         Raises:
-            _Damaged: the copy was changed: every program of this machine's user can write to it. It is not used again.
+            _Damaged: the copy was changed: every program of the agent's user can write to it. It is not used again.
         """
         with await self._cache.use(bundle.sha256, lambda place: self._get(bundle, place)) as entry:
             try:
-                await in_thread(lambda stop: _unpack(entry.path / "bundle.tar", bundle, into, stop))
+                await in_thread(lambda stop: _unpack(entry.path / "bundle.tar", bundle, into, owner, stop))
             except _Damaged:
                 self._cache.discard(entry)
                 raise
@@ -173,7 +177,7 @@ def _open(archive: Path) -> IO[bytes]:
     return file
 
 
-def _unpack(archive: Path, bundle: Bundle, into: Path, stop: threading.Event) -> None:
+def _unpack(archive: Path, bundle: Bundle, into: Path, owner: int | None, stop: threading.Event) -> None:
     """Unpacks the cached archive into the directory, after it has verified that it is the archive of this bundle."""
     with _open(archive) as file:
         try:
@@ -181,7 +185,8 @@ def _unpack(archive: Path, bundle: Bundle, into: Path, stop: threading.Event) ->
         except OSError as error:
             raise _Damaged(f"it cannot be read: {error.strerror}") from None
         try:
-            unpack(file, into, stop)
+            with acting_as(owner):
+                unpack(file, into, stop)
         except NoArchive as error:
             raise CannotStart(f"the bundle cannot be unpacked: it is not a tar archive: {error}", _WILL_NOT_DO) from None
         except Unsafe as error:

@@ -86,11 +86,13 @@ class Cache:
     Args:
         directory: created if it does not exist. The cache owns only the folder `entries` in it.
         limit: the limit of the size of all complete entries, in bytes. Entries in use are never removed.
+        mode: of the directories that the cache creates; None: as the umask allows.
     """
 
-    def __init__(self, directory: Path, limit: int) -> None:
+    def __init__(self, directory: Path, limit: int, *, mode: int | None = None) -> None:
         self.directory = directory
         self.limit = limit
+        self._mode = mode
         self._entries = directory / "entries"
 
     async def use(
@@ -120,6 +122,12 @@ class Cache:
                 await self.trim(0)  # frees the disk for the next try
         raise unable
 
+    def make_directory(self, path: Path) -> None:
+        """Creates a directory of the cache, with the cache's mode."""
+        path.mkdir(parents=True, exist_ok=True)
+        if self._mode is not None:
+            path.chmod(self._mode)
+
     async def measure(self, entry: CacheEntry) -> None:
         """Records the current size of an entry that grows while it is used."""
         marker = entry.path.parent / "complete"
@@ -143,7 +151,7 @@ class Cache:
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     async def _use(self, key: str, make: Callable[[Path], Awaitable[None]], waiting: Callable[[], None]) -> CacheEntry:
-        self._entries.mkdir(parents=True, exist_ok=True)
+        self.make_directory(self._entries)
         made, reported, pause = False, False, LOOK_AFTER
         while True:
             # Only the maker of a missing entry takes an exclusive lock. Users of a complete entry share the lock.
@@ -180,7 +188,8 @@ class Cache:
         complete = False
         try:
             place = home / secrets.token_hex(6)
-            place.mkdir(parents=True)
+            self.make_directory(home)
+            place.mkdir()
             await make(place)
             size = await in_thread(lambda _: size_of(place))
             _put(self._marker(key), Complete(token=place.name, size=size))

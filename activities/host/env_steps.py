@@ -12,7 +12,7 @@ import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import cache as once
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from iris.activities.host import uv_errors
 from iris.activities.host.caches import DISK_FAULT, Cache
 from iris.activities.host.projects import Project, indexes_of_lock
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
+from iris.activities.host.runtimes.job_users import acting_as, end_user, give, lent
 from iris.activities.host.runtimes.threads import in_thread
 from iris.model.environments import EnvironmentSpec
 
@@ -98,10 +99,10 @@ class Steps:
             CannotStart: uv reports that the environment cannot be made.
             HostUnable: the network or the disk failed.
         """
-        await in_thread(lambda _: _provide_uv(self._uv))
+        await self._provide_uv()
         async with self._with_uv(venv) as kept:
             env = {**self._env, **kept, "NO_COLOR": "1"}
-            if alone:
+            if alone or self._owner is not None:  # a link would share a file between users
                 env["UV_LINK_MODE"] = "copy"
             if project is not None:
                 options = _sync_options(spec, project)
@@ -113,6 +114,20 @@ class Steps:
             if spec.pip:
                 shown = f"uv pip install {shlex.join(spec.pip)}"
                 await self._call_uv(shown, ["pip", "install", *spec.pip], {**env, **_only_into(venv)})
+
+    async def make_shared(self, place: Path, spec: EnvironmentSpec, project: Project | None) -> None:
+        """Makes an environment for several attempts, which no job can change if jobs have users of their own.
+
+        Raises:
+            CannotStart, HostUnable: as in `make`.
+        """
+        owner = self._owner
+        if owner is not None:
+            os.chown(place, owner, owner)
+        await self.make(place / "venv", spec, project, alone=False)
+        if owner is not None:
+            await asyncio.to_thread(end_user, owner)  # a process that a build left could write to its open files
+            await asyncio.to_thread(give, place, 0, of=owner)
 
     async def make_beside(self, venv: Path) -> bool:
         """Makes an empty environment for the user's commands, based on the Python that the program would find without it.
@@ -130,7 +145,7 @@ class Steps:
         python = await self._look_at_python(venv.with_name("python.json"))
         if python is None:
             return False
-        await in_thread(lambda _: _provide_uv(self._uv))
+        await self._provide_uv()
         options = ["--quiet", "--no-project", "--system-site-packages", "--python", python.executable]
         async with self._with_uv(venv) as kept:
             status, output = await self._step("uv venv", (str(self._uv), "venv", *options, str(venv)), {**self._env, **kept})
@@ -139,9 +154,7 @@ class Steps:
             return False
         if status != 0:
             raise _failed("uv venv", status, output)
-        for packages in venv.glob("lib/python*/site-packages"):
-            lines = [f"import site; site.addsitedir({site!r})\n" for site in python.sites]
-            (packages / "_iris_beside.pth").write_text("".join(lines))
+        await asyncio.to_thread(_add_sites, venv, python.sites, self._owner)
         return True
 
     async def run(self, commands: Sequence[str], program: Mapping[str, str], venv: Path | None) -> None:
@@ -159,11 +172,7 @@ class Steps:
                 await self._run(command, {**self._env, **program})
             return
         # If the environment had no `pip`, the commands would find the host's `pip`, and change the host.
-        call = f"exec {shlex.quote(str(self._uv))}"
-        _add_script(venv / "bin" / "uv", f'{call} "$@"')
-        for python in venv.glob("bin/python*"):
-            pip = python.with_name(python.name.replace("python", "pip"))
-            _add_script(pip, f'{_WITHOUT_USER}\n{call} pip "$@"')
+        await asyncio.to_thread(_add_scripts, venv, self._uv, self._owner)
         async with self._with_uv(venv) as kept:
             env = {name: value for name, value in {**self._env, **program}.items() if name not in _ELSEWHERE}
             for command in commands:
@@ -171,13 +180,22 @@ class Steps:
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
+    @property
+    def _owner(self) -> int | None:
+        return self._runtime.owner
+
     async def _look_at_python(self, answer: Path) -> "_Python | None":
         """Returns the Python that a program would find, or None if there is none."""
         status = await self._runtime.step(("/bin/sh", "-c", _LOOK, str(answer)), self._env, self._workdir, self._output)
-        if status != 0 or not answer.is_file():
-            return None
-        executable, sites = json.loads(answer.read_bytes())
-        return _Python(executable, sites)
+        with acting_as(self._owner):
+            if status != 0 or not answer.is_file():
+                return None
+            executable, sites = json.loads(answer.read_bytes())
+            return _Python(executable, sites)
+
+    async def _provide_uv(self) -> None:
+        self._cache.make_directory(self._uv.parent)
+        await in_thread(lambda _: _provide_uv(self._uv))
 
     def _obeying_lock(self, env: Mapping[str, str]) -> dict[str, str]:
         """Returns the environment without the settings of this host that would make uv reject the project's lock."""
@@ -191,7 +209,8 @@ class Steps:
     async def _with_uv(self, venv: Path) -> AsyncIterator[dict[str, str]]:
         """Yields the variables that tell uv where to work and where to keep its cache.
 
-        Each runtime has a cache of its own, because what uv builds and finds in one runtime is not valid in another.
+        Each runtime has a cache of its own, because what uv builds and finds in one runtime is not valid in another. If jobs have
+        users of their own, the cache belongs to one of them at a time; a job that finds it in use begins with an empty one.
         """
 
         async def empty(_: Path) -> None: ...
@@ -199,12 +218,18 @@ class Steps:
         identity = hashlib.sha256(self._runtime.identity.encode()).hexdigest()
         with await self._cache.use(f"uv-{identity[:32]}", empty) as downloads:
             try:
-                yield {
-                    "UV_CACHE_DIR": str(downloads.path),
-                    "UV_PYTHON_INSTALL_DIR": str(self._cache.directory / "python"),
-                    "UV_PROJECT_ENVIRONMENT": str(venv),
-                    "UV_NO_PROGRESS": "1",
-                }
+                variables = {"UV_PROJECT_ENVIRONMENT": str(venv), "UV_NO_PROGRESS": "1"}
+                if self._owner is None:
+                    pythons = self._cache.directory / "python"
+                    yield variables | {"UV_CACHE_DIR": str(downloads.path), "UV_PYTHON_INSTALL_DIR": str(pythons)}
+                    return
+                with ExitStack() as borrowed:
+                    lending = lent(downloads.path, self._owner)
+                    got = await asyncio.to_thread(borrowed.enter_context, lending)
+                    place = downloads.path if got else venv.with_name("uv-cache")
+                    yield variables | {"UV_CACHE_DIR": str(place), "UV_PYTHON_INSTALL_DIR": str(venv.with_name("python"))}
+                    if not got:
+                        await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
             finally:
                 with suppress(OSError):  # the recorded size stays as it was
                     await self._cache.measure(downloads)
@@ -298,6 +323,24 @@ def _only_into(venv: Path) -> dict[str, str]:
         "PIP_USER": "0",
         "PYTHONUSERBASE": str(venv),
     }
+
+
+def _add_sites(venv: Path, sites: Sequence[str], owner: int | None) -> None:
+    """Lets the environment import from these directories, too."""
+    lines = [f"import site; site.addsitedir({site!r})\n" for site in sites]
+    with acting_as(owner):
+        for packages in venv.glob("lib/python*/site-packages"):
+            (packages / "_iris_beside.pth").write_text("".join(lines))
+
+
+def _add_scripts(venv: Path, uv: Path, owner: int | None) -> None:
+    """Adds the commands `uv` and `pip` to the environment, unless it has them."""
+    call = f"exec {shlex.quote(str(uv))}"
+    with acting_as(owner):
+        _add_script(venv / "bin" / "uv", f'{call} "$@"')
+        for python in venv.glob("bin/python*"):
+            pip = python.with_name(python.name.replace("python", "pip"))
+            _add_script(pip, f'{_WITHOUT_USER}\n{call} pip "$@"')
 
 
 def _add_script(path: Path, text: str) -> None:

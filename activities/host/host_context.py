@@ -16,6 +16,7 @@ from iris.activities.host.runtimes.base import Runtime
 from iris.activities.host.runtimes.docker import DockerRuntime
 from iris.activities.host.runtimes.environment import Accelerators, base_env
 from iris.activities.host.runtimes.images import Token
+from iris.activities.host.runtimes.job_users import PASSABLE, JobUsers
 from iris.activities.host.runtimes.process import ProcessRuntime
 from iris.activities.host.secret_values import HostSecrets
 from iris.activities.host.usage import Use
@@ -51,6 +52,10 @@ class HostContext:
     env_vars: Mapping[str, str] = field(default_factory=dict)
     #: The umask of programs and of their set-up commands; -1: the agent's umask.
     umask: int = -1
+    #: The users of jobs that run as processes; None: the agent's user.
+    job_users: JobUsers | None = None
+    #: The groups that a job with a user of its own needs for the host's devices, if it requests devices.
+    device_groups: Sequence[int] = ()
     #: Patterns that show, in a failed program's last lines, that this host or its infrastructure caused the failure.
     faults: Sequence[Fault] = FAULTS
     #: The few variables of the host itself that every program gets.
@@ -77,9 +82,15 @@ class HostContext:
     def bundles(self) -> Bundles:
         return Bundles(self.store, self.cache_dir / "bundles", BUNDLE_CACHE_BYTES)
 
-    @property
-    def environments(self) -> Cache:
+    def environments(self, users: JobUsers | None) -> Cache:
+        """Returns the cache of environments of such jobs: those with users of their own cannot reach the agent's directories."""
+        if users is not None:
+            return Cache(users.environments, ENVIRONMENT_CACHE_BYTES, mode=PASSABLE)
         return Cache(self.cache_dir / "environments", ENVIRONMENT_CACHE_BYTES)
+
+    def users_of(self, task: RunTask) -> JobUsers | None:
+        """Returns the users of which the task gets one; None: it runs in a container or as the user of the agent."""
+        return None if task.image or self.image else self.job_users
 
     def logger(self, logger: logging.Logger, task: RunTask | None = None) -> "logging.LoggerAdapter[logging.Logger]":
         """Returns the logger with the fields that identify the attempt and this host.
@@ -92,8 +103,10 @@ class HostContext:
     def runtime(self, task: RunTask, directory: Path) -> Runtime:
         """Returns the runtime in which an attempt's commands run."""
         if (image := task.image or self.image) is None:
-            return ProcessRuntime(task.key, directory, task.resources, umask=self.umask)
-        shared = (self.environments.directory,)  # without the bundles: only the agent reads them
+            groups = self.device_groups if task.resources.device is not None else ()
+            person = task.job.partition("/")[0]
+            return ProcessRuntime(task.key, directory, task.resources, umask=self.umask, user=person, groups=groups)
+        shared = (self.environments(None).directory,)  # without the bundles: only the agent reads them
         return DockerRuntime(
             image,
             task,

@@ -33,7 +33,13 @@ class Kept(NamedTuple):
 
 
 async def keep(
-    store: Store, directory: Path, prefix: str, gate: asyncio.Semaphore | None = None, *, limit: int = sys.maxsize
+    store: Store,
+    directory: Path,
+    prefix: str,
+    gate: asyncio.Semaphore | None = None,
+    *,
+    owner: int | None = None,
+    limit: int = sys.maxsize,
 ) -> Kept:
     """Stores every regular file below the directory. A second call stores the same objects.
 
@@ -43,6 +49,7 @@ async def keep(
 
     Args:
         gate: limits the uploads of all attempts together; None: limits the uploads of this call only.
+        owner: skips files of other users, to which a job may have made a hard link; None: stores every user's files.
         limit: the most bytes to store, by the sizes before the first upload. Files that do not fit are left out.
 
     Raises:
@@ -60,7 +67,10 @@ async def keep(
             if (found := await asyncio.to_thread(_open_below, root, directory, path)) is None:
                 return None
             with os.fdopen(found, "rb") as file:
-                size = os.fstat(found).st_size
+                status = os.fstat(found)
+                if owner not in (None, status.st_uid):
+                    return None
+                size = status.st_size
                 await store.put_file(f"{prefix}/{object_name(path)}", file)
                 return size
 

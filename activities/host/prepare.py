@@ -24,6 +24,10 @@ from iris.model.units import MIB, format_bytes
 MIN_FREE_BYTES = 4 * MIB
 
 
+#: The name that programs show for a user who has only a number.
+USER_NAME = "iris-job"
+
+
 def has_attempts(directory: Path, besides: Path | None = None) -> bool:
     """Returns whether the attempts' directory has any that may use its disk, besides this one."""
     return any(each != besides for each in directory.iterdir())
@@ -47,7 +51,8 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image, environment or directory.
         HostUnable: this host cannot prepare the attempt, or not now.
     """
-    if (free := shutil.disk_usage(directory).free) < MIN_FREE_BYTES:
+    users = context.users_of(task)
+    if (free := shutil.disk_usage(users.directory if users else directory).free) < MIN_FREE_BYTES:
         raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT)
     secrets = await context.secrets.values(task.secrets)  # first: if one is missing, the rest of the work is for nothing
     with contextlib.ExitStack() as undo:
@@ -57,20 +62,26 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             gpus = taken.numbers
             undo.callback(_close, taken.keep)
         await runtime.prepare()
-        workdir = Path(task.workdir) if task.workdir is not None else await _fresh(directory / "work")
-        (directory / "outputs").mkdir(exist_ok=True)
+        if users is not None:
+            files = await asyncio.to_thread(users.make_files, directory)
+        else:
+            files = directory
+            for name in ("work", "environment"):
+                await _fresh(files / name)
+            (files / "outputs").mkdir(exist_ok=True)
+        workdir = Path(task.workdir) if task.workdir is not None else files / "work"
         if task.bundle is not None:
-            await context.bundles.unpack(task.bundle, workdir)
+            await context.bundles.unpack(task.bundle, workdir, runtime.owner)
         if task.workdir is None and context.umask >= 0:
             await asyncio.to_thread(_set_modes, workdir, context.umask)
         env = attempt_env(
             task,
-            context.base_env,
+            context.base_env if users is None else {**context.base_env, **_own_env(files)},
             context.cluster,
             context.host,
             defaults=context.env_vars,
             workdir=workdir,
-            outputs=directory / "outputs",
+            outputs=files / "outputs",
             ports=ports.numbers,
             tpu=context.accelerators.tpu,
             gpus=gpus,
@@ -82,8 +93,8 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             runtime,
             workdir,
             env,
-            context.environments,
-            await _fresh(directory / "environment"),
+            context.environments(users),
+            files / "environment",
             directory / "build",
             content=task.bundle.sha256 if task.bundle is not None else "",
         )
@@ -91,6 +102,11 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         launch = await runtime.launch(task.command, ready.env, workdir)
         undo.pop_all()
         return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers, secrets)
+
+
+def _own_env(files: Path) -> dict[str, str]:
+    """Returns the variables of a job with a user of its own, instead of those of the agent's user."""
+    return {"HOME": str(files / "home"), "TMPDIR": str(files / "tmp"), "USER": USER_NAME, "LOGNAME": USER_NAME}
 
 
 def _gpus(context: HostContext, task: RunTask) -> TakenGpus | None:

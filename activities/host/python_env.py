@@ -136,7 +136,7 @@ async def _set_up(
         return Ready(program)
     entry = await cache.use(
         await _key(spec, project, workdir, runtime.identity, ways, content),
-        lambda place: steps.make(place / "venv", spec, project, alone=False),
+        lambda place: steps.make_shared(place, spec, project),
         waiting=lambda: steps.say("another task of this host makes the same environment: waiting for it"),
     )
     try:

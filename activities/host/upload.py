@@ -11,6 +11,7 @@ from obstore.exceptions import BaseError
 from iris.activities.host import outputs
 from iris.activities.host.logs import LogShipper
 from iris.activities.host.runtimes import links
+from iris.activities.host.runtimes.job_users import files_of, owner_of
 from iris.model.store_limits import left_out_reason
 from iris.storage.object_store import Store
 
@@ -27,6 +28,7 @@ class Delivery:
     """The log and the outputs that one attempt leaves.
 
     Args:
+        directory: the attempt's.
         prefix: where in the store the outputs go; empty: there are none.
         gate: limits how many output files of all attempts are uploaded at once.
         limit: the most bytes of outputs to store.
@@ -96,10 +98,13 @@ class Delivery:
             return False
         if not self._outputs_stored:
             try:
-                kept = await outputs.keep(self._store, self._dir, self._prefix, self._gate, limit=self._limit)
+                files = files_of(self._dir)
+                owner = owner_of(self._dir) if files.exists() else None  # a dead agent may have removed them already
+                outputs_dir = files / "outputs"
+                kept = await outputs.keep(self._store, outputs_dir, self._prefix, self._gate, owner=owner, limit=self._limit)
             except links.Replaced:
                 self._outputs_stored = True
-                self._logs.say(f"outputs are not stored: {self._dir.name} is not a directory, or is a link to one")
+                self._logs.say("outputs are not stored: outputs is not a directory, or is a link to one")
                 return await self._logs.ship(ended=True)
             except (OSError, BaseError) as error:
                 logger.warning("outputs below %s could not be stored, trying again: %s", self._prefix, error)

@@ -95,6 +95,16 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
 @click.option("--address", help="Address of this host for other hosts.  [default: from this machine's routes]")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory for the files of tasks.")
 @click.option("--cache", type=click.Path(path_type=Path), help="Directory for bundles and environments; agents may share it.")
+@click.option(
+    "--run-as",
+    metavar="FIRST-LAST|root",
+    help="Uids of tasks that run as processes, one each; root: the agent's user.  [default: 60706-61183 if the agent is root]",
+)
+@click.option(
+    "--jobs-dir",
+    type=click.Path(path_type=Path),
+    help="Directory for the files of tasks with such uids.  [default: /var/lib/iris-jobs]",
+)
 @click.option("--image", help="Container image of tasks without --image.  [default: none: tasks are processes]")
 @click.option(
     "--config",
@@ -128,6 +138,8 @@ def agent(
     address: str | None,
     directory: Path | None,
     cache: Path | None,
+    run_as: str | None,
+    jobs_dir: Path | None,
     image: str | None,
     config: Path | None,
     simulated: bool,
@@ -180,6 +192,8 @@ def agent(
             host_address=address,
             directory=directory or state_dir() / "hosts" / cluster.name / name,
             cache_dir=cache,
+            run_as=run_as if run_as is not None else bootstrap.run_as if bootstrap is not None else "",
+            **({} if jobs_dir is None else {"jobs_dir": jobs_dir.absolute()}),
             image=image,
             simulated=simulated,
             umask=umask,

@@ -18,6 +18,7 @@ from iris.model.errors import InvalidValue
 from iris.model.machine_types import MachineType, machine_type
 from iris.model.resources import ANY_VARIANT, parse_device
 from iris.model.rules import SHORTEST_LEASE
+from iris.model.run_as import parse_run_as
 from iris.model.scale_groups import SliceType, region_of
 from iris.model.secrets import check_pattern
 from iris.model.units import format_bytes, format_cpu
@@ -77,6 +78,8 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
     for path, bootstrap in (("defaults.bootstrap", config.defaults.bootstrap), ("bootstrap", config.bootstrap)):
         for pattern in bootstrap.secrets:
             yield from _refused(check_pattern, f"{path}.secrets", pattern)
+        if bootstrap.run_as:
+            yield from _refused(lambda field, text: parse_run_as(text, field), f"{path}.run_as", bootstrap.run_as)
     yield from _group_names(config, [*config.scale_groups, *groups])
     yield from _addresses(config)
     for name, group in config.scale_groups.items():

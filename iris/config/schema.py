@@ -220,6 +220,11 @@ class Bootstrap(Section):
         description="Secrets that jobs may use: env:NAME, file:/PATH, gcp:projects/PROJECT/secrets/SECRET, or a beginning "
         "followed by *; unset for local: all that the user has.",
     )
+    run_as: str = Field(
+        "",
+        description="Uids of tasks that run as processes, one each: `FIRST-LAST`; `root`: the agent's user; empty: 60706-61183, "
+        "or the agent's user if that is not root or the cluster is local.",
+    )
 
 
 class Defaults(Section):

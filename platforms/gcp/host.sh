@@ -53,6 +53,7 @@ case $DEVICE in
         for path in "${chips[@]}"; do
             devices+=("--device=$path:${path#"$root"}")
         done
+        chmod a+rw "${chips[@]}" # for tasks that run as processes, which are not root
         say "TPU devices: ${chips[*]}"
         # libtpu pins memory, at most 64 GiB.
         devices+=(--cap-add=SYS_RESOURCE --ulimit=memlock=68719476736:68719476736)
@@ -72,15 +73,16 @@ esac
 # - a larger /dev/shm, because Docker's default of 64 MiB is too small for data loaders and libtpu.
 directory=$state/host
 cache=$root$CACHE
-mkdir -p "$directory" "$cache"
+jobs=$root/var/lib/iris-jobs
+mkdir -p "$directory" "$cache" "$jobs"
 if [ -n "${GCE_METADATA_HOST:-}" ]; then
     environment+=(-e "GCE_METADATA_HOST=$GCE_METADATA_HOST")
 fi
 start iris-agent --pid=host --cgroupns=host --cap-add=SYS_PTRACE --ulimit=core=0:0 --shm-size=100g "${devices[@]}" \
     -v /var/run/docker.sock:/var/run/docker.sock -v /sys/fs/cgroup:/sys/fs/cgroup \
-    -v "$root/etc/iris:$root/etc/iris:ro" -v "$directory:$directory" -v "$cache:$cache" "${environment[@]}" \
+    -v "$root/etc/iris:$root/etc/iris:ro" -v "$directory:$directory" -v "$cache:$cache" -v "$jobs:$jobs" "${environment[@]}" \
     "$IMAGE" iris --cluster "$address/$CLUSTER" agent --slice "$SLICE" --key-file "$key" --host-id "$host" \
-    --config "$config" --dir "$directory" --cache "$cache" "${OPTIONS[@]}"
+    --config "$config" --dir "$directory" --cache "$cache" --jobs-dir "$jobs" "${OPTIONS[@]}"
 # An agent that ends is not a failure of the machine: the cluster may be unreachable and return later.
 watch iris-agent 5 1 || true
 say "done"

@@ -34,6 +34,7 @@ defaults:
     scale_down_delay: {idle}
 bootstrap:
   image: europe-west4-docker.pkg.dev/p/iris/agent:1
+  run_as: root  # all machines are this one, where other users may not reach the tests' Python
 controller:
   image: europe-west4-docker.pkg.dev/p/iris/controller:1
   bundle_prefix: {store}

@@ -38,7 +38,7 @@ class OwnCluster(Cluster):
 
     def join(self, host: str, *options: str) -> Running:
         """A machine joins the cluster; returns its agent when the host takes work."""
-        agent = self.begin("agent", "--join", "--host-id", host, "--dir", str(self.home / host), *options)
+        agent = self.begin("agent", "--join", "--run-as=root", "--host-id", host, "--dir", str(self.home / host), *options)
         eventually(lambda: self._takes_work(host, agent), every=0.5)
         return agent
 

@@ -26,7 +26,17 @@ def wide() -> Iterator[Cluster]:
 def begin_pair(cluster: Cluster, slice_id: str, *which: str) -> None:
     """Agents of a slice of two hosts join, or come back."""
     for host in which or (f"{slice_id}-a", f"{slice_id}-b"):
-        where = ["--cluster", cluster.address, "agent", "--join", "--host-id", host, "--dir", str(cluster.home / host)]
+        where = [
+            "--cluster",
+            cluster.address,
+            "agent",
+            "--join",
+            "--run-as=root",
+            "--host-id",
+            host,
+            "--dir",
+            str(cluster.home / host),
+        ]
         slice_of = ["--slice", slice_id, "--slice-size", "2", "--attribute", f"rack={slice_id}"]
         cluster.begin(*where, "--cpu", "1", "--memory", "1g", *slice_of)
 

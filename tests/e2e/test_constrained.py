@@ -11,7 +11,9 @@ def test_a_job_that_must_not_be_preempted_never_runs_on_a_preemptible_host_and_o
     """What `--dry-run` promises is what happens, with every way to say it."""
     with a_cluster("--hosts", "1", "--ephemeral") as cluster:
         firm = cluster.only_host()
-        cluster.begin("agent", "--join", "--host-id", "spot", "--attribute", "preemptible=true", "--attribute", "fast=true")
+        cluster.begin(
+            "agent", "--join", "--run-as=root", "--host-id", "spot", "--attribute", "preemptible=true", "--attribute", "fast=true"
+        )
         eventually(lambda: set(cluster.hosts()) == {"spot", firm}, every=0.5)
         expected = {
             "yes": (["--preemptible"], "spot"),

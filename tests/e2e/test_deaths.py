@@ -73,7 +73,17 @@ class Silent:
 
 def begin_agent(cluster: Cluster, host: str, *options: str, cpu: int = 4) -> None:
     """An agent of its own joins the cluster by its address, as another machine would."""
-    where = ["--cluster", cluster.address, "agent", "--join", "--host-id", host, "--dir", str(cluster.home / host)]
+    where = [
+        "--cluster",
+        cluster.address,
+        "agent",
+        "--join",
+        "--run-as=root",
+        "--host-id",
+        host,
+        "--dir",
+        str(cluster.home / host),
+    ]
     cluster.begin(*where, "--cpu", str(cpu), "--memory", "4g", *options)
 
 
@@ -193,7 +203,17 @@ def test_a_second_agent_of_the_same_host_is_refused(silent: Silent) -> None:
     """Two would take each other's attempts for leftovers; exit code 5, and the first goes on."""
     cluster = silent.cluster
     joined(cluster, "twice")
-    again = ["--cluster", cluster.address, "agent", "--join", "--host-id", "twice", "--dir", str(cluster.home / "twice")]
+    again = [
+        "--cluster",
+        cluster.address,
+        "agent",
+        "--join",
+        "--run-as=root",
+        "--host-id",
+        "twice",
+        "--dir",
+        str(cluster.home / "twice"),
+    ]
     assert "an agent for host twice runs on this machine already" in cluster.iris(*again, code=5).err
     assert "twice" in cluster.host_ids()
 

@@ -36,13 +36,14 @@ while not pathlib.Path("{enough}").exists():
 
 def configuration(google: FakeGoogle, cluster: GcpCluster) -> str:
     """The file of the examples. Another than there is only what is the reader's own, project and bucket; where Google is; and the
-    controller's port, since all machines are this one."""
+    controller's port and the tasks' user, since all machines are this one."""
     text = (ROOT / FILE).read_text()
     endpoints = f'endpoints: {{tpu: "{google.tpu}", compute: "{google.compute}"}}'
     for there, here in {
         "project_id: my-project": f"project_id: {cluster.project}\n    {endpoints}",
         "gs://my-bucket-europe-west4/iris": (cluster.home / "store").as_uri(),
         "port: 10000": f"port: {cluster.port}",
+        "cache_dir: /var/cache/iris": "cache_dir: /var/cache/iris\n    run_as: root",
     }.items():
         assert text.count(there) == 1, there
         text = text.replace(there, here)

@@ -98,7 +98,7 @@ def test_a_slice_that_is_drained_goes_when_what_runs_on_it_has_ended(fleet: Clus
 
 def test_a_slice_that_is_deleted_is_replaced_if_its_group_needs_it_and_a_joined_one_is_nobodys_to_delete(fleet: Cluster) -> None:
     """What is named wrongly, or belongs to people, hinders nothing of the rest."""
-    joining = fleet.begin("agent", "--join", "--host-id", "own", "--cpu", "1")
+    joining = fleet.begin("agent", "--join", "--run-as=root", "--host-id", "own", "--cpu", "1")
     eventually(lambda: "own" in fleet.host_ids(), every=0.3)
     (former,) = ready(fleet, "cpus")
     said = fleet.iris("slice", "delete", "own", "nothing", former, "--yes", code=5)

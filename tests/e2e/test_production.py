@@ -31,7 +31,18 @@ def cluster(temporal: TemporalCluster) -> Iterator[OwnCluster]:
     """Two machines that joined as one slice. The namespace did not have Iris' search attributes."""
     with an_own_cluster(temporal.service.addresses, "own") as running:
         for host in ("slice-w-0", "slice-w-1"):
-            running.begin("agent", "--join", "--host-id", host, "--slice", "slice", "--slice-size", "2", *offer(running, host))
+            running.begin(
+                "agent",
+                "--join",
+                "--run-as=root",
+                "--host-id",
+                host,
+                "--slice",
+                "slice",
+                "--slice-size",
+                "2",
+                *offer(running, host),
+            )
         eventually(lambda: len(running.host_ids()) == 2, every=0.5)
         yield running
 

@@ -102,7 +102,15 @@ def test_hosts_that_people_bring_make_a_slice_when_the_last_of_them_has_joined()
         }
         pair = ["--slice", "pair", "--slice-size", "2", "--device", "gpu:H100:8", "--attribute", "fast=true"]
         for host in ("one", "two"):
-            cluster.begin("agent", "--join", "--host-id", host, *pair, *(["--address", "10.0.0.2"] if host == "two" else []))
+            cluster.begin(
+                "agent",
+                "--join",
+                "--run-as=root",
+                "--host-id",
+                host,
+                *pair,
+                *(["--address", "10.0.0.2"] if host == "two" else []),
+            )
             state = {"one": "BOOTSTRAPPING", "two": "READY"}[host]
             eventually(lambda state=state: (cluster.slice("pair") or {}).get("state") == state, every=0.5)
             assert cluster.slices() == {plain["id"]: [plain["id"]]} | ({"pair": ["one", "two"]} if host == "two" else {})

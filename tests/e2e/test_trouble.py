@@ -81,7 +81,7 @@ def test_a_line_without_an_end_and_bytes_that_are_no_text_are_kept(cluster: Clus
 def test_a_disk_that_is_full_is_named_and_the_agent_goes_on(cluster: Cluster) -> None:
     """The program gets the error and its true end; when there is no room to begin, the host says so, and nobody pays."""
     with small_disk(cluster.home / "small", 8_000) as disk:
-        where = ["--cluster", cluster.address, "agent", "--join", "--host-id", "small", "--dir", str(disk)]
+        where = ["--cluster", cluster.address, "agent", "--join", "--run-as=root", "--host-id", "small", "--dir", str(disk)]
         agent = cluster.begin(*where, "--cpu", "1", "--memory", "1g", "--disk", "1g", "--attribute", "disk=small")
         eventually(lambda: "small" in cluster.host_ids(), every=0.3)
         there = ("--workdir", str(cluster.work), "--constraint", "disk=small")

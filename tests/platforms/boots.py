@@ -11,7 +11,23 @@ from typing import NamedTuple
 from iris.platforms.gcp.settings import GcpSettings
 
 #: What the script may count on. Whatever else it called would be missing.
-TOOLS = ("apt-get", "base64", "bash", "cat", "chown", "curl", "cut", "id", "mkdir", "mv", "sed", "sha256sum", "sleep", "timeout")
+TOOLS = (
+    "apt-get",
+    "base64",
+    "bash",
+    "cat",
+    "chmod",
+    "chown",
+    "curl",
+    "cut",
+    "id",
+    "mkdir",
+    "mv",
+    "sed",
+    "sha256sum",
+    "sleep",
+    "timeout",
+)
 #: The devices of a host of four TPU chips.
 CHIPS = ("dev/vfio/0", "dev/vfio/1", "dev/vfio/2", "dev/vfio/3", "dev/vfio/vfio")
 #: Programs of its own, beside or instead of these.

@@ -35,6 +35,7 @@ from iris.activities.host.runtimes import cgroups
 from iris.activities.host.runtimes.engine import clear_strays
 from iris.activities.host.runtimes.environment import Accelerators
 from iris.activities.host.runtimes.images import Token
+from iris.activities.host.runtimes.job_users import JobUsers
 from iris.activities.host.secret_values import HostSecrets, SecretManager
 from iris.client.connect.connection import connect
 from iris.client.connect.process import rest_memory, stop_event
@@ -50,6 +51,7 @@ from iris.storage.files import make_private
 from iris.storage.object_store import Store
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
+from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.metadata import of_this_machine
 from iris.worker_agents.host.preemption_notice import watch_for_preemption
@@ -92,6 +94,10 @@ class AgentOptions(BaseModel):
     directory: Path
     #: The cache of bundles and environments; None: in the directory. Hosts on one machine may share it.
     cache_dir: Path | None = None
+    #: The uids of tasks that run as processes, as `iris.model.run_as` reads them.
+    run_as: str = ""
+    #: The directory for the files of tasks with uids of their own. All agents of a machine should share it.
+    jobs_dir: Path = Path("/var/lib/iris-jobs")
     #: The container image of tasks that name none; None: they run as processes.
     image: str | None = None
     #: Directories of the host that every task's container gets.
@@ -123,7 +129,8 @@ async def serve(options: AgentOptions) -> None:
     """Runs the agent until SIGTERM or SIGINT, or until SIGHUP, which leaves the running programs to the next agent.
 
     Raises:
-        Rejected: another agent already runs for this host, or the cluster does not want the host (any more).
+        Rejected: another agent already runs for this host, the cluster does not want the host (any more), or its tasks cannot run
+            as other users.
         Unreachable: the cluster does not answer when the agent starts. Later, the agent retries until it answers.
     """
     for directory in (options.directory, options.directory / "attempts", _cache_dir(options)):
@@ -143,15 +150,21 @@ async def serve(options: AgentOptions) -> None:
             if not options.simulated and incarnations.of(options.directory) is None:
                 # Removes the containers of a host that lost its directory. Known attempts take care of their own containers.
                 await clear_strays(options.cluster, options.host_id, ())
+            users = job_users(options.run_as, options.jobs_dir, simulated=options.simulated)
             async with contextlib.AsyncExitStack() as beside:
                 if metadata is not None:
                     await beside.enter_async_context(_beside(watch_for_preemption(metadata, stop_request.end)))
                 registry_token: Token = metadata.access_token if metadata is not None else lambda: None
-                await _serve_incarnations(store, options, accelerators, registry_token, stop_request)
+                await _serve_incarnations(store, options, accelerators, users, registry_token, stop_request)
 
 
 async def _serve_incarnations(
-    store: Store, options: AgentOptions, accelerators: Accelerators, registry_token: Token, stop_request: "StopRequest"
+    store: Store,
+    options: AgentOptions,
+    accelerators: Accelerators,
+    users: JobUsers | None,
+    registry_token: Token,
+    stop_request: "StopRequest",
 ) -> None:
     connected = False
     while not stop_request.event.is_set():
@@ -167,7 +180,7 @@ async def _serve_incarnations(
             await _pause(stop_request.event, RETRY_INTERVAL)
             continue
         connected = True
-        incarnation = _Incarnation(client, store, options, accelerators, registry_token, host, stop_request)
+        incarnation = _Incarnation(client, store, options, accelerators, users, registry_token, host, stop_request)
         if begun is not None and await incarnation.is_over():
             incarnations.end(options.directory)
             continue
@@ -228,6 +241,7 @@ class _Incarnation:
         store: Store,
         options: AgentOptions,
         accelerators: Accelerators,
+        users: JobUsers | None,
         registry_token: Token,
         host: Host,
         stop_request: "StopRequest",
@@ -247,6 +261,8 @@ class _Incarnation:
             directory=options.directory,
             cache_dir=_cache_dir(options),
             umask=options.umask,
+            job_users=users,
+            device_groups=device_groups() if users is not None and accelerators.device is not None else (),
             image=options.image,
             mounts=options.mounts,
             env_vars=options.env_vars,

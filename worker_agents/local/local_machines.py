@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
-from iris.activities.host.runtimes import orphans
+from iris.activities.host.runtimes import job_users, orphans
 from iris.client.connect.children import Child, Restarts
 from iris.client.connect.clusters import ProcessRef
 from iris.model.hosts import Host
@@ -173,6 +173,8 @@ class _Slice:
     async def _remove(self) -> None:
         """Removes the slice's directory. The rename makes it disappear at once for readers."""
         try:
+            for attempt in self._home.glob("hosts/*/attempts/*"):
+                await asyncio.to_thread(job_users.remove_files, attempt)
             removed = Path(tempfile.mkdtemp(prefix=REMOVED_PREFIX, dir=self._home.parent))
             self._home.rename(removed / self._home.name)
             await asyncio.to_thread(shutil.rmtree, removed, ignore_errors=True)

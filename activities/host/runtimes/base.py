@@ -41,6 +41,10 @@ class Launch(BaseModel):
     cgroups: tuple[str, ...] = ()
     #: The umask of the process; -1: the agent's.
     umask: int = -1
+    #: The uid and gid of the process, which is not the agent's user then; -1: the agent's.
+    uid: int = -1
+    #: The groups of such a process besides its own, for the host's devices.
+    groups: tuple[int, ...] = ()
     #: The id of the container; empty: the program is a process.
     container: str = ""
     #: The socket of the container engine.
@@ -57,6 +61,10 @@ class Runtime(Protocol):
     @property
     def identity(self) -> str:
         """An identifier of the runtime that an environment is built for. An environment may not work with another identity."""
+
+    @property
+    def owner(self) -> int | None:
+        """The uid of the commands, for the agent's access to what they write; None: the agent's user, or a container's."""
 
     async def prepare(self) -> None:
         """Gets what must exist before any command runs, such as the container image.

@@ -109,6 +109,11 @@ class DockerRuntime:
     def identity(self) -> str:
         return self._image_id or self._image
 
+    @property
+    def owner(self) -> int | None:
+        """Implements `Runtime.owner`."""
+        return None
+
     async def prepare(self) -> None:
         if why := await available():
             self._engine = False

@@ -17,6 +17,7 @@ from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.commands import Tell, pump
 from iris.messages.exec import ExecRequest, Frame, FrameKind
+from iris.model import names
 
 #: The name of the fault when the host cannot start any process.
 FAULT = "exec"
@@ -33,7 +34,8 @@ class ProcessCommand:
         self._request = request
         self._env = {**launch.env, "TERM": request.term} if request.tty else launch.env
         order = {"argv": request.argv, "env": self._env, "cwd": launch.cwd, "cgroups": launch.cgroups, "tty": request.tty}
-        self._order = json.dumps({**order, "umask": launch.umask}).encode() + b"\n"
+        order |= {"umask": launch.umask, "uid": launch.uid, "groups": launch.groups}
+        self._order = json.dumps(order).encode() + b"\n"
         self._outputs: list[tuple[asyncio.StreamReader, FrameKind]] = []
         self._input: asyncio.StreamWriter | None = None
         self._terminal: int | None = None
@@ -108,8 +110,8 @@ class ProcessCommand:
         try:
             self._shim = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-m", "iris.activities.host.runtimes.exec_shim", str(its)),
-                # The environment identifies processes that are left behind.
-                env=self._env,
+                # These identify processes that are left behind. Other variables of the job could run its code in the shim.
+                env={name: self._env[name] for name in (names.ENV_ATTEMPT_KEY, names.ENV_HOST_ID) if name in self._env},
                 start_new_session=True,
                 pass_fds=(its,),
                 **ends,

@@ -22,7 +22,7 @@ import termios
 from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes import shim
+from iris.activities.host.runtimes import shim, shim_user
 
 
 class CommandProcess(shim.Process):
@@ -41,8 +41,15 @@ class CommandProcess(shim.Process):
         argv, cwd = self._launch["argv"], self._launch["cwd"]
         try:
             # The command has a session of its own, which the terminal, if any, controls.
-            env, umask = self._launch["env"], self._launch["umask"]
-            self._popen = subprocess.Popen(argv, env=env, cwd=cwd, start_new_session=True, preexec_fn=self._enter, umask=umask)
+            shim_user.let_open(self._launch, 0, 1, 2)
+            self._popen = subprocess.Popen(
+                argv,
+                env=self._launch["env"],
+                cwd=shim_user.root_cwd(self._launch),
+                start_new_session=True,
+                preexec_fn=self._enter,
+                umask=self._launch["umask"],
+            )
             self.pid = self._popen.pid
         except FileNotFoundError as error:
             if error.filename == cwd:
@@ -57,6 +64,7 @@ class CommandProcess(shim.Process):
             Path(cgroup, "cgroup.procs").write_text("0")
         if self._tty:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        shim_user.become(self._launch)
 
 
 def main() -> None:

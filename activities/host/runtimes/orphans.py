@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -13,7 +12,7 @@ from typing import Self
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
-from iris.activities.host.runtimes import engine, links, shim
+from iris.activities.host.runtimes import engine, job_users, links, shim
 from iris.activities.host.runtimes.base import HostUnable
 from iris.activities.host.runtimes.program import MOST_LAUNCH, Program
 from iris.messages.task import RunTask
@@ -69,7 +68,7 @@ def find(attempts: Path) -> list[tuple[Path, AttemptFile]]:
         except (OSError, ValidationError):
             with contextlib.suppress(OSError):  # it has a program only if the job changed the state file
                 Program(directory).kill()
-            shutil.rmtree(directory, ignore_errors=True)
+            job_users.remove(directory)
             continue
         found.append((directory, state))
     return found

@@ -12,8 +12,9 @@ import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from iris.activities.host.runtimes import cgroups, links, orphans
+from iris.activities.host.runtimes import cgroups, job_users, links, orphans, shim_user
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.program import Program
 from iris.model import names
@@ -33,37 +34,49 @@ class ProcessRuntime:
         directory: the attempt's directory.
         resources: the program's memory limit and its share of the cores, enforced where the host can do so.
         umask: the umask of the commands; -1: the agent's.
+        user: the person who submitted the job. Where jobs have users of their own, environments are not shared between persons.
+        groups: the groups of a job with a user of its own, for the host's devices.
     """
 
-    def __init__(self, key: str, directory: Path, resources: Resources, *, umask: int = -1) -> None:
+    def __init__(
+        self, key: str, directory: Path, resources: Resources, *, umask: int = -1, user: str = "", groups: Sequence[int] = ()
+    ) -> None:
         self._key = key
         self._dir = directory
         self._resources = resources
         self._umask = umask
+        self._user = user
+        self._groups = tuple(groups)
 
     @property
     def identity(self) -> str:
         """Implements `Runtime.identity`: the machine, its C library, and the interpreter that an environment gets by default."""
-        return _identity()
+        return _identity() if self.owner is None else f"{_identity()} for {self._user}"
+
+    @property
+    def owner(self) -> int | None:
+        """Implements `Runtime.owner`."""
+        return job_users.owner_of(self._dir)
 
     async def prepare(self) -> None:
         """Implements `Runtime.prepare`. A process needs no preparation."""
 
     async def step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path) -> int:
         """Implements `Runtime.step`."""
-        _check(workdir)
-        groups = await asyncio.to_thread(cgroups.make, self._key, self._resources)  # a setup step has the program's limits
+        launch = await self.launch(argv, env, workdir)  # a setup step has the program's limits
         try:
             with os.fdopen(links.open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as out:
+                if launch.uid >= 0:
+                    os.fchown(out.fileno(), launch.uid, launch.uid)  # a command may open its standard output again
                 process = await asyncio.create_subprocess_exec(
                     *argv,
-                    env=self._marked(env),
-                    cwd=workdir,
+                    env=launch.env,
+                    cwd=shim_user.root_cwd(launch.model_dump()),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
                     start_new_session=True,
-                    preexec_fn=functools.partial(_enter, groups),
+                    preexec_fn=functools.partial(_enter, launch.model_dump()),
                     umask=self._umask,
                 )
         except (OSError, ValueError) as error:
@@ -79,14 +92,19 @@ class ProcessRuntime:
 
     async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
         """Implements `Runtime.launch`. A missing program is noticed only when it is started."""
-        _check(workdir)
+        owner = self.owner
+        await asyncio.to_thread(_check, workdir, owner)
         groups = await asyncio.to_thread(cgroups.make, self._key, self._resources)
-        return Launch(argv=tuple(argv), env=self._marked(env), cwd=str(workdir), cgroups=groups, umask=self._umask)
+        launch = Launch(argv=tuple(argv), env=self._marked(env), cwd=str(workdir), cgroups=groups, umask=self._umask)
+        return launch if owner is None else launch.model_copy(update={"uid": owner, "groups": self._groups})
 
     async def clear(self, *, swept: bool = False) -> None:
         """Implements `Runtime.clear`. A shim that swept the attempt also removed the cgroups."""
         if not swept or any(Path(group).exists() for group in _launched_in(self._dir)):
             await asyncio.to_thread(self._clear)
+        with contextlib.suppress(OSError):  # the directory of its files was deleted
+            if (owner := self.owner) is not None:
+                await asyncio.to_thread(job_users.end_user, owner)
 
     def _clear(self) -> None:
         orphans.end({self._key})
@@ -96,12 +114,15 @@ class ProcessRuntime:
         return {**env, names.ENV_ATTEMPT_KEY: self._key}
 
 
-def _enter(groups: Sequence[str]) -> None:
-    """Joins the cgroups, between fork and exec. Ends a setup step with its agent, because no other agent continues a step."""
-    for group in groups:
+def _enter(launch: dict[str, Any]) -> None:
+    """Joins the cgroups and takes the job's user, between fork and exec. Ends a setup step with its agent, because no other agent
+    continues a step.
+    """
+    for group in launch["cgroups"]:
         with contextlib.suppress(OSError):
             Path(group, "cgroup.procs").write_text("0")
-    if sys.platform == "linux":
+    shim_user.become(launch)
+    if sys.platform == "linux":  # a change of the user would undo it
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h
 
 
@@ -111,9 +132,12 @@ def _identity() -> str:
     return " ".join(part for part in ("process", sysconfig.get_platform(), library, sys.implementation.cache_tag) if part)
 
 
-def _check(workdir: Path) -> None:
+def _check(workdir: Path, owner: int | None) -> None:
     try:
-        exists = workdir.is_dir()
+        with job_users.acting_as(owner):
+            exists = workdir.is_dir()
+            if owner is not None and exists:
+                (workdir / ".").stat()  # the user may enter it
     except (OSError, ValueError) as error:  # no permission, or not a valid path
         raise CannotStart(f"the working directory cannot be used: {error}", 126) from None
     if not exists:

@@ -82,9 +82,12 @@ class Process:
         launch = self._launch
         assert self._output is not None
         out, err = self._output.pipe(0), self._output.pipe(1)
+        user = _beside("shim_user")
+        user.let_open(launch, out, err)
+        self._become = user.become
         try:
             self._popen = subprocess.Popen(  # kept: otherwise Popen's finalizer waits for the process
-                launch["argv"], env=launch["env"], cwd=launch["cwd"], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                launch["argv"], env=launch["env"], cwd=user.root_cwd(launch), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 start_new_session=True, preexec_fn=self._enter, umask=launch["umask"],
             )  # fmt: skip
             self.pid = self._popen.pid
@@ -107,6 +110,7 @@ class Process:
         for cgroup in self._cgroups:  # without the cgroup a limit is missing, but the program can run
             with contextlib.suppress(OSError), open(os.path.join(cgroup, "cgroup.procs"), "w") as members:
                 members.write("0")
+        self._become(self._launch)
 
     def ended(self) -> int | None:
         """Returns the exit status, negative for a signal; None while it runs. Reaps all other processes that ended."""

@@ -1,0 +1,34 @@
+"""The shim's part for programs that run as another user than the agent. Uses only the standard library, as the shim does."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def root_cwd(launch: dict[str, Any]) -> str | None:
+    """Returns the working directory that a process enters before `become`; None: `become` enters it."""
+    return launch["cwd"] if launch.get("uid", -1) < 0 else None
+
+
+def become(launch: dict[str, Any]) -> None:
+    """Takes the user of the launch for good, between fork and exec, and enters the working directory with that user's rights."""
+    if (uid := launch.get("uid", -1)) >= 0:
+        os.setgroups(launch["groups"])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, linux/prctl.h: no program gives rights back
+        os.chdir(launch["cwd"])
+
+
+def let_open(launch: dict[str, Any], *descriptors: int) -> None:
+    """Gives pipes and terminals to the user, so that a program can open its standard output again, as `/dev/stdout`."""
+    uid = launch.get("uid", -1)  # the file of an earlier version has none
+    for each in descriptors if uid >= 0 else ():
+        if stat.S_ISFIFO(os.fstat(each).st_mode) or os.isatty(each):
+            os.fchown(each, uid, uid)
