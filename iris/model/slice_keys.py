@@ -1,7 +1,7 @@
 """The key pair of a slice: its machines sign the reports of their agents, and the slice verifies them.
 
-The private key exists only at the platform and on the machines of the slice. Histories, command lines and the Web UI have the
-public key and signatures, with which nobody can report another host, incarnation or address.
+The private key exists only at the platform and on the machines of the slice. Histories and the Web UI have the public key
+and signatures. A signature is valid for one incarnation of one host at one address.
 """
 
 import hmac
