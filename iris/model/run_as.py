@@ -8,8 +8,8 @@ from iris.model.errors import InvalidValue
 DEFAULT_UIDS = range(60_706, 61_184)
 #: The setting with which jobs run as the user of their agent.
 AGENT_USER = "root"
-#: Smaller uids belong to the system. The largest ones have special meanings, as 65534 and 65535 do.
-_FIRST, _LAST, _SPECIAL = 1000, 2**32 - 3, (65_534, 65_535)
+#: Smaller uids belong to the system and to people. The largest ones have special meanings, as 65534 and 65535 do.
+_FIRST, _LAST, _SPECIAL = 60_001, 2**32 - 3, (65_534, 65_535)
 _RANGE = re.compile(r"(\d{1,10})-(\d{1,10})")
 
 
@@ -17,7 +17,7 @@ def parse_run_as(text: str, field: str = "run_as") -> range | None:
     """Returns the uids of `FIRST-LAST`, or None for `root`: jobs run as the user of their agent.
 
     Raises:
-        InvalidValue: the text is neither, or the uids include the system's.
+        InvalidValue: the text is neither, or the uids include those of the system or of people: a job's end kills all of its uid.
     """
     if text == AGENT_USER:
         return None
@@ -26,7 +26,7 @@ def parse_run_as(text: str, field: str = "run_as") -> range | None:
         raise InvalidValue(field, text, "is not a range of uids", remedy)
     uids = range(int(match[1]), int(match[2]) + 1)
     if not uids or uids[0] < _FIRST or uids[-1] > _LAST or any(each in uids for each in _SPECIAL):
-        raise InvalidValue(field, text, "is empty or includes uids of the system", remedy)
+        raise InvalidValue(field, text, "is empty or includes uids of the system or of people, which are below 60001", remedy)
     return uids
 
 

@@ -96,7 +96,7 @@ def test_an_agent_that_cannot_run_jobs_as_other_users_says_what_to_do(jobs: Path
     with a_cluster("--hosts", "1", "--ephemeral") as cluster:
         said = cluster.iris("agent", "--join", "--host-id", "apart", "--jobs-dir", str(jobs / "closed" / "jobs"), code=5).err
 
-    assert f"tasks cannot run as users of their own: {jobs}/closed is closed to other users; name another directory with" in said
+    assert f"tasks cannot run as users of their own: {jobs}/closed is closed to other users; name other uids with" in said
     assert "--run-as root" in said
 
 

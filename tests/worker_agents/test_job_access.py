@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pwd
 import stat
 from pathlib import Path
 
@@ -35,7 +36,15 @@ def test_jobs_get_the_groups_of_devices_and_a_warning_names_what_only_root_reach
 def test_a_directory_that_other_users_cannot_reach_is_refused_at_the_start(tmp_path: Path) -> None:
     """Otherwise each job would fail, with a reason that names no remedy."""
     tmp_path.chmod(0o700)
-    with pytest.raises(Rejected, match=r"is closed to other users; name another directory with --jobs-dir, or use --run-as root"):
+    with pytest.raises(Rejected, match=r"is closed to other users; name other uids .* another directory with --jobs-dir"):
+        job_users("", tmp_path / "jobs", simulated=False)
+
+
+def test_uids_that_a_user_of_the_machine_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a job kills all processes of its uid."""
+    entry = pwd.struct_passwd(("ada", "x", 61_000, 61_000, "", "/", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwall", lambda: [entry])
+    with pytest.raises(Rejected, match="uid 61000 belongs to ada; name other uids with --run-as"):
         job_users("", tmp_path / "jobs", simulated=False)
 
 

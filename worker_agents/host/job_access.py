@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pwd
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -34,11 +35,12 @@ def job_users(run_as: str, directory: Path, *, simulated: bool) -> JobUsers | No
         return None
     users = JobUsers(directory, uids)
     try:
-        problem = users.make_directory()
+        known = next((each for each in pwd.getpwall() if each.pw_uid in uids), None)
+        problem = f"uid {known.pw_uid} belongs to {known.pw_name}" if known is not None else users.make_directory()
     except OSError as error:
         problem = f"{users.directory} cannot be created: {error.strerror}"
     if problem:
-        remedy = "name another directory with --jobs-dir, or use --run-as root, with which tasks have the rights of the agent"
+        remedy = "name other uids with --run-as or another directory with --jobs-dir, or use --run-as root for the agent's user"
         raise Rejected(f"tasks cannot run as users of their own: {problem}; {remedy}")
     return users
 
