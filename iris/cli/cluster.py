@@ -27,6 +27,7 @@ from iris.cli.config import config
 from iris.cli.validate import validate
 from iris.client.client import IrisClient
 from iris.client.connect.clusters import ClusterRecord, check_is_free, cluster_dir, kept_records, read_record
+from iris.client.job_filter import JobFilter
 from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config, with_rules
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import Snapshot
@@ -193,7 +194,7 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
     """Show a cluster: its location, hosts, slices and jobs, and what blocks it."""
 
     async def work(client: IrisClient) -> tuple[ClusterRecord, Snapshot, AutoscalerStatus, int]:
-        live = await client.jobs.list(live_only=True, limit=1_000)
+        live = await client.jobs.list(JobFilter(live_only=True), limit=1_000)
         return client.record, await client.cluster.status(), await client.autoscaler.status(), len(live)
 
     record, shown, scaling, jobs = with_client(ctx, work, selected(ctx, name, file))

@@ -11,6 +11,7 @@ from iris.cli.common import DURATION, cluster_option, for_each, json_option, pri
 from iris.cli.follow import print_end
 from iris.client.client import IrisClient
 from iris.client.connect.identity import full_job_id
+from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
 from iris.client.views import JobRow
 from iris.model.errors import IrisError, WaitTimeout
@@ -44,15 +45,16 @@ def jobs(
     as_json: bool,
 ) -> None:
     """List jobs, the newest first. With --json or --state, ended jobs are included."""
-    live_only = not (all_jobs or as_json or states)
-    submitted_since = None if since is None else datetime.now(UTC) - since
+    wanted = JobFilter(
+        live_only=not (all_jobs or as_json or states),
+        states=[JobState(state) for state in states],
+        user=user,
+        since=None if since is None else datetime.now(UTC) - since,
+    )
 
     async def work(client: IrisClient) -> tuple[list[JobRow], int]:
-        rows = await client.jobs.list(
-            live_only=live_only, states=[JobState(state) for state in states], user=user, since=submitted_since, limit=limit
-        )
-        ended = await client.jobs.count_ended(user=user, since=submitted_since) if live_only and not rows else 0
-        return rows, ended
+        rows = await client.jobs.list(wanted, limit=limit)
+        return rows, await client.jobs.count_ended(wanted) if wanted.live_only and not rows else 0
 
     rows, ended = with_client(ctx, work)
     if ended:

@@ -2,7 +2,8 @@
 
 import asyncio
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
+from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, cancelling, described, overruled, state_of
 from iris.messages.job import Attempts, JobInput
@@ -247,33 +249,23 @@ class JobsClient:
         """
         return await usage.requested_by(self._connection, job)
 
-    async def list(
-        self,
-        *,
-        live_only: bool = False,
-        states: Collection[JobState] = (),
-        user: str = "",
-        since: datetime | None = None,
-        limit: int = 50,
-    ) -> list[JobRow]:
+    async def list(self, wanted: JobFilter | None = None, *, limit: int = 50) -> list[JobRow]:
         """Lists the cluster's jobs, the newest first.
 
         Args:
-            live_only: leaves out ended jobs.
-            states: only jobs in these states; empty: in any state.
-            user: only jobs of this user; empty: of all.
-            since: only jobs submitted at this time or later.
+            wanted: None: all jobs.
             limit: the most jobs to return.
 
         Raises:
             InvalidValue: no user can have this name.
             Unreachable: the service does not answer.
         """
-        query = self._list_query(user, since) + (" AND ExecutionStatus = 'Running'" if live_only else "")
+        wanted = wanted or JobFilter()
         rows: list[JobRow] = []
         with self._connection.rpc_errors():
-            async for execution in self._connection.client.list_workflows(query, limit=None if states else limit):
-                if states and state_of(execution) not in states:
+            query = f"{self._connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
+            async for execution in self._connection.client.list_workflows(query, limit=None if wanted.states else limit):
+                if wanted.states and state_of(execution) not in wanted.states:
                     continue
                 if len(rows) == limit:
                     break
@@ -291,26 +283,18 @@ class JobsClient:
                 )
         return rows
 
-    async def count_ended(self, *, user: str = "", since: datetime | None = None) -> int:
-        """Returns the number of ended jobs, of which the service knows those of its retention period.
+    async def count_ended(self, wanted: JobFilter) -> int:
+        """Returns the number of ended jobs in any state, of which the service knows those of its retention period.
 
         Raises:
             InvalidValue: no user can have this name.
             Unreachable: the service does not answer.
         """
         with self._connection.rpc_errors():
-            query = f"{self._list_query(user, since)} AND ExecutionStatus != 'Running'"
-            return (await self._connection.client.count_workflows(query)).count
+            query = f"{self._connection.list_query(names.KIND_JOB)} AND {replace(wanted, live_only=False).query()}"
+            return (await self._connection.client.count_workflows(f"{query} AND ExecutionStatus != 'Running'")).count
 
     # -- private -------------------------------------------------------------------------------------------------------------
-
-    def _list_query(self, user: str, since: datetime | None) -> str:
-        query = f"{self._connection.list_query(names.KIND_JOB)} AND ExecutionStatus != 'ContinuedAsNew'"
-        if user:
-            query += f" AND {names.SA_USER} = '{names.check_name('user', user)}'"
-        if since is not None:
-            query += f" AND StartTime >= '{since.astimezone(UTC).isoformat()}'"
-        return query
 
     def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)

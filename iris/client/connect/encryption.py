@@ -114,11 +114,7 @@ class EncryptionCodec(PayloadCodec):
 
 
 def encrypt(payload: Payload, keys: PayloadKeys) -> Payload:
-    """Returns the payload, its metadata included, encrypted with the current key (AES-GCM).
-
-    Raises:
-        Rejected: the package for it is not installed.
-    """
+    """Returns the payload, its metadata included, encrypted with the current key (AES-GCM)."""
     name = keys.current.encode()
     nonce = os.urandom(NONCE_SIZE)
     data = nonce + _cipher(keys.keys[keys.current]).encrypt(nonce, payload.SerializeToString(), name)
@@ -152,8 +148,6 @@ def decrypt(payload: Payload, keys: PayloadKeys | None) -> Payload:
 
 
 def _cipher(key: bytes) -> "AESGCM":
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only who encrypts needs it
-    except ImportError:
-        raise Rejected("payloads are encrypted; install the package for it: pip install 'iris-temporal[encryption]'") from None
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only who encrypts needs it
+
     return AESGCM(key)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from iris.client.client import IrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import CONFIG, ClusterRecord, check_is_free, cluster_dir, read_config, read_record, write_config
+from iris.client.job_filter import JobFilter
 from iris.client.operate.control import (
     ControllerProtocol,
     ControllerStatus,
@@ -177,7 +178,7 @@ class LocalController:
         if client is None:
             return plan.model_copy(update={"slices": await self._ids()})
         slices = tuple(row.id for row in await client.slices.list() if row.made)
-        jobs = len(await client.jobs.list(live_only=True, limit=1_000))
+        jobs = len(await client.jobs.list(JobFilter(live_only=True), limit=1_000))
         return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": slices})
 
     def requests(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from iris.client.connect.controller_vm import record_of
 from iris.client.connect.identity import cluster_uid, known_uid
 from iris.client.connect.process import uninterrupted
 from iris.client.connect.tunnel import check_gcloud, close_tunnel, open_tunnel
+from iris.client.job_filter import JobFilter
 from iris.client.operate.control import (
     ControllerStatus,
     Progress,
@@ -152,7 +153,7 @@ class GcpController:
             try:
                 client = await self._client(seen)
                 slices = tuple(row.id for row in await client.slices.list() if row.made)
-                jobs = len(await client.jobs.list(live_only=True, limit=1_000))
+                jobs = len(await client.jobs.list(JobFilter(live_only=True), limit=1_000))
                 return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": slices})
             except Unreachable as error:
                 plan = plan.model_copy(update={"silent": str(error)})
