@@ -75,7 +75,7 @@ async def keep(
                 return size
 
     try:
-        chosen = select(await asyncio.to_thread(lambda: list(_files(root, directory))), limit)
+        chosen = await asyncio.to_thread(lambda: select(_files(root, directory), limit))
         results = await asyncio.gather(*(put(file.path) for file in chosen.stored), return_exceptions=True)
     finally:
         os.close(root)

@@ -14,6 +14,8 @@ HOSTS_LINE = b"[iris] "
 FULL_LINE = HOSTS_LINE + b"the log has reached its limit"
 #: The bytes of the host's own lines that are stored after the limit is reached. A set-up step can write such lines, too.
 BEYOND_LIMIT = 64 * KIB
+#: The most output files of an attempt. Each is an object and a request, and takes memory of the agent during the upload.
+MOST_FILES = 1_000_000
 
 
 class StoreLimits(BaseModel):
@@ -83,9 +85,10 @@ class Selection(NamedTuple):
 
 def select(files: Iterable[OutputFile], limit: int) -> Selection:
     """Chooses the output files to store: in their order, each that still fits. The same files give the same choice."""
-    stored, left_out, left_out_bytes, free = [], 0, 0, limit
+    stored: list[OutputFile] = []
+    left_out, left_out_bytes, free = 0, 0, limit
     for file in files:
-        if file.size <= free:
+        if file.size <= free and len(stored) < MOST_FILES:
             free -= file.size
             stored.append(file)
         else:
@@ -100,5 +103,5 @@ def left_out_reason(count: int, size: int, limit: int) -> str:
         return ""
     files = "1 output file" if count == 1 else f"{count:,} output files"
     verb = "is" if count == 1 else "are"
-    most = f"an attempt may store {format_bytes(limit)} (bootstrap.max_outputs)"
+    most = f"an attempt may store {format_bytes(limit)} (bootstrap.max_outputs) in {MOST_FILES:,} files"
     return f"{files} of {format_bytes(size)} {verb} not stored: {most}"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.logs import READ
 from iris.activities.host.outputs import Kept, keep
+from iris.model import store_limits
 from iris.model.faults import FAULTS, Fault
 from iris.model.states import TaskState
 from iris.model.store_limits import BEYOND_LIMIT, OutputFile, StoreLimits, select
@@ -84,9 +85,7 @@ async def test_a_program_that_prints_without_end_fills_no_store_and_goes_on(benc
 
 async def test_a_fault_of_the_host_is_recognised_beyond_the_limit(bench: Bench) -> None:
     """A program that printed too much must not lose its other attempts for what its host did."""
-    outcome = await bench.outcome(
-        sys.executable, "-c", f"{FLOOD}\nsys.stdout.flush(); sys.exit({test_attempt.BUSY!r})", logs="logs/ada/train/run/0/1"
-    )
+    outcome = await bench.outcome(sys.executable, "-c", f"{FLOOD}\nprint({test_attempt.BUSY!r})\nsys.exit(1)")
 
     assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "accelerator-busy")
 
@@ -180,7 +179,7 @@ async def test_outputs_beyond_the_limit_are_not_stored_and_the_user_is_told(benc
     script = "head -c 600000 /dev/zero > a; cp a b; cp a c; truncate -s 1T d; echo small > e"
     outcome = await bench.outcome("sh", "-c", f"cd $IRIS_OUTPUT_DIR; {script}", outputs="outputs/here")
 
-    told = "3 output files of 1 TiB are not stored: an attempt may store 1 MiB (bootstrap.max_outputs)"
+    told = "3 output files of 1 TiB are not stored: an attempt may store 1 MiB (bootstrap.max_outputs) in 1,000,000 files"
     assert (outcome.state, outcome.reason) == (TaskState.SUCCEEDED, told)
     assert f"[iris] {told}" in await bench.log()
     assert sorted(await bench.store.sizes("outputs")) == [
@@ -199,6 +198,14 @@ async def test_many_links_to_one_file_count_each(tmp_path: Path) -> None:
         (outputs / f"soft-{number}").symlink_to("a")
 
     assert await keep(store, outputs, "here", limit=5500) == Kept(5, 5000, left_out=16, left_out_bytes=16_000)
+
+
+def test_more_files_than_an_agent_can_hold_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty files cost no bytes, but each is a request, and all of them were in the agent's memory at once."""
+    monkeypatch.setattr(store_limits, "MOST_FILES", 3)
+    chosen = select((OutputFile(Path(str(number)), 0) for number in range(10)), 0)
+
+    assert (len(chosen.stored), chosen.left_out, chosen.left_out_bytes) == (3, 7, 0)
 
 
 @given(st.lists(st.integers(0, 2 * TIB)), st.integers(0, 8 * TIB))
