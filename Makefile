@@ -58,7 +58,7 @@ $(UV):
 	@touch $@
 
 lock: $(UV) ## pin every package by hash, without the address of a registry
-	$(UV) pip compile --quiet pyproject.toml --extra local --extra gcp --group dev --universal --generate-hashes \
+	$(UV) pip compile --quiet pyproject.toml --extra local --extra gcp --extra encryption --group dev --universal --generate-hashes \
 	    --no-emit-index-url --no-header --output-file requirements.lock
 
 clean:

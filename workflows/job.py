@@ -42,7 +42,7 @@ TASKS_IN_RESULT = 100
 T = TypeVar("T", bound=TaskRefs)
 
 
-@workflow.defn
+@workflow.defn(name=names.JOB_TYPE)
 class JobWorkflow:
     @workflow.init
     def __init__(self, job: JobInput) -> None:

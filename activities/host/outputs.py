@@ -4,25 +4,20 @@ import asyncio
 import contextlib
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterator
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePath
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
 
 from iris.activities.host.runtimes import links
-from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
+from iris.storage.output_names import object_name
 
 #: How many files of one host are uploaded at once. A large file holds several parts of 5 MiB each in memory.
 AT_ONCE = 8
 #: A path that follows more links than this leads nowhere, as in Linux.
 MOST_LINKS = 40
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Characters of a file's name that some store does not allow in an object's name, and `%`, which marks an encoded character.
-#: Bytes that are not UTF-8 are surrogates in Python.
-_ODD = re.compile("[%#\\\\\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class Kept(NamedTuple):
@@ -71,27 +66,6 @@ async def keep(store: Store, directory: Path, prefix: str, gate: asyncio.Semapho
             raise result
     sizes = [size for size in results if isinstance(size, int)]
     return Kept(len(sizes), sum(sizes))
-
-
-def object_name(path: PurePath) -> str:
-    """Returns the path as part of an object's name. Characters that some store refuses are percent-encoded."""
-    return "/".join(_ODD.sub(_encoded, part) for part in path.parts)
-
-
-def path_of(name: str) -> PurePosixPath:
-    """Returns the path from which `object_name` made the name.
-
-    Raises:
-        InvalidValue: `object_name` does not make such a name: its path would lead out of the directory.
-    """
-    parts = [os.fsdecode(unquote_to_bytes(part)) for part in name.split("/")]
-    if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
-        raise InvalidValue("output", name, "is not the path of a file below a directory", "check what wrote it")
-    return PurePosixPath(*parts)
-
-
-def _encoded(odd: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in os.fsencode(odd[0]))
 
 
 def _open_root(directory: Path) -> int:

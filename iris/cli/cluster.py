@@ -1,4 +1,4 @@
-"""Implements `iris cluster start | status | pause | resume`. The other commands are in `lifecycle`, `config` and `validate`."""
+"""Implements `iris cluster start | list | status | pause | resume`. Others are in `lifecycle`, `config` and `validate`."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,7 @@ from iris.cli.common import (
 from iris.cli.config import config
 from iris.cli.validate import validate
 from iris.client.client import IrisClient
-from iris.client.connect.clusters import ClusterRecord, check_is_free, cluster_dir, read_record
+from iris.client.connect.clusters import ClusterRecord, check_is_free, cluster_dir, kept_records, read_record
 from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config, with_rules
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import Snapshot
@@ -174,6 +174,13 @@ def _simple_config(name: str, chosen: dict[str, Any]) -> ClusterConfig:
         device=chosen["device"] if isinstance(chosen["device"], Device) else None,
         attributes={key: parse_attribute(value) for key, value in chosen["attribute"]},
     )
+
+
+@cluster.command("list")
+@json_option
+def list_clusters(as_json: bool) -> None:
+    """List the clusters that were started from here. Asks none of them; `iris cluster status NAME` does."""
+    render_fleet.CLUSTERS.show(kept_records(), as_json=as_json)
 
 
 @cluster.command()

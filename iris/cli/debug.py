@@ -1,9 +1,11 @@
 """Implements `iris debug`.
 
-Its commands are discover, ssh-status, tunnel, health, autoscaler-status, list-workers, logs, bootstrap-logs and list-jobs.
+Its commands are discover, ssh-status, tunnel, health, autoscaler-status, codec-server, list-workers, logs, bootstrap-logs and
+list-jobs.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +23,7 @@ from iris.client.operate.controllers import gcp_controller
 from iris.client.operate.debugging import PARTS, Check, Diagnostics, local_log, run_check
 from iris.client.operate.discovery import discovery
 from iris.model.errors import NotFound, Rejected
+from iris.model.names import ENV_PAYLOAD_KEYS
 
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -100,6 +103,35 @@ async def _checks(cluster: ClusterRef) -> list[Check]:
 
     first = await run_check("service", service)
     return [first, *(await Diagnostics(clients[0]).health() if first.ok else [])]
+
+
+@debug.command("codec-server")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine.  [default: any free port]")
+@debug_options
+@click.pass_context
+def codec_server(ctx: click.Context, port: int, as_json: bool) -> None:
+    """Decrypt payloads for the Web UI, until Ctrl-C. Needs the file with the cluster's keys: IRIS_PAYLOAD_KEYS."""
+    from iris.client.connect.encryption import payload_keys
+    from iris.client.operate.codec_server import codec_server
+
+    keys = payload_keys()
+    if keys is None:
+        raise click.UsageError(f"name the file with the cluster's keys: {ENV_PAYLOAD_KEYS}=FILE")
+    ui = discovery(_selected(ctx)).ui
+    if not ui:
+        raise Rejected("the cluster's Web UI is not known here")
+    origins = {ui, ui.replace("127.0.0.1", "localhost")}
+    try:
+        server = codec_server(port, origins, keys)
+    except OSError as error:
+        raise Rejected(f"port {port} cannot be used: {error.strerror}") from None
+    endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    if as_json:
+        print_json({"endpoint": endpoint, "ui": ui})
+    else:
+        click.echo(f"decrypts payloads for {ui}\nin the Web UI, set the codec server's endpoint (Data Encryption) to: {endpoint}")
+    with server, contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 @debug.command("autoscaler-status")

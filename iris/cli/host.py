@@ -1,4 +1,4 @@
-"""Implements `iris host list | cordon | uncordon | drain`."""
+"""Implements `iris host list | show | cordon | uncordon | drain`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -6,13 +6,13 @@ from datetime import timedelta
 import click
 
 from iris.cli import render
-from iris.cli.common import DURATION, CommandGroup, cluster_option, for_each, json_option, with_client
+from iris.cli.common import DURATION, CommandGroup, cluster_option, for_each, json_option, print_json, with_client
 from iris.client.client import IrisClient
 
 
 @click.group(cls=CommandGroup)
 def host() -> None:
-    """List, cordon, uncordon and drain hosts."""
+    """List, show, cordon, uncordon and drain hosts."""
 
 
 @host.command("list")
@@ -23,6 +23,20 @@ def list_hosts(ctx: click.Context, as_json: bool) -> None:
     """List hosts: their resources, free resources and tasks, and why some take no new tasks."""
     views = with_client(ctx, lambda client: client.hosts.list())
     render.HOSTS.show(views, as_json=as_json)
+
+
+@host.command()
+@click.argument("host")
+@json_option
+@cluster_option
+@click.pass_context
+def show(ctx: click.Context, host: str, as_json: bool) -> None:
+    """Show HOST: its resources, attributes and tasks, and why it takes no new tasks."""
+    view = with_client(ctx, lambda client: client.hosts.show(host))
+    if as_json:
+        print_json(render.HOSTS.json(view))
+    else:
+        click.echo(render.host_text(view))
 
 
 _hosts = click.argument("host", nargs=-1, required=True)

@@ -21,18 +21,44 @@ from iris.model.states import JobState
 
 @click.command()
 @click.option("--all", "all_jobs", is_flag=True, help="Include ended jobs.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([state.value for state in JobState], case_sensitive=False),
+    help="Only jobs in this state; repeatable.",
+)
+@click.option("--user", metavar="NAME", default="", help="Only jobs of this user.")
+@click.option("--since", type=DURATION, help="Only jobs submitted within this time, such as 2h or 7d.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
 @json_option
 @cluster_option
 @click.pass_context
-def jobs(ctx: click.Context, all_jobs: bool, limit: int, as_json: bool) -> None:
-    """List jobs, the newest first. With --json, ended jobs are included."""
+def jobs(
+    ctx: click.Context,
+    all_jobs: bool,
+    states: tuple[str, ...],
+    user: str,
+    since: timedelta | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List jobs, the newest first. With --json or --state, ended jobs are included."""
+    live_only = not (all_jobs or as_json or states)
+    submitted_since = None if since is None else datetime.now(UTC) - since
 
-    async def work(client: IrisClient) -> list[JobRow]:
-        return await client.jobs.list(live_only=not (all_jobs or as_json), limit=limit)
+    async def work(client: IrisClient) -> tuple[list[JobRow], int]:
+        rows = await client.jobs.list(
+            live_only=live_only, states=[JobState(state) for state in states], user=user, since=submitted_since, limit=limit
+        )
+        ended = await client.jobs.count_ended(user=user, since=submitted_since) if live_only and not rows else 0
+        return rows, ended
 
-    rows = with_client(ctx, work)
-    render.JOBS.show(rows, as_json=as_json)
+    rows, ended = with_client(ctx, work)
+    if ended:
+        click.echo(f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: iris jobs --all")
+    else:
+        render.JOBS.show(rows, as_json=as_json)
 
 
 @click.command()
@@ -101,8 +127,8 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 
     async def work(client: IrisClient, name: str) -> str:
         name = full_job_id(name)
-        await client.jobs.cancel(name, reason)
-        return f"cancelling {name}"
+        ended = await client.jobs.cancel(name, reason)
+        return f"cancelling {name}" if ended is None else f"{name} has ended already ({ended})"
 
     for_each(ctx, job, work)
 

@@ -9,6 +9,7 @@ from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord
+from iris.model.constraints import written
 from iris.model.hosts import ClosedBy
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.resources import Resources, format_amounts
@@ -37,7 +38,9 @@ def resources_json(resources: Resources) -> dict[str, Any]:
 JOBS: Listing[JobRow] = Listing(
     Column("ID", "id"),
     Column("STATE", "state"),
-    Column("USER", "user"),
+    Column(key="user"),
+    Column("PRIORITY", "priority"),
+    Column("TASKS", "tasks"),
     Column("AGE", "submitted_at"),
     Column(
         "COMMAND",
@@ -45,6 +48,7 @@ JOBS: Listing[JobRow] = Listing(
         absent="",
         wraps=True,
     ),
+    keys="id state user submitted_at priority tasks",
     empty="no jobs",
 )
 TASKS: Listing[TaskStatus] = Listing(
@@ -160,7 +164,8 @@ def explanation_text(explanation: Explanation, now: datetime) -> str:
     for task, records in explanation.attempts.items():
         if records:
             label = f"task {task}, " if len(explanation.attempts) > 1 else ""
-            lines += ["", f"{label}{len(records)} attempt{'s' if len(records) > 1 else ''} so far:", ATTEMPTS.table(records, now)]
+            ended = "attempts have ended" if len(records) > 1 else "attempt has ended"
+            lines += ["", f"{label}{len(records)} {ended}:", ATTEMPTS.table(records, now)]
     return "\n".join(lines)
 
 
@@ -214,6 +219,22 @@ HOSTS: Listing[HostView] = Listing(
     keys="id state reason slice resources free attributes running",
     empty="no hosts",
 )
+
+
+def host_text(view: HostView) -> str:
+    """Formats one host with its attributes and all its tasks, for people."""
+    lines = [
+        _headline(view.host.id, _host_state(view), view.closed or ""),
+        f"slice    {view.host.slice_id}",
+        f"offers   {view.host.resources}",
+        f"free     {format_amounts(view.free) or 'nothing'}",
+        *(f"{'tasks' if number == 0 else '':<8} {task}" for number, task in enumerate(view.running or ("none",))),
+    ]
+    attributes = {name: written(value) for name, value in sorted(view.host.attributes.items())}
+    width = max(map(len, attributes), default=0)
+    if attributes:
+        lines += ["", "attributes", *(f"  {name:<{width}}  {value}" for name, value in attributes.items())]
+    return "\n".join(lines)
 
 
 def _headline(name: str, state: str, text: str) -> str:

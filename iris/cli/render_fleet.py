@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from iris.autoscaling.liveness import HELD
 from iris.cli.columns import Column, Listing, age, coloured
 from iris.cli.render import resources_json
+from iris.client.connect.clusters import START_HINT, ClusterRecord
 from iris.client.slices import SliceRow
 from iris.config import ClusterConfig, scale_groups_of
 from iris.messages.autoscaler import AutoscalerStatus
@@ -35,6 +36,23 @@ def counts_text(counts: Mapping[SliceState, int]) -> str:
     """Returns `2 READY, 1 PROVISIONING`."""
     return ", ".join(f"{count} {state}" for state, count in counts_json(counts).items()) or "none"
 
+
+def _cluster_state(record: ClusterRecord) -> str:
+    """Returns whether a cluster runs, as far as this machine knows without asking it."""
+    if record.remote:
+        return "STARTED"
+    return "RUNNING" if record.alive() else "STOPPED"
+
+
+CLUSTERS: Listing[ClusterRecord] = Listing(
+    Column("NAME", "name"),
+    Column("STATE", "state", _cluster_state),
+    Column("LOCATION", "location", lambda record: record.location() if record.remote else "this machine", wraps=True),
+    Column("TEMPORAL", "address"),
+    Column("WEB UI", "ui"),
+    Column(key="store"),
+    empty=f"no clusters were started from here; {START_HINT}",
+)
 
 # -- the autoscaler ------------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ service delays that activity until the deadline, so no Iris client has to keep r
 """
 
 import difflib
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from temporalio.service import RPCError, RPCStatusCode
@@ -103,6 +104,19 @@ class HostsClient:
         queue = names.host_queue(self._connection.record.name, host.id)
         return names.worker_identity(host.id, host.incarnation) in await self._connection.pollers(queue, activities=True)
 
+    async def show(self, host: str) -> HostView:
+        """Returns one host that takes work, or is closed to it.
+
+        Raises:
+            NotFound: there is no such host.
+            Unreachable: no control plane answers.
+        """
+        views = await self.list()
+        for view in views:
+            if view.host.id == host:
+                return view
+        raise NotFound(f"there is no host {host}; {_hint(host, views)}")
+
     async def list(self) -> list[HostView]:
         """Lists the hosts by id, with their free resources and their tasks.
 
@@ -122,9 +136,7 @@ class HostsClient:
         try:
             await self._connection.update_scheduler(message)
         except Rejected as error:  # the only reason for a refusal
-            near = difflib.get_close_matches(message.host_id, [view.host.id for view in await self.list()], n=3)
-            hint = f"did you mean {', '.join(near)}?" if near else "`iris host list` lists them"
-            raise NotFound(f"{error}; {hint}") from None
+            raise NotFound(f"{error}; {_hint(message.host_id, await self.list())}") from None
 
     async def _cancel_eviction(self, host: str) -> None:
         """Cancels the scheduled eviction, if there is one."""
@@ -138,3 +150,9 @@ class HostsClient:
 
     def _eviction_id(self, host: str) -> str:
         return f"{names.host_queue(self._connection.record.name, host)}/drain"
+
+
+def _hint(host: str, views: Iterable[HostView]) -> str:
+    """Returns what a user who named an unknown host can do."""
+    near = difflib.get_close_matches(host, [view.host.id for view in views], n=3)
+    return f"did you mean {', '.join(near)}?" if near else "`iris host list` lists them"

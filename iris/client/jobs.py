@@ -2,7 +2,7 @@
 
 import asyncio
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, described, overruled, state_of
+from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, cancelling, described, overruled, state_of
 from iris.messages.job import Attempts, JobInput
 from iris.messages.scheduler import Answer
 from iris.model import names
@@ -27,13 +27,12 @@ from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.overrides import Hold
 from iris.model.requests import Request, request_for
 from iris.model.resources import Resources
-from iris.model.states import TaskState
+from iris.model.states import JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
 from iris.scheduling.forecast import Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
 from iris.workflows import web_ui
-from iris.workflows.job import JobWorkflow
 from iris.workflows.search_attributes import keywords
 
 #: How long `final_status` waits for a control plane to answer.
@@ -66,7 +65,7 @@ class JobsClient:
         with self._connection.rpc_errors():
             try:
                 handle = await self._connection.client.start_workflow(
-                    JobWorkflow.run,
+                    names.JOB_TYPE,
                     JobInput(cluster=self._cluster.name, spec=spec),
                     id=workflow_id,
                     task_queue=names.control_queue(self._cluster.name),
@@ -113,18 +112,21 @@ class JobsClient:
         message = refusal.message if refusal else status.reason or described(status)
         return Explanation(id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts)
 
-    async def cancel(self, job: str, reason: str = "") -> None:
+    async def cancel(self, job: str, reason: str = "") -> JobState | None:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.
+
+        Returns:
+            None; for a job that has ended already, its state: there is nothing to cancel.
 
         Raises:
             NotFound: there is no such job.
-            Rejected: the job has ended already.
         """
         described = await self._describe(job)
         if described.status is not WorkflowExecutionStatus.RUNNING:
-            raise Rejected(f"job {job} has ended already ({state_of(described)})")
+            return state_of(described)
         with self._connection.rpc_errors():
             await self._handle(job).cancel(reason=reason or f"cancelled by {current_user()}")
+        return None
 
     async def hold(self, job: str, reason: str = "") -> JobStatus:
         """Holds the job: no task of it starts until it is released, and running tasks continue.
@@ -245,22 +247,36 @@ class JobsClient:
         """
         return await usage.requested_by(self._connection, job)
 
-    async def list(self, *, live_only: bool = False, limit: int = 50) -> list[JobRow]:
+    async def list(
+        self,
+        *,
+        live_only: bool = False,
+        states: Collection[JobState] = (),
+        user: str = "",
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> list[JobRow]:
         """Lists the cluster's jobs, the newest first.
 
         Args:
             live_only: leaves out ended jobs.
+            states: only jobs in these states; empty: in any state.
+            user: only jobs of this user; empty: of all.
+            since: only jobs submitted at this time or later.
             limit: the most jobs to return.
 
         Raises:
+            InvalidValue: no user can have this name.
             Unreachable: the service does not answer.
         """
-        query = f"{self._connection.list_query(names.KIND_JOB)} AND ExecutionStatus != 'ContinuedAsNew'"
-        if live_only:
-            query += " AND ExecutionStatus = 'Running'"
-        rows = []
+        query = self._list_query(user, since) + (" AND ExecutionStatus = 'Running'" if live_only else "")
+        rows: list[JobRow] = []
         with self._connection.rpc_errors():
-            async for execution in self._connection.client.list_workflows(query, limit=limit):
+            async for execution in self._connection.client.list_workflows(query, limit=None if states else limit):
+                if states and state_of(execution) not in states:
+                    continue
+                if len(rows) == limit:
+                    break
                 memo = await execution.memo()
                 rows.append(
                     JobRow(
@@ -269,11 +285,32 @@ class JobsClient:
                         user=attribute(execution, names.SA_USER),
                         submitted_at=execution.start_time,
                         command=str(memo.get(names.MEMO_COMMAND, "")),
+                        priority=attribute(execution, names.SA_PRIORITY),
+                        tasks=int(memo.get(names.MEMO_TASKS, 1)),
                     )
                 )
         return rows
 
+    async def count_ended(self, *, user: str = "", since: datetime | None = None) -> int:
+        """Returns the number of ended jobs, of which the service knows those of its retention period.
+
+        Raises:
+            InvalidValue: no user can have this name.
+            Unreachable: the service does not answer.
+        """
+        with self._connection.rpc_errors():
+            query = f"{self._list_query(user, since)} AND ExecutionStatus != 'Running'"
+            return (await self._connection.client.count_workflows(query)).count
+
     # -- private -------------------------------------------------------------------------------------------------------------
+
+    def _list_query(self, user: str, since: datetime | None) -> str:
+        query = f"{self._connection.list_query(names.KIND_JOB)} AND ExecutionStatus != 'ContinuedAsNew'"
+        if user:
+            query += f" AND {names.SA_USER} = '{names.check_name('user', user)}'"
+        if since is not None:
+            query += f" AND StartTime >= '{since.astimezone(UTC).isoformat()}'"
+        return query
 
     def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
@@ -305,6 +342,8 @@ class JobsClient:
             raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {len(status.tasks) - 1}")
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return overruled(status, state_of(described)), None
+        if described.raw_description.workflow_extended_info.cancel_requested:
+            return cancelling(status), None
         tasks_to_explain = status.tasks if index is None else (status.tasks[index],)
         waiting = next((task for task in tasks_to_explain if task.state is TaskState.PENDING and task.key), None)
         if waiting is None or waiting.key is None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from iris.activities.host.outputs import path_of
 from iris.model import names
 from iris.model.errors import IrisError, Rejected
 from iris.storage.object_store import Store
+from iris.storage.output_names import path_of
 
 #: The most files that are fetched at the same time.
 CONCURRENCY = 8

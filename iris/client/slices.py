@@ -18,7 +18,6 @@ from iris.model import names
 from iris.model.errors import NotFound, Rejected
 from iris.model.scaling import Drain
 from iris.model.slices import SliceFacts, SliceState, SliceStatus
-from iris.workflows.slice import SliceWorkflow
 
 #: The pause between two checks of slices that are being deleted.
 POLL_INTERVAL = timedelta(seconds=0.2)
@@ -98,7 +97,7 @@ class SlicesClient:
             return status.id, f"is {status.state} already"
         drain = Drain(slice_id=status.id, reason=signed(reason), deadline=deadline)
         with self._connection.rpc_errors():
-            await self._connection.workflow(self._workflow_id(status.id)).signal(SliceWorkflow.drain, drain)
+            await self._connection.workflow(self._workflow_id(status.id)).signal("drain", drain)
         return status.id, "is being drained" if deadline is None or deadline > datetime.now(UTC) else "is being deleted"
 
     async def delete(self, prefix: str, reason: str = "") -> tuple[str, str]:

@@ -8,7 +8,7 @@ from temporalio.common import SearchAttributeKey
 
 from iris.model import names
 from iris.model.attempts import AttemptRecord
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
 from iris.scheduling.refusals import Refusal, RefusalCode
 
@@ -35,6 +35,8 @@ class JobRow(BaseModel):
     user: str
     submitted_at: datetime
     command: str
+    priority: str = Band.INTERACTIVE
+    tasks: int = 1
 
 
 class LogSource(BaseModel):
@@ -100,11 +102,26 @@ def overruled(status: JobStatus, end: JobState) -> JobStatus:
     return status.model_copy(update={"state": end, "reason": reason, "tasks": tuple(ended(task) for task in status.tasks)})
 
 
+def cancelling(status: JobStatus) -> JobStatus:
+    """Adds to the status that the job's cancellation was requested, until its programs are dead."""
+    if status.state.ended:
+        return status
+    reason = "is being cancelled: its programs got SIGTERM, and get SIGKILL after their grace period"
+    return status.model_copy(
+        update={"reason": reason if any(task.state in LIVE for task in status.tasks) else "is being cancelled"}
+    )
+
+
 def described(status: JobStatus) -> str:
     """Describes the state of a job that has no reason itself."""
     if status.state is JobState.SUCCEEDED:
+        total, failed = len(status.tasks), sum(task.state is TaskState.FAILED for task in status.tasks)
+        if failed:
+            return f"{total - failed} of {total} tasks ended with exit code 0; {failed} failed, as the job allows"
         return "every task ended with exit code 0"
-    hosts = sorted({task.host for task in status.tasks if task.host and task.state in LIVE})
-    if hosts:
-        return f"runs on {', '.join(hosts)}"
+    live = [task for task in status.tasks if task.host and task.state in LIVE]
+    if live:
+        attempts = {task.attempt for task in live}
+        which = f"attempt {max(attempts)} " if len(attempts) == 1 and max(attempts) > 1 else ""
+        return f"{which}runs on {', '.join(sorted({str(task.host) for task in live}))}"
     return "has just been submitted"

@@ -79,7 +79,7 @@ def origins(source: str | ClusterConfig) -> dict[str, str]:
 
 def _parse(text: str, name: str) -> dict[Any, Any]:
     try:
-        tree = yaml.load(text, _Loader)
+        tree = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

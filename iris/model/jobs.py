@@ -135,6 +135,8 @@ class JobSpec(BaseModel):
     @field_validator("scheduling_timeout", "timeout")
     @classmethod
     def _is_a_time_to_wait(cls, time: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        if time == timedelta(0):
+            return None  # as in many tools, 0 is no limit
         if time is not None and not timedelta(0) < time <= MAX_DURATION:
             raise InvalidValue(
                 str(info.field_name), f"{time.total_seconds():g}s", "is not a time to wait", "leave it out for no limit"

@@ -86,6 +86,10 @@ def slice_of_host(host_id: str) -> str:
 # -- Temporal ------------------------------------------------------------------------------------------------------------------
 
 
+#: The type of a job's workflow. Clients start it by this name: importing its code would take a command a tenth of a second.
+JOB_TYPE = "JobWorkflow"
+
+
 def job_workflow(cluster: str, job: str) -> str:
     return f"{cluster}/job/{job}"
 
@@ -213,6 +217,8 @@ def exec_files(session: str) -> str:
 
 ENV_CLUSTER = "IRIS_CLUSTER"
 ENV_STATE_DIR = "IRIS_STATE_DIR"
+#: A file with the keys that encrypt what Temporal stores.
+ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
 ENV_USER = "IRIS_USER"
 ENV_JOB_ID = "IRIS_JOB_ID"
 ENV_TASK_ID = "IRIS_TASK_ID"

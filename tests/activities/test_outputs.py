@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from obstore.exceptions import BaseError
 
-from iris.activities.host.outputs import Kept, keep, object_name, path_of
+from iris.activities.host.outputs import Kept, keep
 from iris.client.outputs import fetch, outputs_of
 from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
+from iris.storage.output_names import object_name, path_of
 
 #: Names that programs give their files, each of which some store or path could trip over.
 ODD = [

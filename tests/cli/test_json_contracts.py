@@ -57,10 +57,17 @@ def test_status_has_the_job_and_each_task_and_null_for_what_is_not_yet() -> None
     }
 
 
-def test_jobs_are_rows_of_id_state_user_and_time() -> None:
+def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
     """The command is for people's lists only."""
     row = JobRow(id="ada/train", state=JobState.SUCCEEDED, user="ada", submitted_at=at(0), command="python train.py")
-    assert render.JOBS.json(row) == {"id": "ada/train", "state": "SUCCEEDED", "user": "ada", "submitted_at": NOON}
+    assert render.JOBS.json(row) == {
+        "id": "ada/train",
+        "state": "SUCCEEDED",
+        "user": "ada",
+        "priority": "interactive",
+        "tasks": 1,
+        "submitted_at": NOON,
+    }
 
 
 def test_a_stop_that_is_only_planned_has_all_that_it_would_do() -> None:
@@ -207,7 +214,7 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("listing", "keys"),
     [
-        (render.JOBS, "id state user submitted_at"),
+        (render.JOBS, "id state user submitted_at priority tasks"),
         (render.TASKS, "index state attempt host exit_code reason"),
         (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
         (render.FITS, "group fits why hosts named"),

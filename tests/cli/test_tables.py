@@ -83,7 +83,7 @@ def test_a_list_of_jobs_shows_age_and_the_beginning_of_the_command() -> None:
     """A long command is cut where its row would not fit."""
     row = JobRow(id="ada/train", state=JobState.RUNNING, user="ada", submitted_at=at(0), command="x" * 100)
     (_, line) = plain(render.JOBS.table([row], at(90)))
-    assert line == f"ada/train  RUNNING  ada   1m 30s  {'x' * 59}…"
+    assert line == f"ada/train  RUNNING  interactive  1      1m 30s  {'x' * 59}…"
 
 
 def test_a_status_says_what_why_and_how_long() -> None:
@@ -160,7 +160,7 @@ def test_an_explanation_lists_every_attempt() -> None:
     done = Explanation(id="ada/train", state=JobState.SUCCEEDED, message="done", attempts={0: attempts})
     assert plain(render.explanation_text(done, at(0)))[2:] == [
         "",
-        "3 attempts so far:",
+        "3 attempts have ended:",
         "ATTEMPT  PLACED (UTC)         RAN            HOSTS          COUNTED AS   OUTCOME",
         "1        2026-01-01 12:00:00  never started  h1             undelivered  host h1 did not start the task within 1m",
         "2        2026-01-01 12:00:00  1m             h1 and 2 more  preemptions  the agent of host h2 died",
@@ -172,9 +172,9 @@ def test_attempts_of_several_tasks_are_told_apart() -> None:
     """Tasks that go their own ways have stories of their own; those without one take no line."""
     one = an_attempt(1, Account.FAILURES, "exited with code 1", "h1")
     several = Explanation(id="ada/sweep", state=JobState.RUNNING, message="runs", attempts={0: (one,), 1: (), 7: (one, one)})
-    assert [line for line in plain(render.explanation_text(several, at(0))) if "so far" in line] == [
-        "task 0, 1 attempt so far:",
-        "task 7, 2 attempts so far:",
+    assert [line for line in plain(render.explanation_text(several, at(0))) if "ended:" in line] == [
+        "task 0, 1 attempt has ended:",
+        "task 7, 2 attempts have ended:",
     ]
 
 

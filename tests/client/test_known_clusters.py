@@ -1,5 +1,6 @@
 """What is kept here of clusters, and which one is meant by a configuration: never another of its name."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.cli.main import run
 from iris.client.connect.cluster_ref import resolve_cluster
 from iris.client.connect.clusters import (
     ClusterRecord,
@@ -138,3 +140,20 @@ def test_several_commands_keep_the_same_cluster_at_once(state: Path) -> None:
             assert read_config("c") in texts
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     assert [path.name for path in cluster_dir("c").iterdir()] == ["config.yaml"]
+
+
+def test_clusters_are_listed_with_those_that_were_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever forgot a name, or whether a cluster still runs, asks here. No cluster is asked."""
+    assert run(["cluster", "list"]) == 0
+    assert "no clusters were started from here; start one with:" in capsys.readouterr().out
+    far()
+    write_record(ClusterRecord(name="old", address="127.0.0.1:2", store="file:///s"))
+    write_record(ClusterRecord(name="here", address="127.0.0.1:3", store="file:///s", supervisor=ProcessRef.of(os.getpid())))
+
+    assert run(["cluster", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(each["name"], each["state"], each["location"]) for each in listed] == [
+        ("euw4", "STARTED", "project my-project, store gs://mine"),
+        ("here", "RUNNING", "this machine"),
+        ("old", "STOPPED", "this machine"),
+    ]

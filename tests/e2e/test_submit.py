@@ -55,7 +55,7 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     looks = [cluster.begin(*command, "--json") for command in (["jobs"], ["explain", "shown"], ["host", "list"])]
     jobs, explained, hosts = (look.ends().json for look in looks)
     listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
-    assert set(listed) == {"id", "state", "user", "submitted_at"}
+    assert set(listed) == {"id", "state", "user", "submitted_at", "priority", "tasks"}
     assert listed["user"] == USER
     numbers = {"needed", "free", "hosts", "ahead", "excluded", "group_needs", "group_has"}
     hopes = {"scaling", "since"}
@@ -129,7 +129,54 @@ def test_a_cancelled_job_ends_its_program_and_says_so_to_who_waits(cluster: Clus
     assert cluster.file("told").exists()
     status = cluster.status("to-cancel")
     assert (status["state"], status["reason"]) == ("KILLED", "enough seen")
-    assert "has ended already (KILLED)" in cluster.iris("cancel", "to-cancel", code=5).err
+    assert cluster.iris("cancel", "to-cancel").out == f"{USER}/to-cancel has ended already (KILLED)\n"
+
+
+def test_a_job_whose_cancellation_takes_time_says_so(cluster: Cluster) -> None:
+    """Else it looks as if the command had done nothing, for as long as the program saves its work."""
+    cluster.submit("saving", "--", "sh", "-c", f"trap 'touch saving.told' TERM; touch saving.runs; {until('saving.go')}")
+    cluster.there_is("saving.runs")
+    cluster.iris("cancel", "saving")
+    cluster.there_is("saving.told")
+    status = cluster.status("saving")
+    assert status["state"] == "RUNNING"
+    assert status["reason"].startswith("is being cancelled: its programs got SIGTERM")
+    assert "is being cancelled" in cluster.iris("explain", "saving").out
+    cluster.file("saving.go").touch()
+    cluster.iris("wait", "saving", code=126)
+
+
+def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
+    """Who has hundreds of jobs looks for some. Jobs that have ended are listed where a state is named."""
+    for name, code in (("listed-good", 0), ("listed-bad", 3)):
+        cluster.submit(name, "--priority", "batch", "--replicas", "2", "--", "sh", "-c", f"exit {code}")
+    cluster.iris("wait", "listed-good", "listed-bad", code=125)
+
+    def listed(*options: str) -> set[str]:
+        return {row["id"] for row in cluster.iris("jobs", *options, "--json").json} & {
+            f"{USER}/listed-good",
+            f"{USER}/listed-bad",
+        }
+
+    assert listed("--state", "failed") == {f"{USER}/listed-bad"}
+    assert listed("--state", "FAILED", "--state", "SUCCEEDED", "--user", USER, "--since", "1h") == listed()
+    assert listed("--user", "nobody") == listed("--since", "0s") == set()
+    (row,) = [row for row in cluster.iris("jobs", "--json").json if row["id"] == f"{USER}/listed-bad"]
+    assert (row["state"], row["priority"], row["tasks"]) == ("FAILED", "batch", 2)
+    assert "is not a valid name" in cluster.iris("jobs", "--user", "o'x", code=5).err
+    cluster.iris("submit", "-q", "-n", "only", "--", "true", IRIS_USER="bob")
+    cluster.iris("wait", "bob/only")
+    assert cluster.iris("jobs", "--user", "bob").out == "no live jobs; 1 has ended: iris jobs --all\n"
+
+
+def test_a_host_is_shown_with_its_attributes_and_tasks(cluster: Cluster) -> None:
+    """Constraints name attributes; the list has no room for them."""
+    host = cluster.only_host()
+    shown = cluster.iris("host", "show", host).out
+    assert shown.startswith(f"{host}  READY\n")
+    assert "  scale-group  local-cpu\n" in shown
+    assert cluster.iris("host", "show", host, "--json").json["attributes"]["scale-group"] == "local-cpu"
+    assert f"there is no host {host}x; did you mean {host}?" in cluster.iris("host", "show", f"{host}x", code=3).err
 
 
 def test_a_wait_that_takes_too_long_ends_alone(cluster: Cluster) -> None:

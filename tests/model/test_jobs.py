@@ -34,10 +34,8 @@ from tests.builders import a_spec, some
         ("max_retries_failure", -1),
         ("max_retries_preemption", -1),
         ("max_task_failures", -1),
-        ("scheduling_timeout", timedelta(0)),
         ("scheduling_timeout", timedelta(seconds=-1)),
         ("scheduling_timeout", MAX_DURATION + timedelta(seconds=1)),
-        ("timeout", timedelta(0)),
         ("timeout", timedelta.max),
         ("grace", timedelta(seconds=-1)),
         ("grace", timedelta.max),
@@ -138,3 +136,9 @@ def test_a_gang_beyond_one_slice_names_the_variant_of_its_devices(device: str, t
     """A slice has one kind of chip; several slices, or a zone, may have several, and one program cannot mix them."""
     with contextlib.nullcontext() if allowed else pytest.raises(ValidationError, match="name one variant"):
         a_spec(replicas=4, resources=some(device=device), coscheduling=together)
+
+
+def test_a_timeout_of_zero_is_no_timeout() -> None:
+    """As in many tools. Without it, a job file that others generate cannot switch the limit off."""
+    spec = a_spec(scheduling_timeout=timedelta(0), timeout=timedelta(0))
+    assert (spec.scheduling_timeout, spec.timeout) == (None, None)

@@ -82,7 +82,7 @@ async def run(options: HostedOptions) -> None:
 
 
 async def _with_server(options: HostedOptions, config: ClusterConfig, file: Path, advertise: str, stop: asyncio.Event) -> None:
-    command = server_command(options.port, options.port + 1, options.state_dir / DATABASE, ip="0.0.0.0", safe=True)
+    command = server_command(options.port, options.port + 1, options.state_dir / DATABASE, ip="0.0.0.0", safe=True)  # noqa: S104
     server = Child("temporal", command, None, directory=options.state_dir)
     await server.start()
     try:

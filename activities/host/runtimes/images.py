@@ -32,7 +32,7 @@ _ABSENT = re.compile(
 #: Google's registries. A machine logs in there with its token under this user name.
 #: Source: cloud.google.com/artifact-registry/docs/docker/authentication#token
 _GOOGLES = re.compile(r"([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)/")
-_WITH_TOKEN = "oauth2accesstoken"
+_WITH_TOKEN = "oauth2accesstoken"  # noqa: S105 - a user name
 #: The progress lines of a pull that are shown.
 _SHOWN = re.compile(r"Pulling from|Pull complete|Already exists|Digest:|Status:|Retrying")
 

@@ -48,7 +48,7 @@ class Output:
         """Creates the pipes where a container finds them, one for each stream."""
         for stream, name in enumerate(names):
             os.mkfifo(name)
-            os.chmod(name, 0o622)  # any user of the container may write; the directory keeps others out
+            os.chmod(name, 0o622)  # noqa: S103 - any user of the container may write; the directory keeps others out
             self._add(os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), stream)
 
     @property

@@ -199,8 +199,13 @@ def forget(name: str) -> None:
 
 def known_clusters() -> list[ClusterRecord]:
     """Lists by name the clusters that run on this machine, and the clusters elsewhere that were started from here."""
+    return [record for record in kept_records() if record.in_use()]
+
+
+def kept_records() -> list[ClusterRecord]:
+    """Lists by name the clusters that were started from here, also those on this machine that do not run."""
     found = (read_record(path.parent.name) for path in sorted(state_dir().glob("clusters/*/cluster.json")))
-    return [record for record in found if record is not None and record.in_use()]
+    return [record for record in found if record is not None]
 
 
 def not_running(name: str, beside: str = "") -> Unreachable:

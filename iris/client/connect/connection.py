@@ -10,13 +10,19 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    PayloadCodec,
+)
 from temporalio.envconfig import ClientConfig
 from temporalio.plugin import SimplePlugin
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import UnsandboxedWorkflowRunner
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
+from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, payload_keys
 from iris.model.errors import Unreachable
 
 #: Payloads in bytes. Smaller ones stay readable in the Web UI; only the scheduler's state is ever larger.
@@ -71,12 +77,19 @@ class IrisPlugin(SimplePlugin):
 
     Workflows run outside the SDK's sandbox, because it re-imports their modules for every run. The layering test (no clock, no
     randomness and no network in workflows and pure packages) and the replay of recorded histories guard against the same faults.
+
+    Args:
+        keys: encrypt payloads and the texts of failures.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keys: PayloadKeys | None = None) -> None:
         super().__init__(
             "iris",
-            data_converter=DataConverter(payload_converter_class=SharedConverter, payload_codec=CompressionCodec()),
+            data_converter=DataConverter(
+                payload_converter_class=SharedConverter,
+                payload_codec=EncryptionCodec(CompressionCodec(), keys),
+                failure_converter_class=DefaultFailureConverterWithEncodedAttributes if keys else DefaultFailureConverter,
+            ),
             workflow_runner=UnsandboxedWorkflowRunner(),
         )
 
@@ -96,13 +109,14 @@ async def connect(
 
     Raises:
         Unreachable: no service answers there within the timeout, or the service refuses the connection.
+        InvalidValue: the file with the cluster's keys cannot be used.
     """
     settings: dict[str, Any] = {**ClientConfig.load_client_connect_config(), "target_host": address, "namespace": namespace}
     telemetry = TelemetryConfig(logging=None) if quiet else TelemetryConfig()
     try:
         return await Client.connect(
             **settings,
-            plugins=[IrisPlugin()],
+            plugins=[IrisPlugin(payload_keys())],
             identity=identity,
             runtime=Runtime(telemetry=telemetry, worker_heartbeat_interval=REPORT_INTERVAL),
             connect_timeout=timeout,

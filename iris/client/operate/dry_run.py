@@ -14,7 +14,7 @@ from iris.platforms.gcp.startup import host_script
 #: Stands for a value that is only known once the cluster was started.
 UNKNOWN = "unknown-before-the-start"
 #: Stands for the random token of each slice.
-TOKEN = "00000000"
+TOKEN = "00000000"  # noqa: S105 - it stands for one
 
 
 def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:

@@ -1,0 +1,159 @@
+"""Encrypts what Temporal stores of a cluster: requests, states, results and the texts of failures.
+
+The service, its database and whoever reads its pages see ids, states, users and times, but no command, environment or reason.
+Every process of the cluster (client, control plane, agent) reads the keys from a file that `IRIS_PAYLOAD_KEYS` names.
+"""
+
+import base64
+import binascii
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import PayloadCodec
+
+from iris.model import names
+from iris.model.errors import InvalidValue, Rejected
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+#: The field of a payload's metadata with the kind of its content, and the kind that encrypted ones have.
+ENCODING = "encoding"
+ENCRYPTED = b"binary/encrypted"
+#: The field with the name of the key. The two are those of Temporal's own examples.
+KEY_ID = "encryption-key-id"
+#: Of a key, in bytes: AES-256.
+KEY_SIZE = 32
+#: Of the random number before each encrypted payload, in bytes. Source: NIST SP 800-38D, section 8.2.
+NONCE_SIZE = 12
+#: Makes a file with one key.
+NEW_KEY = 'echo "$(date +%F) $(openssl rand -base64 32)" > FILE; chmod 600 FILE'
+
+
+@dataclass(frozen=True)
+class PayloadKeys:
+    """The keys of a cluster by their names. The first encrypts; all decrypt."""
+
+    #: Where they were read, for messages.
+    source: str
+    keys: Mapping[str, bytes]
+
+    @property
+    def current(self) -> str:
+        return next(iter(self.keys))
+
+
+def payload_keys() -> PayloadKeys | None:
+    """Returns the keys in the file that the environment names, or None when it names none.
+
+    Raises:
+        InvalidValue: the file cannot be used.
+    """
+    path = os.environ.get(names.ENV_PAYLOAD_KEYS, "")
+    return read_keys(Path(path).expanduser()) if path else None
+
+
+def read_keys(path: Path) -> PayloadKeys:
+    """Reads a file of keys: on each line a name and a key in base64.
+
+    Raises:
+        InvalidValue: the file is missing, is readable for other users, or has no keys or malformed ones.
+    """
+
+    def wrong(problem: str, remedy: str = f"make one: {NEW_KEY}") -> InvalidValue:
+        return InvalidValue(names.ENV_PAYLOAD_KEYS, path, problem, remedy)
+
+    try:
+        mode = path.stat().st_mode
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise wrong(f"cannot be read: {error}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise wrong("is open to other users of this machine", f"close it: chmod 600 {path}")
+    keys: dict[str, bytes] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, _, text = line.strip().partition(" ")
+        try:
+            key = base64.b64decode(text.strip(), validate=True)
+        except binascii.Error:
+            key = b""
+        if len(key) != KEY_SIZE:
+            raise wrong(f"has no key of {KEY_SIZE} bytes in base64 after the name on line {number}")
+        if name in keys:
+            raise wrong(f"has two keys of the name {name}", "name each key differently")
+        keys[name] = key
+    if not keys:
+        raise wrong("has no keys")
+    return PayloadKeys(str(path), keys)
+
+
+class EncryptionCodec(PayloadCodec):
+    """Encrypts each payload after another codec. It reads plain payloads too, so a running cluster can be given keys.
+
+    Without keys it encrypts nothing, and says what is missing to read what others have encrypted.
+    """
+
+    def __init__(self, inner: PayloadCodec, keys: PayloadKeys | None) -> None:
+        self._inner = inner
+        self._keys = keys
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        encoded = await self._inner.encode(payloads)
+        keys = self._keys
+        return encoded if keys is None else [encrypt(payload, keys) for payload in encoded]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return await self._inner.decode([decrypt(payload, self._keys) for payload in payloads])
+
+
+def encrypt(payload: Payload, keys: PayloadKeys) -> Payload:
+    """Returns the payload, its metadata included, encrypted with the current key (AES-GCM).
+
+    Raises:
+        Rejected: the package for it is not installed.
+    """
+    name = keys.current.encode()
+    nonce = os.urandom(NONCE_SIZE)
+    data = nonce + _cipher(keys.keys[keys.current]).encrypt(nonce, payload.SerializeToString(), name)
+    return Payload(metadata={ENCODING: ENCRYPTED, KEY_ID: name}, data=data)
+
+
+def decrypt(payload: Payload, keys: PayloadKeys | None) -> Payload:
+    """Returns the payload that was encrypted, or this one if it is not encrypted.
+
+    Raises:
+        Rejected: its key is not there, or it was changed after its encryption.
+    """
+    if payload.metadata.get(ENCODING) != ENCRYPTED:
+        return payload
+    name = payload.metadata.get(KEY_ID, b"")
+    shown = name.decode(errors="replace")
+    key = keys.keys.get(shown) if keys is not None else None
+    if key is None:
+        there = f"which is not in {keys.source}" if keys is not None else "which is not known here"
+        raise Rejected(
+            f"this cluster's payloads are encrypted with key {shown!r}, {there}; "
+            f"name the file with its keys: {names.ENV_PAYLOAD_KEYS}=FILE"
+        )
+    cipher = _cipher(key)
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return Payload.FromString(cipher.decrypt(payload.data[:NONCE_SIZE], payload.data[NONCE_SIZE:], name))
+    except InvalidTag:
+        raise Rejected(f"a payload encrypted with key {shown!r} was changed, or the key of that name is another") from None
+
+
+def _cipher(key: bytes) -> "AESGCM":
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only who encrypts needs it
+    except ImportError:
+        raise Rejected("payloads are encrypted; install the package for it: pip install 'iris-temporal[encryption]'") from None
+    return AESGCM(key)

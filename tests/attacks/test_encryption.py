@@ -1,0 +1,62 @@
+"""Whoever reads the service's database finds no word of what users run."""
+
+import base64
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import Cluster, a_home
+
+pytestmark = pytest.mark.long
+
+#: Words of a user: in a command, an environment, a failure and a note to operators.
+PLANTED = ("xylophone", "marimba", "glockenspiel", "vibraphone")
+
+
+def a_key(name: str) -> str:
+    return f"{name} {base64.b64encode(os.urandom(32)).decode()}\n"
+
+
+def stored(home: Path) -> bytes:
+    """All that the service keeps."""
+    return b"".join(path.read_bytes() for path in (home / "clusters" / "local").glob("temporal.sqlite*"))
+
+
+def test_with_keys_the_database_has_no_command_environment_or_reason() -> None:
+    """And everything works as before, after a change of keys and a restart too; who has no key is told what is missing."""
+    with a_home() as home:
+        keys = home / "keys"
+        keys.touch(0o600)
+        keys.write_text(a_key("first"))
+        known = {"IRIS_PAYLOAD_KEYS": str(keys)}
+        cluster = Cluster(home)
+        try:
+            cluster.iris("cluster", "start", "--local", "-d", "--cpu", "4", within=240, **known)
+            command = "echo xylophone $SOUND; echo >&2 'error: no glockenspiel'; exit 3"
+            cluster.iris("submit", "-q", "-n", "loud", "--env", "SOUND=marimba", "--", "bash", "-c", command, **known)
+            cluster.iris("wait", "loud", code=125, **known)
+            host = cluster.iris("host", "list", "--json", **known).json[0]["id"]
+            cluster.iris("host", "cordon", host, "--reason", "vibraphone", **known)
+
+            assert "xylophone marimba" in cluster.iris("logs", "loud", **known).out
+            assert "exited with code 3" in cluster.iris("explain", "loud", **known).out
+            assert "vibraphone" in cluster.iris("host", "list", **known).out
+            unread = cluster.iris("status", "loud", code=5)
+            assert "encrypted with key 'first', which is not known here; name the file with its keys" in unread.err
+
+            keys.write_text(a_key("second") + keys.read_text())
+            cluster.iris("cluster", "stop", "--yes", **known)
+            cluster.iris("cluster", "start", "--local", "-d", "--cpu", "4", within=240, **known)
+            cluster.iris("host", "uncordon", host, **known)
+            assert "exited with code 3" in cluster.iris("explain", "loud", **known).out
+            cluster.iris("submit", "-q", "-n", "again", "--", "echo", "xylophone", **known)
+            cluster.iris("wait", "again", **known)
+
+            found = stored(home)
+            assert b"binary/encrypted" in found
+            assert b"second" in found
+            assert [word for word in PLANTED if word.encode() in found] == []
+        finally:
+            cluster.iris("cluster", "stop", "--yes", code=None, **known)
+            cluster.clear()
