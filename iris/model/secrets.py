@@ -21,8 +21,8 @@ ALL_OF_THE_USERS = ("env:*", "file:/*", "gcp:*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Source: cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access. A version is a number or an
 #: alias such as `latest`.
-_SECRET_ID = r"[A-Za-z0-9_-]{1,255}"  # noqa: S105
-_RESOURCE = re.compile(rf"projects/[a-z0-9][a-z0-9.:-]*/secrets/{_SECRET_ID}(/versions/[A-Za-z0-9_-]{{1,63}})?")
+_ID = r"[A-Za-z0-9_-]{1,255}"
+_RESOURCE = re.compile(rf"projects/[a-z0-9][a-z0-9.:-]*/secrets/{_ID}(/versions/[A-Za-z0-9_-]{{1,63}})?")
 _LATEST = "/versions/latest"
 _REMEDY = "write NAME, NAME=env:VARIABLE, NAME=file:/PATH or NAME=gcp:SECRET, and never the value itself"
 
@@ -71,7 +71,7 @@ def parse_source(secret: str, text: str) -> SecretSource:
             return SecretSource(SecretKind.ENV, name)
         case SecretKind.FILE if name[:1] == "/" != name[1:2] and posixpath.normpath(name) == name and "\0" not in name:
             return SecretSource(SecretKind.FILE, name)
-        case SecretKind.GCP if re.fullmatch(_SECRET_ID, name):
+        case SecretKind.GCP if re.fullmatch(_ID, name):
             return SecretSource(SecretKind.GCP, name)
         case SecretKind.GCP if (found := _RESOURCE.fullmatch(name)) is not None:
             return SecretSource(SecretKind.GCP, name if found[1] else name + _LATEST)

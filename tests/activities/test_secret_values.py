@@ -108,6 +108,7 @@ async def test_an_agent_gives_nothing_of_its_own(tmp_path: Path) -> None:
     assert "credential of the agent" in await refusal("env:TEMPORAL_API_KEY", TEMPORAL_API_KEY=VALUE)
     assert "file of the agent" in await refusal(f"file:{token}", own=(tmp_path / "state",))
     assert "credential of the agent" in await refusal(f"file:{key}", TEMPORAL_TLS_CLIENT_KEY_PATH=str(key))
+    assert "credential of the agent" in await refusal(f"file:{key}", IRIS_PAYLOAD_KEYS=str(key))
     assert "file of the system" in await refusal("file:/proc/self/environ")
 
 

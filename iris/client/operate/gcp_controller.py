@@ -1,8 +1,7 @@
 """Implements `ControllerProtocol` for a control plane on a Google Cloud VM.
 
 Every operation can be repeated: it finds the machine by name and labels. The uid in the cluster's store identifies what belongs
-to the cluster, also when its control plane no longer answers. Clients use the cluster through a tunnel
-(`iris.client.connect.tunnel`), unless its configuration names an existing Temporal service.
+to the cluster, also without a control plane. Clients use a tunnel, unless the configuration names an existing Temporal service.
 """
 
 import asyncio
