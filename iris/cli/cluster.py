@@ -256,6 +256,6 @@ def resume(ctx: click.Context, group: str | None) -> None:
 
 def _print_ready(record: ClusterRecord) -> None:
     click.echo(f"cluster {record.name} is ready: {record.address}")
-    click.echo(f"  Web UI     {record.ui}")
+    click.echo(f"  Web UI     {record.ui or '-'}")
     click.echo("  try        iris submit -- python3 -c 'print(\"hello\")'")
     click.echo(f"  stop it    iris cluster stop {record.name}")

@@ -194,3 +194,19 @@ async def test_while_the_server_restarts_the_guard_says_so() -> None:
         answer = await page_of(port, "localhost")
 
     assert (answer.status, answer.body) == (502, b"the Temporal server does not run; it is being started again\n")
+
+
+async def test_without_a_hidden_address_there_is_no_web_ui() -> None:
+    """A system that has only 127.0.0.1 could not keep pages from it."""
+    port, _ = free_ports()
+    child = Child("temporal", server_command(port, None, None), None)
+    process = await child.start()
+    try:
+        await started(child, f"127.0.0.1:{port}", PATIENCE)
+        ports = {each.laddr.port for each in psutil.Process(process.pid).net_connections("inet") if each.status == "LISTEN"}
+        answers = {each: await asyncio.to_thread(ask, each, "GET", "/healthz", {"Host": "localhost"}) for each in ports}
+    finally:
+        await child.stop(timedelta(seconds=10))
+
+    assert len(ports) >= 6
+    assert 200 not in {answer.status for answer in answers.values()}
