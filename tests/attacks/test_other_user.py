@@ -359,6 +359,10 @@ async def test_a_job_can_use_but_not_change_an_environment_that_others_use(build
         ready.release()
 
 
+@pytest.mark.skipif(
+    Path("/proc/sys/fs/protected_hardlinks").read_text().strip() != "1",
+    reason="this system protects no hard links: nothing is lent",
+)
 async def test_uvs_cache_belongs_to_one_job_at_a_time_and_to_none_afterwards(builder: Builder) -> None:
     """It must be writable to the job that makes an environment, and whoever writes to it decides what others install."""
     first, files = builder.attempt("first")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.runtimes.job_users import has_processes
-from tests.e2e.cluster import Cluster, Running, a_cluster, eventually
+from tests.e2e.cluster import Cluster, Running, a_cluster, a_home, eventually
 
 pytestmark = [
     pytest.mark.long,
@@ -28,6 +28,13 @@ def inner():
 inner()
 print("end", flush=True)
 raise SystemExit(7)
+"""
+CONFIG = """
+name: apart
+platform: {{local: {{}}}}
+bootstrap: {{run_as: {first}-{last}}}
+scale_groups:
+  host: {{type: local_vm, resources: {{cpu: 2}}, min_slices: 1, max_slices: 1}}
 """
 FIRST = 300_000 + os.getpid() % 10_000 * 100
 UIDS = range(FIRST, FIRST + 100)
@@ -100,9 +107,30 @@ def test_an_agent_that_cannot_run_jobs_as_other_users_says_what_to_do(jobs: Path
     assert "--run-as root" in said
 
 
-def test_a_local_cluster_runs_jobs_as_other_users_if_its_configuration_says_so() -> None:
-    """By default they have the rights of the person who started it, whose machine it is."""
+def test_jobs_of_a_local_cluster_have_its_user_by_default() -> None:
+    """They work in the person's own directories, on the person's own machine."""
     with a_cluster("--hosts", "1", "--ephemeral") as cluster:
         cluster.submit("plain", "--", "sh", "-c", "id -u")
         cluster.iris("wait", "plain")
         assert cluster.iris("logs", "plain").out == f"{os.geteuid()}\n"
+
+
+def test_jobs_of_a_local_cluster_have_users_of_their_own_if_its_configuration_says_so() -> None:
+    """So a configuration can be tried on one machine. Nothing is left of a slice that is deleted under a running job."""
+    attempts = Path("/var/lib/iris-jobs/attempts")
+    with a_home() as home:
+        config = home / "apart.yaml"
+        config.write_text(CONFIG.format(first=UIDS[0], last=UIDS[-1]))
+        cluster = Cluster(home, "apart", ["--config", str(config)])
+        try:
+            cluster.start()
+            cluster.submit("own", "--workdir", "/", "--", "sh", "-c", "id -u; sleep 1000")
+            eventually(lambda: cluster.iris("logs", "own").out != "", every=0.3)
+            uid = int(cluster.iris("logs", "own").out)
+            assert uid in UIDS
+            assert [path.stat().st_gid for path in attempts.iterdir() if path.stat().st_gid in UIDS] == [uid]
+        finally:
+            cluster.iris("cluster", "stop", "apart", "--yes", code=None)
+            cluster.clear()
+        eventually(lambda: not any(path.stat().st_gid in UIDS for path in attempts.iterdir()))
+        assert not any(map(has_processes, UIDS))
