@@ -134,16 +134,16 @@ def test_a_cancelled_job_ends_its_program_and_says_so_to_who_waits(cluster: Clus
 
 def test_a_job_whose_cancellation_takes_time_says_so(cluster: Cluster) -> None:
     """Else it looks as if the command had done nothing, for as long as the program saves its work."""
-    cluster.submit("saving", "--", "sh", "-c", f"trap 'touch saving.told' TERM; touch saving.runs; {until('saving.go')}")
-    cluster.there_is("saving.runs")
-    cluster.iris("cancel", "saving")
-    cluster.there_is("saving.told")
-    status = cluster.status("saving")
+    cluster.submit("farewell", "--", "sh", "-c", f"trap 'touch farewell.told' TERM; touch farewell.runs; {until('farewell.go')}")
+    cluster.there_is("farewell.runs")
+    cluster.iris("cancel", "farewell")
+    cluster.there_is("farewell.told")
+    status = cluster.status("farewell")
     assert status["state"] == "RUNNING"
     assert status["reason"].startswith("is being cancelled: its programs got SIGTERM")
-    assert "is being cancelled" in cluster.iris("explain", "saving").out
-    cluster.file("saving.go").touch()
-    cluster.iris("wait", "saving", code=126)
+    assert "is being cancelled" in cluster.iris("explain", "farewell").out
+    cluster.file("farewell.go").touch()
+    cluster.iris("wait", "farewell", code=126)
 
 
 def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
