@@ -101,7 +101,7 @@ def test_what_is_not_there_is_not_spoken_of() -> None:
 
 
 def test_a_gangs_member_knows_its_place_and_where_the_gang_meets() -> None:
-    """In Iris' words, and in those of JAX, so that a program written for it needs no line for Iris."""
+    """In Iris' words, and in those of JAX and PyTorch, so that a program written for them needs no line for Iris."""
     alone, member = env_of(a_run()), env_of(a_run(rank=RANK), a_host("w2", slice_id="s1", address="10.0.0.7"))
 
     assert {name: value for name, value in member.items() if name not in alone} == {
@@ -109,13 +109,24 @@ def test_a_gangs_member_knows_its_place_and_where_the_gang_meets() -> None:
         "IRIS_SLICE_INDEX": "1",
         "IRIS_NUM_SLICES": "2",
         "IRIS_TASKS_PER_SLICE": "4",
-        "JAX_COORDINATOR_ADDRESS": "10.0.0.1:8476",
-        "JAX_NUM_PROCESSES": "8",
-        "JAX_PROCESS_ID": "6",
+        **MEETING,
     }
 
 
-JAX = {"JAX_COORDINATOR_ADDRESS": "10.0.0.1:8476", "JAX_NUM_PROCESSES": "8", "JAX_PROCESS_ID": "6"}
+MEETING = {
+    "JAX_COORDINATOR_ADDRESS": "10.0.0.1:8476",
+    "JAX_NUM_PROCESSES": "8",
+    "JAX_PROCESS_ID": "6",
+    "MASTER_ADDR": "10.0.0.1",
+    "MASTER_PORT": "8476",
+    "WORLD_SIZE": "8",
+    "RANK": "6",
+    "LOCAL_RANK": "0",
+    "PET_MASTER_ADDR": "10.0.0.1",
+    "PET_MASTER_PORT": "8476",
+    "PET_NNODES": "8",
+    "PET_NODE_RANK": "6",
+}
 OWN_CHIPS = {
     "JAX_PLATFORMS": "tpu,cpu",
     "JAX_FORCE_TPU_INIT": "1",
@@ -135,12 +146,12 @@ WHOLE_SLICE = OWN_CHIPS | {
 
 def test_a_member_on_real_chips_is_told_all_that_libtpu_wants_to_know() -> None:
     """It need not ask the metadata server, which cannot be seen from every container; nor may it run on the CPU instead."""
-    assert told(rank=ONE_SLICE, tpu=REAL) == JAX | WHOLE_SLICE
+    assert told(rank=ONE_SLICE, tpu=REAL) == MEETING | WHOLE_SLICE
 
 
 def test_members_on_several_slices_are_told_where_the_slices_meet() -> None:
     """On the host of task 0, beside JAX's own port there."""
-    assert told(rank=RANK, tpu=REAL) == JAX | WHOLE_SLICE | {
+    assert told(rank=RANK, tpu=REAL) == MEETING | WHOLE_SLICE | {
         "MEGASCALE_COORDINATOR_ADDRESS": "10.0.0.1",
         "MEGASCALE_PORT": "8081",
         "MEGASCALE_NUM_SLICES": "2",
@@ -176,7 +187,7 @@ def test_a_host_that_does_not_know_the_others_leaves_the_question_to_libtpu() ->
 
 def test_a_host_that_only_pretends_to_have_chips_sends_no_library_to_look_for_them() -> None:
     """On a laptop JAX runs on the CPU then, and finds where its slices meet all the same."""
-    assert told(rank=RANK) == JAX | {
+    assert told(rank=RANK) == MEETING | {
         "TPU_NAME": "s1",
         "TPU_WORKER_ID": "2",
         "TPU_TOPOLOGY": "4x4",
@@ -192,7 +203,7 @@ def test_a_host_that_only_pretends_to_have_chips_sends_no_library_to_look_for_th
 def test_a_task_that_asked_for_no_chips_keeps_its_hands_off_them() -> None:
     """They are another's, and can be opened once only."""
     assert told(some(cpu=1), tpu=REAL) == {"JAX_PLATFORMS": "cpu"}
-    assert told(some(cpu=1), rank=ONE_SLICE) == JAX
+    assert told(some(cpu=1), rank=ONE_SLICE) == MEETING
 
 
 def test_a_task_sees_the_gpus_that_it_was_given() -> None:

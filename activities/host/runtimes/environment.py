@@ -85,7 +85,7 @@ def attempt_env(
     """Returns the program's environment. A later part overrides an earlier one.
 
     The order is: the host's few variables, the defaults of the cluster and of the host's group, the task's variables for JAX,
-    libtpu and CUDA, the job's own variables, Iris' identity variables.
+    PyTorch, libtpu and CUDA, the job's own variables, Iris' identity variables.
 
     Args:
         defaults: the cluster's defaults, overridden by the group's.
@@ -101,7 +101,7 @@ def attempt_env(
         identity[names.ENV_OUTPUT_DIR] = str(outputs)
     variables: dict[str, str] = {}
     if task.rank is not None:
-        variables |= _jax_variables(task, task.rank)
+        variables |= _meeting_variables(task, task.rank)
     if _wants(task, DeviceKind.TPU):
         variables |= _libtpu_variables(task, host, tpu)
     elif tpu is not None:
@@ -142,14 +142,31 @@ def _identity(task: RunTask, cluster: str, host: Host) -> dict[str, str]:
     return identity
 
 
-def _jax_variables(task: RunTask, rank: Rank) -> dict[str, str]:
-    """Returns the variables that `jax.distributed.initialize()` reads. A single task has no coordinator and needs none."""
+def _meeting_variables(task: RunTask, rank: Rank) -> dict[str, str]:
+    """Returns where a gang meets, in the words of JAX and PyTorch. A single task has no coordinator and needs none.
+
+    JAX itself reads only the coordinator's address; programs pass on the other two. PyTorch reads its variables with
+    `init_method="env://"`, the default. `torchrun` reads an option from `PET_` and its name, and sets PyTorch's variables
+    for its processes.
+    Source: docs.pytorch.org/docs/stable/distributed.html and .../elastic/run.html
+    """
     if not rank.coordinator:
         return {}
+    address, _, port = rank.coordinator.rpartition(":")
+    size, number = str(task.num_tasks), str(task.index)
     return {
         names.ENV_JAX_COORDINATOR: rank.coordinator,
-        names.ENV_JAX_NUM_PROCESSES: str(task.num_tasks),
-        names.ENV_JAX_PROCESS_ID: str(task.index),
+        names.ENV_JAX_NUM_PROCESSES: size,
+        names.ENV_JAX_PROCESS_ID: number,
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+        "WORLD_SIZE": size,
+        "RANK": number,
+        "LOCAL_RANK": "0",
+        "PET_MASTER_ADDR": address,
+        "PET_MASTER_PORT": port,
+        "PET_NNODES": size,
+        "PET_NODE_RANK": number,
     }
 
 
