@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iris.cli.common import cluster_option, config_option, json_option, print_json, selected, show_progress
+from iris.cli.common import Command, cluster_option, config_option, json_option, print_json, selected, show_progress
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import known_clusters
 from iris.model.errors import IrisError, Rejected
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iris.client.operate.cleanup import Leftover
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", required=False)
 @config_option
 @click.option(

@@ -14,7 +14,7 @@ from iris.client.connect.identity import full_job_id
 from iris.config import ClusterConfig, risks
 from iris.model.errors import InvalidValue, IrisError, NotFound, Unreachable
 from iris.model.resources import Device, parse_device
-from iris.model.units import parse_bytes, parse_cpu, parse_duration
+from iris.model.units import MIB, parse_bytes, parse_cpu, parse_duration
 
 T = TypeVar("T")
 
@@ -37,8 +37,23 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+class Command(click.Command):
+    """A command that refuses an option given twice, if it takes one value. click would silently take the last one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            for param in given:
+                once = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
+                if once and given.count(param) > 1:
+                    ctx.fail(f"{max(param.opts, key=len)} was given {given.count(param)} times; give it once")
+        return super().parse_args(ctx, args)
+
+
 class CommandGroup(click.Group):
     """A group whose help shows the whole first sentence of each command. click cuts it at the width of the terminal."""
+
+    command_class = Command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -62,8 +77,18 @@ class Parsed(click.ParamType[Any]):
 
 
 CPU = Parsed("cores", parse_cpu)
-MEMORY = Parsed("size", parse_bytes)
-DISK = Parsed("size", lambda text: parse_bytes(text, "disk"))
+
+
+def _size(text: str, field: str = "memory") -> int:
+    """Returns a size in bytes. A small number without a unit is not meant to be bytes."""
+    size = parse_bytes(text, field)
+    if 0 < size < MIB and text.strip().replace(".", "", 1).isdecimal():
+        raise InvalidValue(field, text, "is a number of bytes", f'add the unit, such as "{text.strip()}g"')
+    return size
+
+
+MEMORY = Parsed("size", _size)
+DISK = Parsed("size", lambda text: _size(text, "disk"))
 DURATION = Parsed("duration", parse_duration)
 
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import click
 
-from iris.cli.common import DURATION, cluster_option, job_and_task, utf8, with_client
+from iris.cli.common import DURATION, Command, cluster_option, job_and_task, utf8, with_client
 from iris.client.client import IrisClient
 from iris.client.exec import Session, new_session
 from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, size_frame
@@ -29,7 +29,7 @@ INTERRUPTED = 130
 DEFAULT_SIZE = (24, 80)
 
 
-@click.command("exec")
+@click.command(cls=Command, name="exec")
 @click.option("-i", "--stdin", "with_input", is_flag=True, help="Pass standard input to COMMAND.")
 @click.option("-t", "--tty", "terminal", is_flag=True, help="Run COMMAND in a terminal.")
 @click.option("--timeout", type=DURATION, help="End COMMAND after this time, such as 60s; exits with 124.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from iris.cli.common import cluster_option, job_and_task, json_option, print_json
+from iris.cli.common import Command, cluster_option, job_and_task, json_option, print_json
 from iris.cli.follow import reading_from
 from iris.cli.logs import find_archive
 from iris.client.outputs import Fetched, OutputFile, outputs_of
@@ -20,7 +20,7 @@ from iris.model.units import format_bytes
 from iris.storage.object_store import Store
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job")
 @click.option(
     "-o",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from iris.cli import render
-from iris.cli.common import DURATION, cluster_option, for_each, json_option, print_json, raise_first, with_client
+from iris.cli.common import DURATION, Command, cluster_option, for_each, json_option, print_json, raise_first, with_client
 from iris.cli.follow import print_end
 from iris.client.client import IrisClient
 from iris.client.connect.identity import full_job_id
@@ -20,7 +20,7 @@ from iris.model.resources import Resources
 from iris.model.states import JobState
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--all", "all_jobs", is_flag=True, help="Include ended jobs.")
 @click.option(
     "--state",
@@ -63,7 +63,7 @@ def jobs(
         render.JOBS.show(rows, as_json=as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job")
 @click.option("--resources", is_flag=True, help="Also show the resource use of running tasks: cores, memory, processes, ports.")
 @json_option
@@ -88,7 +88,7 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
         click.echo(f"\n{render.uses(requested).table(in_use)}")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", nargs=-1, required=True)
 @click.option("--timeout", type=DURATION, help="Stop waiting after this time, such as 10m; exits with 124.")
 @json_option
@@ -119,7 +119,7 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
     raise_first(errors)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", nargs=-1, required=True)
 @click.option("--reason", default="", help="Reason, shown by `iris status`.")
 @cluster_option
@@ -135,7 +135,7 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     for_each(ctx, job, work)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job")
 @json_option
 @cluster_option
@@ -155,7 +155,7 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
         click.echo(render.explanation_text(found, datetime.now(UTC)))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", nargs=-1, required=True)
 @click.option("--reason", default="", help="Reason, shown by `iris status`.")
 @cluster_option
@@ -171,7 +171,7 @@ def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     for_each(ctx, job, work)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", nargs=-1, required=True)
 @cluster_option
 @click.pass_context
@@ -186,7 +186,7 @@ def release(ctx: click.Context, job: tuple[str, ...]) -> None:
     for_each(ctx, job, work)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", nargs=-1, metavar="JOB...")
 @click.argument("band", metavar="BAND", type=click.Choice([band.value for band in Band]))
 @cluster_option

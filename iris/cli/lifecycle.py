@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.cleanup import cleanup
-from iris.cli.common import cluster_option, config_option, json_option, print_json, selected, show_progress
+from iris.cli.common import Command, cluster_option, config_option, json_option, print_json, selected, show_progress
 from iris.client.connect.clusters import cluster_dir, not_running, read_record
 from iris.config import ClusterConfig, load_written, make_local_config, scale_groups_of
 from iris.model.errors import InvalidValue, NotFound
@@ -22,7 +22,7 @@ _dry = click.option("--dry-run", is_flag=True, help="Show what would be done, an
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-@click.command()
+@click.command(cls=Command)
 @_name
 @_dry
 @_yes
@@ -58,7 +58,7 @@ def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: P
         click.echo(f"cluster {name} did not run; {_left_text(plan)}")
 
 
-@click.command()
+@click.command(cls=Command)
 @_name
 @config_option
 @cluster_option
@@ -73,7 +73,7 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
     click.echo(f"the control plane of cluster {name} was restarted")
 
 
-@click.command("reload")
+@click.command(cls=Command, name="reload")
 @_name
 @click.option(
     "--config",
@@ -112,7 +112,7 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     click.echo(f"cluster {record.name} uses the configuration of {file}")
 
 
-@click.command()
+@click.command(cls=Command)
 @_name
 @json_option
 @config_option

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import click
 
-from iris.cli.common import Parsed, cluster_option, job_and_task
+from iris.cli.common import Command, Parsed, cluster_option, job_and_task
 from iris.cli.follow import attempt_mark, follow_lines, follow_logs, reading_from
 from iris.cli.lines import JsonPrinter, LinePrinter, Printer
 from iris.client.archive import Archive, archive_of, cluster_of
@@ -42,7 +42,7 @@ def milliseconds_since(text: str) -> int:
 SINCE = Parsed("duration|time", milliseconds_since)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")

@@ -1,5 +1,6 @@
 """Assembles the commands of `iris`, imports each one only when it is called, and turns errors into messages and exit codes."""
 
+import errno
 import json
 import os
 import sys
@@ -33,6 +34,8 @@ COMMANDS = {
     "controller": ("processes", "controller", "Run a control plane."),
     "agent": ("processes", "agent", "Run this machine as a host."),
 }
+#: The names of other tools for some of them.
+ALIASES = {"ps": "jobs", "kill": "cancel"}
 #: Commands that run another command, each with an example.
 RUNS_A_COMMAND = {
     "submit": "iris submit [options] -- python train.py --lr 0.1",
@@ -47,6 +50,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module, attribute, _ = COMMANDS[cmd_name]
@@ -58,7 +62,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        if args and not args[0].startswith("-") and args[0] not in {*COMMANDS, *ALIASES}:
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
@@ -95,9 +99,23 @@ def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
 
 def main() -> None:
     """Runs the `iris` command. Ends the process itself, because Temporal's client may abort during the interpreter's clean-up."""
+    for stream in range(3):  # a closed one is opened to nowhere: otherwise the next file or socket would get its number
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        click.echo("error: standard output is closed; to discard it, use >/dev/null", err=True)
+        os._exit(1)
     code = run(sys.argv[1:], ends_with_it=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        code = code or _explain(error, as_json=False)
+    if sys.stderr is not None:
+        sys.stderr.flush()
     os._exit(code)
 
 
@@ -134,7 +152,14 @@ def _explain(error: Exception, *, as_json: bool) -> int:
     from iris.model.errors import IrisError
 
     code = error.exit_code if isinstance(error, IrisError) else 1
-    message = str(error) if isinstance(error, IrisError) else f"{type(error).__name__}: {error} (--debug shows where)"
+    if isinstance(error, IrisError):
+        message = str(error)
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+        message = f"the output cannot be written: {error.strerror}"
+    elif isinstance(error, OSError) and error.filename is not None:
+        message = f"{error.filename}: {error.strerror}"
+    else:
+        message = f"{type(error).__name__}: {error} (--debug shows where)"
     if as_json:
         click.echo(json.dumps({"error": type(error).__name__, "message": message, "exit_code": code}), err=True)
     else:

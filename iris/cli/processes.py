@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, CommandGroup, Parsed, cluster_option, selected
+from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Command, CommandGroup, Parsed, cluster_option, selected
 from iris.client.client import IrisClient
 from iris.client.connect.clusters import state_dir
 from iris.model.constraints import parse_attribute
@@ -81,7 +81,7 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
     asyncio.run(run(HostedOptions(config=config.absolute(), state_dir=state_dir.absolute(), port=port, advertise=advertise)))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--join", is_flag=True, help="Join the cluster as a slice of one host, or as one host of --slice.")
 @click.option("--host-id", help="Id of the host.  [default: the machine's name]")
 @click.option("--slice", "slice_id", metavar="ID", help="Slice of the host.  [default: a slice of this host only]")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import DURATION, cluster_option, job_and_task, with_client
+from iris.cli.common import DURATION, Command, cluster_option, job_and_task, with_client
 from iris.client.client import IrisClient
 from iris.client.exec import TaskLocation, new_session
 from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
@@ -16,7 +16,7 @@ _ENDINGS = {ProfileFormat.FLAMEGRAPH: "svg", ProfileFormat.SPEEDSCOPE: "speedsco
 _RECORDED = [each.value for each in ProfileFormat if each is not ProfileFormat.DUMP]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", metavar="JOB[:TASK]")
 @click.option("--dump", is_flag=True, help="Show the current stack of every thread.  [default]")
 @click.option("--duration", type=DURATION, help="Record for this time, such as 10s.")

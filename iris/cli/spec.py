@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from pydantic import ValidationError
 
-from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Parsed
+from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Command, Parsed
 from iris.cli.workspace import workspace_of
 from iris.client.connect.identity import current_user
 from iris.client.workspace.pack import parse_extra
@@ -121,7 +121,7 @@ def spec_options(command: Function) -> Function:
     return command
 
 
-class JobCommand(click.Command):
+class JobCommand(Command):
     """A command with the options that describe a job. Its help shows them under their headings, and its own options last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.columns import Column, Listing
-from iris.cli.common import DURATION, Parsed, cluster_option, config_option, json_option, print_json, selected, with_client
+from iris.cli.common import (
+    DURATION,
+    Command,
+    Parsed,
+    cluster_option,
+    config_option,
+    json_option,
+    print_json,
+    selected,
+    with_client,
+)
 from iris.client.client import IrisClient
 from iris.model import accelerators
 from iris.model.units import format_duration
@@ -26,7 +36,7 @@ CASES: "Listing[CaseResult]" = Listing(
 )
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", required=False)
 @config_option
 @click.option("--tpu-type", "kind", type=KIND, default="v5litepod-16", show_default=True, help="TPU type of the slices.")

@@ -16,7 +16,7 @@ TIB = GIB * 1024
 
 _BYTE_UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}
 _SECOND_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])i?b?|b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd]|)")
 
 #: More than any machine has: an exbibyte, a million cores. A larger number is a mistake in the unit and is refused.
@@ -27,7 +27,7 @@ MAX_DURATION = timedelta(days=36_500)
 
 
 def parse_bytes(text: str | int, field: str = "memory") -> int:
-    """Parses `"8g"`, `"512MiB"`, `"1.5tb"` or a plain number to bytes. Each unit is a power of 1024, as in `docker run`.
+    """Parses `"8g"`, `"512MiB"`, `"8Gi"`, `"1.5tb"` or a plain number to bytes. Each unit is a power of 1024, as in `docker run`.
 
     Raises:
         InvalidValue: the text is not a size, or is more than any machine has.

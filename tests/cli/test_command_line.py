@@ -1,6 +1,7 @@
 """The command line before any cluster is reached: options, exit codes, and how quickly it is there."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -190,6 +191,9 @@ def test_an_address_without_a_service_is_named_with_the_cause(capsys: pytest.Cap
         (["agent", "--slice", "s", "--key-file", EXAMPLE], "local.yaml contains no private key of a slice"),
         (["agent", "--join", "--slice-size", "4"], "--slice-size needs --slice"),
         (["agent", "--join", "--fault", "fabric=("], "is not a regular expression"),
+        (["submit", "--cpu", "1", "--cpu", "2", "--", "true"], "--cpu was given 2 times; give it once"),
+        (["jobs", "--since", "1h", "--since", "2h"], "--since was given 2 times"),
+        (["submit", "--memory", "4", "--", "true"], "'4' is a number of bytes; add the unit, such as \"4g\""),
         (["sumbit", "--", "true"], "there is no command 'sumbit'; did you mean 'submit'?"),
         (["--nonsense"], "--nonsense"),
     ],
@@ -244,3 +248,30 @@ def test_a_job_is_one_of_mine_or_somebodys() -> None:
     for wrong in ("", "/", "a/b/c", "a b", "../x", "train:"):
         with pytest.raises(InvalidValue):
             full_job_id(wrong)
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "said"),
+    [
+        ("iris cluster list >&-", 1, "error: standard output is closed; to discard it, use >/dev/null\n"),
+        ("iris cluster list > /dev/full", 1, "error: the output cannot be written: No space left on device\n"),
+        ("iris --help > /dev/full", 1, "error: the output cannot be written: No space left on device\n"),
+        ("iris cluster list <&- > /dev/null", 0, ""),
+        ("iris cluster list 2>&- > /dev/null", 0, ""),
+        ("mkdir gone && cd gone && rmdir ../gone && iris cluster list > /dev/null", 0, ""),
+        ("IRIS_STATE_DIR=/dev/null/state iris cluster start --local -d", 1, "error: /dev/null/state: Not a directory\n"),
+    ],
+)
+def test_a_stream_or_a_directory_that_cannot_be_used_is_one_line(tmp_path: Path, shell: str, code: int, said: str) -> None:
+    """Cron jobs and full disks meet this first. A traceback names no remedy."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "IRIS_STATE_DIR": str(tmp_path / "state")}
+    ran = subprocess.run(["bash", "-c", shell], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stderr) == (code, said)
+
+
+@pytest.mark.parametrize("alias", ["ps", "kill"])
+def test_names_of_other_tools_are_known(alias: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fingers know them."""
+    assert run([alias, "--help"]) == 0
+    assert ("List jobs" if alias == "ps" else "Cancel each JOB") in capsys.readouterr().out

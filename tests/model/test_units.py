@@ -30,6 +30,7 @@ from tests.strategies import CHEAP
         ("8g", 8 * GIB),
         ("8G", 8 * GIB),
         ("8GB", 8 * GIB),
+        ("8Gi", 8 * GIB),
         ("8GiB", 8 * GIB),
         ("8 gib", 8 * GIB),
         (" 512m ", 512 * MIB),
