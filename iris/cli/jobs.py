@@ -1,6 +1,7 @@
 """Implements `iris jobs | status | wait | cancel | explain | hold | release | priority`."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -14,8 +15,9 @@ from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
 from iris.client.views import JobRow
-from iris.model.errors import IrisError, WaitTimeout
+from iris.model.errors import InvalidValue, IrisError, WaitTimeout
 from iris.model.jobs import Band, JobStatus
+from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.model.resources import Resources
 from iris.model.states import JobState
 
@@ -126,6 +128,8 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
 @click.pass_context
 def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     """Cancel each JOB: its programs get SIGTERM and, after their grace period, SIGKILL."""
+    if reason and os.environ.get(ENV_PAYLOAD_KEYS):
+        raise InvalidValue("reason", reason, "would be stored in plain text: Temporal does not encrypt it", "leave it out")
 
     async def work(client: IrisClient, name: str) -> str:
         name = full_job_id(name)

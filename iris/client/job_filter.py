@@ -1,10 +1,12 @@
-"""Selects jobs for a list."""
+"""Selects jobs for a list, and reads what the list has of each."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from iris.model import names
+from iris.model.jobs import MAX_REPLICAS
 from iris.model.states import JobState
 
 
@@ -25,16 +27,23 @@ class JobFilter:
     since: datetime | None = None
 
     def query(self) -> str:
-        """Returns the conditions that the service checks, for the end of a visibility query. It cannot check the states.
+        """Returns the conditions that the service checks, for the end of a visibility query. It does not check the states.
 
         Raises:
             InvalidValue: no user can have this name.
         """
         conditions = ["ExecutionStatus != 'ContinuedAsNew'"]
-        if self.live_only:
+        # No ended workflow shows a live state, and the service knows those of a month.
+        if self.live_only or (self.states and not any(state.ended for state in self.states)):
             conditions.append("ExecutionStatus = 'Running'")
         if self.user:
             conditions.append(f"{names.SA_USER} = '{names.check_name('user', self.user)}'")
         if self.since is not None:
             conditions.append(f"StartTime >= '{self.since.astimezone(UTC).isoformat()}'")
         return " AND ".join(conditions)
+
+
+def tasks_in(memo: Mapping[str, Any]) -> int:
+    """Returns the number of a job's tasks by its memo; 1 if the memo has none: any client can start a workflow with any memo."""
+    tasks = memo.get(names.MEMO_TASKS)
+    return tasks if isinstance(tasks, int) and 0 < tasks <= MAX_REPLICAS else 1

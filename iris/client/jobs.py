@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.job_filter import JobFilter
+from iris.client.job_filter import JobFilter, tasks_in
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, cancelling, described, overruled, state_of
 from iris.messages.job import Attempts, JobInput
@@ -64,6 +64,7 @@ class JobsClient:
         """
         check_demands(spec)
         workflow_id = names.job_workflow(self._cluster.name, spec.id)
+        await self._connection.check_keys()
         with self._connection.rpc_errors():
             try:
                 handle = await self._connection.client.start_workflow(
@@ -213,7 +214,7 @@ class JobsClient:
         """
         described = await self._describe(job)
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
-        return LogSource(run_id=first_run, tasks=int((await described.memo()).get(names.MEMO_TASKS, 1)))
+        return LogSource(run_id=first_run, tasks=tasks_in(await described.memo()))
 
     async def forecast(self, spec: JobSpec) -> Forecast:
         """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.
@@ -278,7 +279,7 @@ class JobsClient:
                         submitted_at=execution.start_time,
                         command=str(memo.get(names.MEMO_COMMAND, "")),
                         priority=attribute(execution, names.SA_PRIORITY),
-                        tasks=int(memo.get(names.MEMO_TASKS, 1)),
+                        tasks=tasks_in(memo),
                     )
                 )
         return rows
@@ -376,6 +377,7 @@ class JobsClient:
 
     async def _signal(self, job: str, signal: str, *arguments: Any) -> JobStatus:
         status = await self._status_of_live(job)
+        await self._connection.check_keys()
         with self._connection.rpc_errors():
             await self._handle(job).signal(signal, args=arguments)
         return status

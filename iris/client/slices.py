@@ -96,6 +96,7 @@ class SlicesClient:
         if status.state in _LEAVING:
             return status.id, f"is {status.state} already"
         drain = Drain(slice_id=status.id, reason=signed(reason), deadline=deadline)
+        await self._connection.check_keys()
         with self._connection.rpc_errors():
             await self._connection.workflow(self._workflow_id(status.id)).signal("drain", drain)
         return status.id, "is being drained" if deadline is None or deadline > datetime.now(UTC) else "is being deleted"

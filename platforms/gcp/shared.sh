@@ -119,8 +119,8 @@ read_secret() {
 # the path of the profile to the containers' environment.
 write_profile() {
     local pair key source secret text="[profile.default]"
-    rm -f "$profile"
     if [ ${#PROFILE_OPTIONS[@]} = 0 ]; then
+        rm -f "$profile"
         return
     fi
     for ((pair = 0; pair < ${#PROFILE_OPTIONS[@]}; pair += 2)); do
@@ -129,7 +129,12 @@ write_profile() {
     text+=$'\n'"tls.disabled = false"
     for ((pair = 0; pair < ${#PROFILE_CREDENTIALS[@]}; pair += 2)); do
         key=${PROFILE_CREDENTIALS[pair]} source=${PROFILE_CREDENTIALS[pair + 1]}
-        retry "reading $source" read_secret "$source" || fail "could not read $source, the Temporal service's $key"
+        if ! retry "reading $source" read_secret "$source"; then
+            [ -f "$profile" ] || fail "could not read $source, the Temporal service's $key"
+            say "could not read $source, the Temporal service's $key; using the credentials of the last boot"
+            environment+=(-e "TEMPORAL_CONFIG_FILE=$profile")
+            return
+        fi
         case $secret in
             *"'''"*) fail "$source is not a valid $key" ;;
         esac

@@ -60,3 +60,58 @@ def test_with_keys_the_database_has_no_command_environment_or_reason() -> None:
         finally:
             cluster.iris("cluster", "stop", "--yes", code=None, **known)
             cluster.clear()
+
+
+def test_a_client_with_keys_that_the_cluster_has_not_breaks_nothing() -> None:
+    """A shell has keys of another cluster. One unreadable signal failed a slice's workflow for ever, and its machine stayed."""
+    with a_home() as home:
+        keys = home / "keys"
+        keys.touch(0o600)
+        keys.write_text(a_key("other"))
+        known = {"IRIS_PAYLOAD_KEYS": str(keys)}
+        cluster = Cluster(home, options=("--ephemeral", "--cpu", "4"))
+        try:
+            cluster.start()
+            host = cluster.only_host()
+            for command in (
+                ("submit", "-d", "-n", "lost", "--", "true"),
+                ("slice", "drain", host),
+                ("autoscaler", "pause"),
+            ):
+                said = cluster.iris(*command, code=5, **known).err
+                assert "cannot decrypt with the key 'other'" in said, command
+                assert "unset IRIS_PAYLOAD_KEYS" in said
+            # And of one that does not ask first:
+            sent = ("--input", "c2VjcmV0", "--input-base64", "--input-meta", "encoding=binary/encrypted")
+            cluster.temporal("workflow", "signal", "--workflow-id", f"local/slice/{host}", "--name", "drain", *sent)
+            assert cluster.iris("host", "cordon", host, code=None, **known).code != 0
+
+            cluster.iris("submit", "-n", "fine", "--", "true")
+            assert cluster.iris("slice", "show", host, "--json").json["state"] == "READY"
+            cluster.iris("slice", "delete", host)
+        finally:
+            cluster.iris("cluster", "stop", "--yes", code=None)
+            cluster.clear()
+
+
+def test_a_cluster_named_by_its_address_says_which_key_is_missing() -> None:
+    """It "did not exist"."""
+    with a_home() as home:
+        keys = home / "keys"
+        keys.touch(0o600)
+        keys.write_text(a_key("first"))
+        known = {"IRIS_PAYLOAD_KEYS": str(keys)}
+        cluster = Cluster(home, options=("--ephemeral",))
+        try:
+            cluster.iris("cluster", "start", "--local", "-d", "--ephemeral", within=240, **known)
+            assert cluster.iris("--cluster", cluster.address, "jobs", **known).out == "no jobs\n"
+            for name in ("", "/local"):
+                said = cluster.iris("--cluster", cluster.address + name, "jobs", code=5).err
+                assert "encrypted with key 'first', which is not known here" in said
+            cluster.iris("submit", "-q", "-n", "long", "--", "sleep", "600", **known)
+            refused = cluster.iris("cancel", "long", "--reason", PLANTED[0], code=5, **known).err
+            assert "would be stored in plain text" in refused
+            cluster.iris("cancel", "long", **known)
+        finally:
+            cluster.iris("cluster", "stop", "--yes", code=None, **known)
+            cluster.clear()

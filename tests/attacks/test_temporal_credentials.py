@@ -141,6 +141,17 @@ def test_a_secret_manager_that_does_not_answer_at_once_is_asked_again(machine: M
     assert API_KEY in profile(machine).read_text()
 
 
+def test_credentials_of_the_last_boot_outlive_an_outage_of_secret_manager(machine: Machine, secrets: FakeSecretManager) -> None:
+    """A machine that was rebooted in it had lost them, and its containers could not connect any more."""
+    assert boot(machine, "host").code == 0
+    secrets.fails = 99
+    console = boot(machine, "host", tries=2)
+
+    assert console.code == 0
+    assert "using the credentials of the last boot" in console.text
+    assert API_KEY in profile(machine).read_text()
+
+
 def test_a_new_value_restarts_the_container_at_the_next_run_of_the_script(machine: Machine, secrets: FakeSecretManager) -> None:
     """A process keeps the key with which it connected; the same value keeps the container and its programs."""
     assert [boot(machine, "host").code for _ in range(2)] == [0, 0]

@@ -134,6 +134,7 @@ REFUSED = {
     "a-folded-line": head("GET / HTTP/1.1", "Host: localhost", " evil.example"),
     "a-space-before-the-colon": head("GET / HTTP/1.1", "Host : localhost"),
     "a-line-that-others-would-split": head("GET / HTTP/1.1", "Host: localhost\nHost: evil.example"),
+    "a-request-that-others-would-split": head("GET / HTTP/1.1\nHost: evil.example", "Host: localhost"),
     "the-page-of-another-site": head("POST / HTTP/1.1", "Host: localhost", "Origin: http://evil.example"),
     "a-page-at-another-port": head("POST / HTTP/1.1", "Host: localhost:8233", "Origin: http://localhost:6006"),
     "a-page-without-a-site": head("POST / HTTP/1.1", "Host: localhost", "Origin: null"),

@@ -93,8 +93,10 @@ def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
         # Its first deed is to ask for the one machine that there is always to be.
         made = eventually(lambda: google.resources("boxes-project"), within=120)
         asked = json.loads(made[0]["body"])["metadata"]["items"]
-        (script,) = (item["value"] for item in asked if item["key"] == label_rules.STARTUP_KEY)
-        boot(script, root, metadata)
+        attributes = {item["key"]: item["value"] for item in asked}
+        for key, value in attributes.items():
+            metadata.put(f"instance/attributes/{key}", value)
+        boot(attributes[label_rules.STARTUP_KEY], root, metadata)
         yield Boxes(f"127.0.0.1:{port}/boxes", Cluster(home, "boxes"), root)
 
 

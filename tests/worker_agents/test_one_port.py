@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -114,3 +116,22 @@ async def test_a_service_that_speaks_first_is_heard() -> None:
     async with publishing(published, ("127.0.0.1", inner)), asyncio.timeout(60):
         assert await asyncio.gather(*(hear() for _ in range(100))) == [b"hello"] * 100
     server.close()
+
+
+def test_the_limit_of_files_is_raised_before_the_port_is_published() -> None:
+    """A fleet has thousands of connections, each has two files here, and shells allow 1,024."""
+    script = """
+import asyncio, resource
+from iris.client.connect.process import free_ports
+from iris.worker_agents.local.one_port import publishing
+
+async def main():
+    port, inner = free_ports()
+    async with publishing(port, ("127.0.0.1", inner)):
+        print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
+asyncio.run(main())
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout == "4096\n"

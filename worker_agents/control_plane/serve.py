@@ -96,7 +96,7 @@ async def serve(options: ControlPlaneOptions) -> None:
     """
     stop = stop_event()
     rest_memory()
-    client = await connect(options.address, options.namespace)
+    client = await connect(options.address, options.namespace, tolerant=True)
     await register_search_attributes(client)
     platform = await _platform(options, ConfigFile(options.config)) if options.config is not None else None
     # A worker of an earlier version would fail the planners' workflow tasks, so it must not even poll for them.

@@ -191,6 +191,7 @@ def machines_dir(directory: Path) -> Path:
 
 def _ports(before: ClusterRecord | None) -> tuple[int, int]:
     """Returns the ports of the last run if they are free, so that addresses stay the same; else any two free ports."""
-    if before is None or not before.ui:
+    if before is None:
         return free_ports()
-    return free_ports((int(before.address.rpartition(":")[2]), int(before.ui.rpartition(":")[2])))
+    port = int(before.address.rpartition(":")[2])
+    return free_ports((port, int(before.ui.rpartition(":")[2]) if before.ui else port + 1))

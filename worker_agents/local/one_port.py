@@ -6,6 +6,7 @@ reaches them, so the machine of a control plane publishes the service's port, an
 
 import asyncio
 import contextlib
+import resource
 from collections.abc import AsyncIterator
 from typing import cast
 
@@ -90,12 +91,20 @@ async def publishing(port: int, service: tuple[str, int]) -> AsyncIterator[None]
     Raises:
         IrisError: the port is in use.
     """
+    _allow_files()
     loop = asyncio.get_running_loop()
     try:
-        server = await loop.create_server(lambda: _Caller(*service), "0.0.0.0", port, backlog=1024)  # noqa: S104
+        server = await loop.create_server(lambda: _Caller(*service), "0.0.0.0", port)  # noqa: S104
     except OSError as error:
         raise IrisError(f"the Temporal service cannot be published at port {port}: {error.strerror}") from None
     try:
         yield
     finally:
         server.close()
+
+
+def _allow_files() -> None:
+    """Raises the soft limit of open files to the hard one, as Go programs do. Each connection has two; the default is 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS refuses an infinite one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

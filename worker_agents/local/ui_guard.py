@@ -65,7 +65,7 @@ def checked_head(head: bytes) -> bytes:
     """
     request, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     parts = request.split(" ")
-    if len(parts) != 3 or not parts[1].startswith("/") or any(each in line for line in lines for each in "\r\n\0"):
+    if len(parts) != 3 or not parts[1].startswith("/") or any(each in line for line in (request, *lines) for each in "\r\n\0"):
         raise Refused("the request is malformed")
     hosts, origins, kept = [], [], []
     for line in lines:

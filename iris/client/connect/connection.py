@@ -22,7 +22,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
 from iris.client.connect.credentials import credentials_for
-from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, payload_keys
+from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, TolerantCodec, payload_keys
 from iris.model.errors import IrisError, Unreachable
 from iris.model.units import MIB, format_bytes
 
@@ -133,14 +133,16 @@ class IrisPlugin(SimplePlugin):
 
     Args:
         keys: encrypt payloads and the texts of failures.
+        tolerant: what cannot be decoded fails its own message only, as a control plane needs it.
     """
 
-    def __init__(self, keys: PayloadKeys | None = None) -> None:
+    def __init__(self, keys: PayloadKeys | None = None, *, tolerant: bool = False) -> None:
+        codec = EncryptionCodec(CompressionCodec(), keys)
         super().__init__(
             "iris",
             data_converter=DataConverter(
                 payload_converter_class=SharedConverter,
-                payload_codec=EncryptionCodec(CompressionCodec(), keys),
+                payload_codec=TolerantCodec(codec) if tolerant else codec,
                 failure_converter_class=DefaultFailureConverterWithEncodedAttributes if keys else DefaultFailureConverter,
             ),
             workflow_runner=UnsandboxedWorkflowRunner(),
@@ -154,12 +156,14 @@ async def connect(
     identity: str | None = None,
     timeout: timedelta = timedelta(seconds=10),
     quiet: bool = False,
+    tolerant: bool = False,
 ) -> Client:
     """Connects to the Temporal service at `host:port`. Temporal's environment variables and profile supply TLS, API key and the
     like, if they are for this address.
 
     Args:
         quiet: the SDK's core logs nothing. It logs to standard output, which a command needs for its own output.
+        tolerant: as in `IrisPlugin`.
 
     Raises:
         Unreachable: no service answers there within the timeout, or the service refuses the connection.
@@ -171,7 +175,7 @@ async def connect(
     try:
         return await Client.connect(
             **settings,
-            plugins=[IrisPlugin(payload_keys())],
+            plugins=[IrisPlugin(payload_keys(), tolerant=tolerant)],
             identity=identity,
             runtime=Runtime(telemetry=telemetry, worker_heartbeat_interval=REPORT_INTERVAL),
             connect_timeout=timeout,

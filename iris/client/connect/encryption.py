@@ -6,6 +6,7 @@ Every process of the cluster (client, control plane, agent) reads the keys from 
 
 import base64
 import binascii
+import logging
 import os
 import stat
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,12 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from iris.model import names
-from iris.model.errors import InvalidValue, Rejected
+from iris.model.errors import InvalidValue, IrisError, Rejected
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+logger = logging.getLogger(__name__)
 
 #: The field of a payload's metadata with the kind of its content, and the kind that encrypted ones have.
 ENCODING = "encoding"
@@ -111,6 +114,28 @@ class EncryptionCodec(PayloadCodec):
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         return await self._inner.decode([decrypt(payload, self._keys) for payload in payloads])
+
+
+class TolerantCodec(PayloadCodec):
+    """For the control plane: what cannot be decoded stays as it is.
+
+    The SDK decodes all that has happened to a workflow at once, so one unreadable signal would fail all of its tasks for ever.
+    Left encoded, it fails its conversion alone: the SDK drops the signal, refuses the update or fails the query. A workflow whose
+    own input is unreadable waits for the key.
+    """
+
+    def __init__(self, inner: PayloadCodec) -> None:
+        self._inner = inner
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return await self._inner.encode(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        try:
+            return await self._inner.decode(payloads)
+        except (IrisError, ValueError) as error:
+            logger.warning("a message is ignored: %s", error)
+            return list(payloads)
 
 
 def encrypt(payload: Payload, keys: PayloadKeys) -> Payload:

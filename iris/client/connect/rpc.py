@@ -24,9 +24,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.credentials import credentials_for
+from iris.client.connect.encryption import payload_keys
 from iris.messages.scheduler import Answers, Batch, Message
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
+from iris.scheduling.refusals import Refusal
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -58,6 +60,7 @@ class Connection:
     def __init__(self, client: Client, record: ClusterRecord) -> None:
         self.client = client
         self.record = record
+        self._keys_checked = False
         self.scheduler = names.scheduler_workflow(record.name)
         self.autoscaler = names.autoscaler_workflow(record.name)
 
@@ -101,6 +104,28 @@ class Connection:
                     "1.32 or later, or enable its setting activity.enableStandalone"
                 ) from None
 
+    async def check_keys(self) -> None:
+        """Does nothing without payload keys. With keys, asks the control plane something that it has to decrypt.
+
+        For use before a workflow is started or signalled: the control plane ignores what it cannot read, and a signal has no
+        answer. If no control plane answers, what is sent waits for it.
+
+        Raises:
+            Rejected: the control plane cannot read what this client encrypts.
+        """
+        keys = payload_keys()
+        if keys is None or self._keys_checked:
+            return
+        with contextlib.suppress(RPCError):
+            try:
+                await self.workflow(self.scheduler).query("explain", args=[""], result_type=Refusal, rpc_timeout=RPC_TIMEOUT)
+            except (WorkflowQueryFailedError, WorkflowQueryRejectedError):
+                raise Rejected(
+                    f"the control plane of cluster {self.record.name} cannot decrypt with the key {keys.current!r} of "
+                    f"{keys.source}; start it with this file, or unset {names.ENV_PAYLOAD_KEYS} for a cluster without keys"
+                ) from None
+        self._keys_checked = True
+
     async def query(self, handle: WorkflowHandle[Any, Any] | str, query: str, result: type[T], argument: Any = None) -> T:
         """Queries a workflow.
 
@@ -127,6 +152,7 @@ class Connection:
         Raises:
             Unreachable: the service does not answer, or the cluster has no autoscaler.
         """
+        await self.check_keys()
         with self.rpc_errors():
             try:
                 await self.workflow(self.autoscaler).signal(signal, args=arguments)
