@@ -18,6 +18,10 @@ FEW_UPDATES = "few-updates"
 QUIET = "quiet"
 
 
+#: What a machine offers.
+OFFER = ("--cpu", "2", "--memory", "4g", "--attribute", "rack=a")
+
+
 @pytest.fixture(scope="module")
 def temporal() -> Iterator[TemporalCluster]:
     """Two servers on PostgreSQL with four shards, and four partitions for each task queue."""
@@ -41,7 +45,9 @@ def cluster(temporal: TemporalCluster) -> Iterator[OwnCluster]:
                 "slice",
                 "--slice-size",
                 "2",
-                *offer(running, host),
+                "--dir",
+                str(running.home / host),
+                *OFFER,
             )
         eventually(lambda: len(running.host_ids()) == 2, every=0.5)
         yield running
@@ -51,13 +57,8 @@ def cluster(temporal: TemporalCluster) -> Iterator[OwnCluster]:
 def quiet(temporal: TemporalCluster) -> Iterator[tuple[OwnCluster, str]]:
     """A host that does not report, and its incarnation. It takes minutes to show that this costs nothing, so it begins first."""
     with an_own_cluster(temporal.service.addresses, "quiet", QUIET) as running:
-        running.join("host", *offer(running, "host"))
+        running.join("host", *OFFER)
         yield running, running.hosts()["host"]["incarnation"]
-
-
-def offer(cluster: OwnCluster, host: str) -> tuple[str, ...]:
-    """What a machine offers, and where its tasks have their files."""
-    return "--dir", str(cluster.home / host), "--cpu", "2", "--memory", "4g", "--attribute", "rack=a"
 
 
 def shell(text: str) -> tuple[str, ...]:
@@ -162,7 +163,7 @@ def test_programs_survive_a_restart_of_the_control_plane_and_of_both_servers(
 def test_the_scheduler_continues_as_new_before_its_updates_are_refused(temporal: TemporalCluster) -> None:
     """A service refuses the updates of a workflow beyond its limit; each job takes two."""
     with an_own_cluster(temporal.service.addresses, "few", FEW_UPDATES) as cluster:
-        cluster.join("host", *offer(cluster, "host"))
+        cluster.join("host", *OFFER)
         for index in range(15):
             cluster.iris("submit", "-n", f"job-{index}", *shell("true"))
         eventually(lambda: len(cluster.iris("jobs", "--all", "--json").json) == 15)
