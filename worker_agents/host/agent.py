@@ -87,6 +87,8 @@ class AgentOptions(BaseModel):
     slice_id: str | None = None
     #: On a machine that was created for the slice; None: a user brought the machine, which starts the slice.
     proof: MachineProof | None = None
+    #: The file with its private key.
+    key_file: Path | None = None
     #: The number of the slice's hosts.
     slice_size: int = 1
     #: The address at which other hosts reach this one; None: the agent finds it.
@@ -359,7 +361,8 @@ def _secrets(options: AgentOptions) -> HostSecrets:
 
         return GoogleSecrets(options.secrets_project, options.secrets_endpoint)
 
-    return HostSecrets(options.secrets, manager, own=(options.directory,))
+    own = (options.directory, _cache_dir(options), options.jobs_dir, *filter(None, (options.key_file,)))
+    return HostSecrets(options.secrets, manager, own=own)
 
 
 async def _pause(stop: asyncio.Event, time: timedelta) -> None:
