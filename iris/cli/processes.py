@@ -95,8 +95,17 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
 @click.option("--token", hidden=True)  # in the startup scripts of version 0.1
 @click.option("--slice-size", type=click.IntRange(min=1), help="Number of hosts in the slice.  [default: 1]")
 @click.option("--address", help="Address of this host for other hosts.  [default: from this machine's routes]")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory for the files of tasks.")
-@click.option("--cache", type=click.Path(path_type=Path), help="Directory for bundles and environments; agents may share it.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory for logs, and for the files of tasks without uids of their own.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    help="Directory for bundles, and for environments of tasks without uids of their own; agents may share it.",
+)
 @click.option(
     "--run-as",
     metavar="FIRST-LAST|root",
@@ -105,7 +114,7 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
 @click.option(
     "--jobs-dir",
     type=click.Path(path_type=Path),
-    help="Directory for the files of tasks with such uids.  [default: /var/lib/iris-jobs]",
+    help="Directory for working directories, outputs and environments of tasks with such uids.  [default: /var/lib/iris-jobs]",
 )
 @click.option("--image", help="Container image of tasks without --image.  [default: none: tasks are processes]")
 @click.option(

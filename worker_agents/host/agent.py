@@ -171,7 +171,7 @@ async def _serve_incarnations(
     connected = False
     while not stop_request.event.is_set():
         begun = incarnations.of(options.directory)
-        host = _this_host(options, accelerators, begun or incarnations.begin(options.directory))
+        host = _this_host(options, accelerators, users, begun or incarnations.begin(options.directory))
         identity = names.worker_identity(host.id, host.incarnation)
         try:
             client = await connect(options.address, options.namespace, identity=identity)
@@ -193,10 +193,10 @@ def _cache_dir(options: AgentOptions) -> Path:
     return options.cache_dir or options.directory / "cache"
 
 
-def _this_host(options: AgentOptions, accelerators: Accelerators, incarnation: str) -> Host:
+def _this_host(options: AgentOptions, accelerators: Accelerators, users: JobUsers | None, incarnation: str) -> Host:
     """Returns this machine as a host."""
     resources = probe(
-        options.directory,
+        *(options.directory, users.directory if users is not None else options.directory),
         cpu=options.cpu_millis,
         memory=options.memory_bytes,
         disk=options.disk_bytes,
