@@ -7,6 +7,7 @@ import os
 import pwd
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -53,17 +54,25 @@ def job_users(run_as: str, directory: Path, *, simulated: bool) -> JobUsers | No
     except OSError as error:
         problem = f"{users.directory} cannot be created: {error.strerror}"
     if problem := problem or _why_not_in(users):
-        remedy = "name other uids with --run-as or another directory with --jobs-dir, or use --run-as root for the agent's user"
-        raise Rejected(f"tasks cannot run as users of their own: {problem}; {remedy}")
+        raise _rejected(problem)
     return users
+
+
+def _rejected(problem: str) -> Rejected:
+    remedy = "name other uids with --run-as or another directory with --jobs-dir, or use --run-as root for the agent's user"
+    return Rejected(f"tasks cannot run as users of their own: {problem}; {remedy}")
 
 
 def _why_not_as(uid: int) -> str:
     """Changes a file and a process of this user. Returns which right the agent lacks for that; empty: none.
 
+    Other failures, such as that of a user whose running job has all the processes it may have, show no lack of a right.
+
     Raises:
-        Rejected: the trial failed for another reason.
+        Rejected: this system has no such users.
     """
+    if sys.platform != "linux":
+        raise _rejected("this needs Linux")
     launch = {"uid": uid, "groups": [], "cwd": "/"}
     command = ("/bin/sh", "-c", "read line")  # waits
     try:
@@ -77,9 +86,8 @@ def _why_not_as(uid: int) -> str:
     except subprocess.SubprocessError:
         return f"the agent may not start processes as uid {uid}"
     except OSError as error:
-        if error.errno not in _REFUSALS:  # a lack of memory, for instance, does not show whose root this is
-            raise Rejected(f"tasks cannot run as users of their own: a trial with uid {uid} failed: {error.strerror}") from None
-        return f"the agent may not manage processes and files of uid {uid}: {error.strerror}"
+        if error.errno in _REFUSALS:
+            return f"the agent may not manage processes and files of uid {uid}: {error.strerror}"
     return ""
 
 
