@@ -22,6 +22,7 @@ import uv
 from iris.activities.host import uv_errors
 from iris.activities.host.caches import DISK_FAULT, Cache
 from iris.activities.host.projects import Project, indexes_of_lock
+from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.host.runtimes.job_users import acting_as, end_user, give, lent
 from iris.activities.host.runtimes.threads import in_thread
@@ -185,13 +186,9 @@ class Steps:
         return self._runtime.owner
 
     async def _look_at_python(self, answer: Path) -> "_Python | None":
-        """Returns the Python that a program would find, or None if there is none."""
+        """Returns the Python that a program would find, or None if there is none, or if its answer is none of a Python."""
         status = await self._runtime.step(("/bin/sh", "-c", _LOOK, str(answer)), self._env, self._workdir, self._output)
-        with acting_as(self._owner):
-            if status != 0 or not answer.is_file():
-                return None
-            executable, sites = json.loads(answer.read_bytes())
-            return _Python(executable, sites)
+        return await asyncio.to_thread(_read_python, answer, self._owner) if status == 0 else None
 
     async def _provide_uv(self) -> None:
         self._cache.make_directory(self._uv.parent)
@@ -323,6 +320,15 @@ def _only_into(venv: Path) -> dict[str, str]:
         "PIP_USER": "0",
         "PYTHONUSERBASE": str(venv),
     }
+
+
+def _read_python(answer: Path, owner: int | None) -> _Python | None:
+    """Reads the answer of a program that may not be Python at all: the job's variables decide what `python` is."""
+    with suppress(OSError, ValueError, TypeError, RecursionError), acting_as(owner):
+        executable, sites = json.loads(links.read(answer))
+        if isinstance(executable, str) and isinstance(sites, list) and all(isinstance(each, str) for each in sites):
+            return _Python(executable, sites)
+    return None
 
 
 def _add_sites(venv: Path, sites: Sequence[str], owner: int | None) -> None:

@@ -62,7 +62,7 @@ class HostSecrets:
     manager: Callable[[], SecretManager] = field(default=_no_manager, repr=False)
     #: The agent's environment. Its values do not show when this object is printed.
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-    #: The agent's own directories, whose files no job gets.
+    #: The agent's own directories and files, which no job gets.
     own: Sequence[Path] = ()
 
     async def values(self, secrets: Mapping[str, str]) -> dict[str, SecretStr]:

@@ -1,6 +1,7 @@
 """Implements `iris controller run | serve` and `iris agent`: the processes of a cluster."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from iris.model.constraints import parse_attribute
 from iris.model.faults import Fault, parse_fault
 from iris.model.names import check_name
 from iris.model.resources import Device
+from iris.model.run_as import choose_uids
 from iris.model.slice_keys import MachineProof, public_key
 from iris.model.store_limits import StoreLimits
 from iris.worker_agents.logging_setup import log_to_stderr
@@ -93,8 +95,17 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
 @click.option("--token", hidden=True)  # in the startup scripts of version 0.1
 @click.option("--slice-size", type=click.IntRange(min=1), help="Number of hosts in the slice.  [default: 1]")
 @click.option("--address", help="Address of this host for other hosts.  [default: from this machine's routes]")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory for the files of tasks.")
-@click.option("--cache", type=click.Path(path_type=Path), help="Directory for bundles and environments; agents may share it.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory for logs, and for the files of tasks without uids of their own.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    help="Directory for bundles, and for environments of tasks without uids of their own; agents may share it.",
+)
 @click.option(
     "--run-as",
     metavar="FIRST-LAST|root",
@@ -103,7 +114,7 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
 @click.option(
     "--jobs-dir",
     type=click.Path(path_type=Path),
-    help="Directory for the files of tasks with such uids.  [default: /var/lib/iris-jobs]",
+    help="Directory for working directories, outputs and environments of tasks with such uids.  [default: /var/lib/iris-jobs]",
 )
 @click.option("--image", help="Container image of tasks without --image.  [default: none: tasks are processes]")
 @click.option(
@@ -166,7 +177,7 @@ def agent(
     if slice_size is not None and slice_id is None:
         raise click.UsageError("--slice-size needs --slice")
     from iris.client.connect.process import be_private
-    from iris.config import load_config
+    from iris.config import load_config, secrets_of
     from iris.config.schema import Bootstrap
     from iris.worker_agents.host.agent import AgentOptions, serve
     from iris.worker_agents.host.probe import default_host_id
@@ -179,6 +190,8 @@ def agent(
         name = check_name("host-id", host_id or default_host_id())
         configured = None if config is None else load_config(config)
         bootstrap = Bootstrap() if configured is None else configured.bootstrap
+        uids = bootstrap.run_as if run_as is None else run_as
+        own_users = choose_uids(uids, root=os.geteuid() == 0, simulated=simulated) is not None
         gcp = None if configured is None else configured.platform.gcp
         options = AgentOptions(
             address=cluster.address,
@@ -189,10 +202,11 @@ def agent(
             slice_id=slice_id and check_name("slice", slice_id),
             slice_size=slice_size or 1,
             proof=proof,
+            key_file=key_file,
             host_address=address,
             directory=directory or state_dir() / "hosts" / cluster.name / name,
             cache_dir=cache,
-            run_as=run_as if run_as is not None else bootstrap.run_as if bootstrap is not None else "",
+            run_as=uids,
             **({} if jobs_dir is None else {"jobs_dir": jobs_dir.absolute()}),
             image=image,
             simulated=simulated,
@@ -200,7 +214,7 @@ def agent(
             env_vars=bootstrap.env_vars,
             mounts=tuple(map(Path, bootstrap.mounts)),
             limits=StoreLimits(logs=bootstrap.max_logs, outputs=bootstrap.max_outputs),
-            secrets=bootstrap.secrets,
+            secrets=() if configured is None else secrets_of(configured, own_users=own_users),
             secrets_project="" if gcp is None else gcp.project_id,
             secrets_endpoint="" if gcp is None else gcp.endpoints.secret_manager,
             cpu_millis=cpu,

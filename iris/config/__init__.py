@@ -3,7 +3,7 @@ Open `schema.py` first, then `load.py`; `defaults.py` and `rules.py` complete an
 Must not import temporalio, google, click or a role's package, and must not read the clock or the environment.
 """
 
-from iris.config.defaults import apply_defaults
+from iris.config.defaults import apply_defaults, secrets_of
 from iris.config.errors import InvalidConfig
 from iris.config.groups import rules_of, scale_groups_of
 from iris.config.load import config_values, dump_config, load_config, load_written, origins
@@ -28,5 +28,6 @@ __all__ = [
     "risks",
     "rules_of",
     "scale_groups_of",
+    "secrets_of",
     "with_rules",
 ]

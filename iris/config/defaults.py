@@ -24,6 +24,7 @@ from iris.model.accelerators import Tpu, parse_gpu, tpu
 from iris.model.errors import InvalidValue
 from iris.model.machine_types import machine_type, smallest_machine_type
 from iris.model.resources import Device, DeviceKind, parse_device
+from iris.model.run_as import AGENT_USER
 from iris.model.scale_groups import SliceType, region_of
 from iris.model.secrets import ALL_OF_THE_USERS
 from iris.model.units import GIB, MIB
@@ -84,6 +85,17 @@ def origins_of(config: ClusterConfig) -> dict[str, str]:
     return origins
 
 
+def secrets_of(config: ClusterConfig, *, own_users: bool) -> tuple[str, ...]:
+    """Returns the secrets that jobs of a host may use.
+
+    Args:
+        config: completed.
+        own_users: the host's jobs have users of their own. The default of a local cluster is for jobs of the agent's user.
+    """
+    written = "secrets" in config.bootstrap.model_fields_set | config.defaults.bootstrap.model_fields_set
+    return config.bootstrap.secrets if written or not own_users else ()
+
+
 def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
     origins["name"] = IN_FILE if "name" in config.model_fields_set else BUILT_IN
     defaults, gcp = config.defaults, config.platform.gcp
@@ -92,7 +104,10 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         home = [Source("platform.gcp.default_zones", {"region": region_of(gcp.default_zones[0])})]
     boot = _present("defaults.bootstrap", defaults.bootstrap, Bootstrap)
     pace = _present("defaults.autoscaler", defaults.autoscaler, Autoscaler)
-    secrets = Source(BUILT_IN, {"secrets": ALL_OF_THE_USERS} if config.platform.local is not None else {})
+    # Jobs with users of their own may not have all that the agent can read for them.
+    run_as = (config.bootstrap if "run_as" in config.bootstrap.model_fields_set else defaults.bootstrap).run_as
+    of_the_user = config.platform.local is not None and run_as in ("", AGENT_USER)
+    secrets = Source(BUILT_IN, {"secrets": ALL_OF_THE_USERS} if of_the_user else {})
     lease = Source(BUILT_IN, {"lease": CLOUD_LEASE} if gcp is not None else {})
     sections: dict[str, Any] = {
         "platform": _filled(config.platform, "platform", origins, {"gcp": home}),

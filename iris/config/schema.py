@@ -218,7 +218,7 @@ class Bootstrap(Section):
     secrets: tuple[str, ...] = Field(
         (),
         description="Secrets that jobs may use: env:NAME, file:/PATH, gcp:projects/PROJECT/secrets/SECRET, or a beginning "
-        "followed by *; unset for local: all that the user has.",
+        "followed by *; unset for local: all that the user has, unless run_as is a range.",
     )
     run_as: str = Field(
         "",

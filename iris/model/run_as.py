@@ -8,8 +8,9 @@ from iris.model.errors import InvalidValue
 DEFAULT_UIDS = range(60_706, 61_184)
 #: The setting with which jobs run as the user of their agent.
 AGENT_USER = "root"
-#: Smaller uids belong to the system and to people. The largest ones have special meanings, as 65534 and 65535 do.
-_FIRST, _LAST, _SPECIAL = 60_001, 2**32 - 3, (65_534, 65_535)
+#: Smaller uids belong to the system and to people. Linux's call for a user's processes takes no larger ones
+#: than the last, and 65534 and 65535 have special meanings.
+_FIRST, _LAST, _SPECIAL = 60_001, 2**31 - 2, (65_534, 65_535)
 _RANGE = re.compile(r"(\d{1,10})-(\d{1,10})")
 
 

@@ -31,6 +31,8 @@ Program(Path(sys.argv[1])).start(Launch(argv=sys.argv[2:], env={"PATH": "/usr/bi
 print("started", flush=True)
 time.sleep(1000)
 """
+#: No user of the machine has it.
+UID = 300_000 + os.getpid()
 
 
 def begun(directory: Path, *argv: str, lease: float = HOUR, **changes: Any) -> Program:
@@ -72,9 +74,15 @@ async def test_output_is_kept_byte_for_byte(tmp_path: Path) -> None:
         ({"argv": ("no-such-program",)}, "there is no program 'no-such-program' on this host", 127),
         ({"argv": ("/etc/passwd",)}, "'/etc/passwd' is not executable", 126),
         ({"cwd": "/no/such/place"}, "the working directory '/no/such/place' does not exist on this host", 126),
+        pytest.param(
+            {"cwd": "/no/such/place", "uid": UID},
+            "the working directory '/no/such/place' does not exist on this host",
+            126,
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users"),
+        ),
         ({"argv": ("true", "x" * 3_000_000)}, "'true' could not be started", 126),
     ],
-    ids=["missing", "not executable", "no directory", "too long"],
+    ids=["missing", "not executable", "no directory", "no directory of another user", "too long"],
 )
 async def test_a_program_that_cannot_be_started_says_why(tmp_path: Path, changes: dict[str, Any], said: str, status: int) -> None:
     """With the shell's exit code for the case."""

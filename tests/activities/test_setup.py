@@ -512,6 +512,36 @@ async def test_packages_go_into_their_environment_whatever_settings_say(host: Ho
     assert host.told.count("environment at: ") == host.told.count(f"environment at: {host.own}")
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        'truncate -s 100M "$4"',
+        'mkfifo "$4"',
+        'ln -s /dev/zero "$4"',
+        'mkdir "$4"',
+        'ln -s "$0".json "$4"',
+        "head -c 60000 /dev/zero | tr '\\0' '[' > \"$4\"",
+        'printf "\\377" > "$4"',
+        'echo "[1, 2]" > "$4"',
+        'echo "{}" > "$4"',
+        'echo "[\\"/bin/x\\", [1]]" > "$4"',
+        'rm -rf "$(dirname "$4")"',
+    ],
+)
+async def test_a_program_in_the_place_of_python_cannot_stop_or_fill_the_agent(host: Host, answer: str) -> None:
+    """The agent reads what the program wrote, for all attempts of the host. The job's variables say what `python` is."""
+    tools = host.root / "tools"
+    tools.mkdir()
+    (tools / "python.json").write_text('["/usr/bin/false", []]')
+    (tools / "python").write_text(f"#!/bin/sh\n{answer}\n")
+    (tools / "python").chmod(0o755)
+    host.env["PATH"] = f"{tools}:/usr/bin:/bin"
+    ready = await host.ready(setup=("echo ran",))
+
+    assert "ran\n" in host.told
+    assert "VIRTUAL_ENV" not in ready.env
+
+
 async def test_commands_run_where_there_is_no_python(host: Host) -> None:
     """`--setup 'make'` needs none; nothing is fetched for it."""
     (host.root / "bin").mkdir()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -20,7 +21,7 @@ from iris.activities.host.env_steps import _add_scripts
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.python_env import Ready, set_up
 from iris.activities.host.runtimes import job_users
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.exec_process import ProcessCommand
 from iris.activities.host.runtimes.job_users import PASSABLE, JobUsers
 from iris.activities.host.runtimes.orphans import AttemptFile
@@ -174,6 +175,7 @@ async def test_a_jobs_working_directory_is_entered_with_its_own_rights(machine: 
 
     assert (outcome.state, outcome.exit_code) == (TaskState.FAILED, 126)
     assert "the working directory cannot be used" in outcome.reason
+    assert re.search(r"user of its own, with uid \d+: let all users .*--workspace.*--run-as root", outcome.reason)
     assert list(inside.iterdir()) == []
 
 
@@ -293,6 +295,18 @@ async def test_a_command_beside_a_job_has_its_user_and_its_shim_has_none_of_its_
         assert status == 0
         assert b"".join(heard).decode().split() == [str(uid), str(traces.parent), "again"]
         assert {path.stat().st_uid for path in traces.iterdir()} == {uid}
+
+
+async def test_a_command_beside_a_job_that_removed_its_directory_says_so(machine: Machine) -> None:
+    """The directory is entered as the job, where the system's error would be lost."""
+
+    async with machine.beside("other") as attempt:
+        running = attempt.running
+        assert running is not None
+        launch = running.launch.model_copy(update={"cwd": str(machine.users.directory / "gone")})
+        command = ProcessCommand(ExecRequest(session="s", job="ada/train", index=0, argv=("true",)), launch)
+        with pytest.raises(CannotStart, match=r"the task's directory '.*/gone' is gone"):
+            await command.start()
 
 
 async def test_a_job_can_open_its_standard_output_again(machine: Machine) -> None:

@@ -15,6 +15,7 @@ from iris.config import (
     origins,
     rules_of,
     scale_groups_of,
+    secrets_of,
 )
 from iris.model.resources import Device, DeviceKind
 from iris.model.scale_groups import Pace, ScaleGroup, SliceType
@@ -228,13 +229,23 @@ def test_hosts_offer_less_than_their_machine_has() -> None:
 
 
 def test_a_fleet_gives_its_jobs_no_secrets_until_they_are_listed_and_a_laptop_all_of_its_user() -> None:
-    """Programs on a laptop run as the user, who can read all of that anyway. An agent of a fleet has rights of its own."""
+    """Programs on a laptop run as the user, who can read all of that anyway. An agent of a fleet has rights of its own, and so
+    has a root whose jobs have users of their own.
+    """
     fleet = in_cloud("type: gce_vm", "machine_type: n2-standard-8")
 
     assert load_config(fleet).bootstrap.secrets == ()
     assert load_config(local()).bootstrap.secrets == make_local_config(load_config(fleet)).bootstrap.secrets == ALL_OF_THE_USERS
+    for own in ("bootstrap: {run_as: 61000-61009}", "defaults: {bootstrap: {run_as: 61000-61009}}"):
+        assert load_config(f"{local()}\n{own}").bootstrap.secrets == ()
+        assert make_local_config(load_config(f"{fleet}\n{own}")).bootstrap.secrets == ()
+    whole = "defaults: {bootstrap: {run_as: 61000-61009}}\nbootstrap: {run_as: root}"
+    assert load_config(f"{local()}\n{whole}").bootstrap.secrets == ALL_OF_THE_USERS
     for listed in ("bootstrap: {secrets: [env:HF_TOKEN]}", "defaults: {bootstrap: {secrets: [env:HF_TOKEN]}}"):
-        assert load_config(f"{local()}\n{listed}").bootstrap.secrets == ("env:HF_TOKEN",)
+        config = load_config(f"{local()}\n{listed}")
+        assert config.bootstrap.secrets == secrets_of(config, own_users=True) == ("env:HF_TOKEN",)
+    assert secrets_of(load_config(local()), own_users=False) == ALL_OF_THE_USERS
+    assert secrets_of(load_config(local()), own_users=True) == ()
     with pytest.raises(InvalidConfig, match="matches no secret"):
         load_config(f"{local()}\nbootstrap: {{secrets: [HF_TOKEN]}}")
 

@@ -8,7 +8,20 @@ from iris.model.run_as import DEFAULT_UIDS, choose_uids, parse_run_as
 
 @pytest.mark.parametrize(
     "text",
-    ["", "ada", "0-10", "999-2000", "1000-61000", "5000-4000", "65000-65534", "1000-4294967295", "1000", "-1-5", "1e3-2e3"],
+    [
+        "",
+        "ada",
+        "0-10",
+        "999-2000",
+        "1000-61000",
+        "5000-4000",
+        "65000-65534",
+        "1000-4294967295",
+        "1000",
+        "-1-5",
+        "1e3-2e3",
+        "61000-2147483647",
+    ],
 )
 def test_what_is_no_range_of_uids_for_jobs_is_refused_with_a_remedy(text: str) -> None:
     """Small uids belong to the system and to people, whose processes the end of a job would kill; 0 is root."""
@@ -19,6 +32,7 @@ def test_what_is_no_range_of_uids_for_jobs_is_refused_with_a_remedy(text: str) -
 def test_ranges_and_root_are_read() -> None:
     """Both ends are uids of jobs."""
     assert parse_run_as("64000-64999") == range(64_000, 65_000)
+    assert parse_run_as("2147483640-2147483646") == range(2**31 - 8, 2**31 - 1)
     assert parse_run_as("root") is None
 
 

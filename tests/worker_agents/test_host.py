@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
+from iris.activities.host.runtimes.base import CannotStart
 from iris.model.errors import Rejected
 from iris.model.hosts import Host
+from iris.model.secrets import ALL_OF_THE_USERS
 from iris.model.slice_keys import MachineProof
 from iris.model.slices import SliceState, SliceStatus
 from iris.worker_agents.host import incarnation as life_of_host
+from iris.worker_agents.host.agent import AgentOptions, _secrets
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.probe import default_address, describe_host
 from tests.builders import a_host, some
@@ -133,3 +136,21 @@ def test_a_machine_without_a_way_out_has_its_loopback(monkeypatch: pytest.Monkey
     monkeypatch.setattr(socket, "socket", NoWay)
 
     assert default_address() == "127.0.0.1"
+
+
+async def test_no_job_gets_a_file_of_its_agent_as_a_secret(tmp_path: Path) -> None:
+    """The key of the machine proves who it is. The cache and the directory of jobs hold files of other jobs."""
+    places = {name: tmp_path / name for name in ("directory", "cache_dir", "jobs_dir")}
+    places["key_file"] = tmp_path / "slice.key"
+    files = [place if name == "key_file" else place / "file" for name, place in places.items()]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("a value")
+    (tmp_path / "other").write_text("a value")
+    given: dict[str, Any] = {"address": "", "namespace": "", "cluster": "", "store": "", "host_id": "h", **places}
+    secrets = _secrets(AgentOptions(secrets=ALL_OF_THE_USERS, **given))
+
+    for file in files:
+        with pytest.raises(CannotStart, match="it is a file of the agent"):
+            await secrets.values({"A": f"file:{file}"})
+    assert (await secrets.values({"A": f"file:{tmp_path}/other"}))["A"].get_secret_value() == "a value"

@@ -1,9 +1,15 @@
 """How jobs with users of their own reach a host's directories and devices."""
 
+import ctypes
 import logging
 import os
 import pwd
+import shutil
 import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +22,66 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create 
 
 #: The null device: any other would do.
 NULL = os.makedev(1, 3)
+#: What a root needs for jobs with users of their own, by linux/capability.h: chown, dac_override, fowner, kill, setgid, setuid.
+RIGHTS = (0, 1, 3, 5, 6, 7)
+#: Chooses the users as an agent does.
+CHOOSE = """
+import logging, sys
+from pathlib import Path
+from iris.model.errors import Rejected
+from iris.worker_agents.host.job_access import job_users
+logging.basicConfig()
+try:
+    print("users", job_users(sys.argv[1], Path(sys.argv[2]), simulated=False))
+except Rejected as error:
+    print("rejected", error)
+"""
+
+
+@pytest.fixture
+def jobs() -> Iterator[Path]:
+    """A directory that other users reach, unlike tmp_path."""
+    directory = Path(tempfile.mkdtemp(prefix="iris-jobs-", dir="/var/tmp"))
+    directory.chmod(0o711)
+    yield directory / "jobs"
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def chosen_without(right: int, run_as: str, jobs: Path) -> subprocess.CompletedProcess[str]:
+    """What an agent chooses that is root but lacks a right, as in a container."""
+    libc = ctypes.CDLL(None)
+    return subprocess.run(
+        [sys.executable, "-c", CHOOSE, run_as, str(jobs)],
+        preexec_fn=lambda: libc.prctl(24, right, 0, 0, 0),  # PR_CAPBSET_DROP, linux/prctl.h: also a root loses it
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_a_root_without_the_rights_runs_jobs_as_its_user_and_says_so(right: int, jobs: Path) -> None:
+    """Each job would fail, and its failures would put the host into quarantine; without users of their own, jobs run there."""
+    chosen = chosen_without(right, "", jobs)
+
+    assert chosen.stdout == "users None\n"
+    (line,) = [line for line in chosen.stderr.splitlines() if "tasks run as the agent's user" in line]
+    assert "this root is not the machine's" in line
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_a_root_without_the_rights_ends_if_it_was_told_to_give_jobs_users(right: int, jobs: Path) -> None:
+    """Whoever wrote the setting counts on it."""
+    chosen = chosen_without(right, "61000-61009", jobs)
+
+    assert chosen.stdout.startswith("rejected tasks cannot run as users of their own: the agent may not ")
+    assert "use --run-as root for the agent's user" in chosen.stdout
+
+
+def test_a_root_with_the_rights_leaves_nothing_of_its_trial(jobs: Path) -> None:
+    """The directory holds only what belongs to jobs."""
+    users = job_users("", jobs, simulated=False)
+
+    assert users is not None
+    assert sorted(path.name for path in jobs.rglob("*")) == ["attempts", "environments"]
 
 
 def test_jobs_get_the_groups_of_devices_and_a_warning_names_what_only_root_reaches(

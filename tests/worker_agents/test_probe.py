@@ -3,13 +3,18 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from iris.activities.host.runtimes.environment import Accelerators
+from iris.activities.host.runtimes.job_users import JobUsers
 from iris.model.resources import Device, DeviceKind
+from iris.worker_agents.host.agent import AgentOptions, _this_host
 from iris.worker_agents.host.metadata import Metadata
 from iris.worker_agents.host.probe import find_accelerators, gpu_variant, parse_gpus, probe
 from tests.fakes.metadata import FakeMetadata
+from tests.small_disk import small_disk
 
 
 @pytest.fixture
@@ -97,6 +102,23 @@ async def test_a_tpu_vm_offers_its_chips_and_says_where_it_stands(google: FakeMe
         "tpu-vm-count": 4,
         "tpu-topology": "4x4",
     }
+
+
+def test_the_smallest_disk_with_files_of_tasks_counts(tmp_path: Path) -> None:
+    """A task with a user of its own writes outside of the agent's directory, perhaps on another disk."""
+    with small_disk(tmp_path / "small", 2_000) as small:
+        for directories in ((small, tmp_path), (tmp_path, small)):
+            assert probe(*directories).disk_bytes == 2_000 * 1024
+
+
+def test_an_agent_offers_no_more_disk_than_there_is_for_tasks_with_users_of_their_own(tmp_path: Path) -> None:
+    """Tasks would be placed here for a large disk that they cannot use."""
+    given: dict[str, Any] = {"address": "", "namespace": "", "cluster": "", "store": "", "host_id": "h", "directory": tmp_path}
+    with small_disk(tmp_path / "small", 2_000) as small:
+        users = JobUsers(small, range(61_000, 61_010))
+        disks = [_this_host(AgentOptions(**given), Accelerators(), each, "first").resources.disk_bytes for each in (users, None)]
+
+    assert disks[0] == 2_000 * 1024 < disks[1]
 
 
 def test_what_is_to_be_advertised_is_stronger_than_what_is_there(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ class AgentOptions(BaseModel):
     slice_id: str | None = None
     #: On a machine that was created for the slice; None: a user brought the machine, which starts the slice.
     proof: MachineProof | None = None
+    #: The file with its private key.
+    key_file: Path | None = None
     #: The number of the slice's hosts.
     slice_size: int = 1
     #: The address at which other hosts reach this one; None: the agent finds it.
@@ -169,7 +171,7 @@ async def _serve_incarnations(
     connected = False
     while not stop_request.event.is_set():
         begun = incarnations.of(options.directory)
-        host = _this_host(options, accelerators, begun or incarnations.begin(options.directory))
+        host = _this_host(options, accelerators, users, begun or incarnations.begin(options.directory))
         identity = names.worker_identity(host.id, host.incarnation)
         try:
             client = await connect(options.address, options.namespace, identity=identity)
@@ -191,10 +193,10 @@ def _cache_dir(options: AgentOptions) -> Path:
     return options.cache_dir or options.directory / "cache"
 
 
-def _this_host(options: AgentOptions, accelerators: Accelerators, incarnation: str) -> Host:
+def _this_host(options: AgentOptions, accelerators: Accelerators, users: JobUsers | None, incarnation: str) -> Host:
     """Returns this machine as a host."""
     resources = probe(
-        options.directory,
+        *(options.directory, users.directory if users is not None else options.directory),
         cpu=options.cpu_millis,
         memory=options.memory_bytes,
         disk=options.disk_bytes,
@@ -359,7 +361,8 @@ def _secrets(options: AgentOptions) -> HostSecrets:
 
         return GoogleSecrets(options.secrets_project, options.secrets_endpoint)
 
-    return HostSecrets(options.secrets, manager, own=(options.directory,))
+    own = (options.directory, _cache_dir(options), options.jobs_dir, *filter(None, (options.key_file,)))
+    return HostSecrets(options.secrets, manager, own=own)
 
 
 async def _pause(stop: asyncio.Event, time: timedelta) -> None:

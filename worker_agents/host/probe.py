@@ -100,8 +100,7 @@ def gpu_variant(name: str) -> str:
 
 
 def probe(
-    directory: Path,
-    *,
+    *directories: Path,
     cpu: int | None = None,
     memory: int | None = None,
     disk: int | None = None,
@@ -110,13 +109,13 @@ def probe(
     """Returns the machine's resources: millicores that this process may use, bytes of memory, bytes free where attempts are kept.
 
     Args:
-        directory: an existing directory on the disk that counts.
+        directories: existing directories with the attempts' files. The disk with the least space counts.
         cpu, memory, disk, device: values to advertise instead.
     """
     return Resources(
         cpu_millis=_cores() * 1000 if cpu is None else cpu,
         memory_bytes=psutil.virtual_memory().total if memory is None else memory,
-        disk_bytes=shutil.disk_usage(directory).free if disk is None else disk,
+        disk_bytes=min(shutil.disk_usage(each).free for each in directories) if disk is None else disk,
         device=device,
     )
 

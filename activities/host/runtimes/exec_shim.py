@@ -39,6 +39,7 @@ class CommandProcess(shim.Process):
 
     def start(self) -> tuple[str, int] | None:
         argv, cwd = self._launch["argv"], self._launch["cwd"]
+        gone = f"the task's directory {cwd!r} is gone", 126
         try:
             # The command has a session of its own, which the terminal, if any, controls.
             shim_user.let_open(self._launch, 0, 1, 2)
@@ -53,9 +54,11 @@ class CommandProcess(shim.Process):
             self.pid = self._popen.pid
         except FileNotFoundError as error:
             if error.filename == cwd:
-                return f"the task's directory {cwd!r} is gone", 126
+                return gone
             return f"there is no program {argv[0]!r} where the task runs", 127
         except (OSError, ValueError, subprocess.SubprocessError) as error:
+            if isinstance(error, subprocess.SubprocessError) and shim_user.lost_cwd(self._launch):
+                return gone
             return f"{argv[0]!r} could not be started: {error}", 126
         return None
 

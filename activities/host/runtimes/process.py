@@ -8,6 +8,7 @@ import functools
 import os
 import platform
 import signal
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -79,6 +80,10 @@ class ProcessRuntime:
                     preexec_fn=functools.partial(_enter, launch.model_dump()),
                     umask=self._umask,
                 )
+        except subprocess.SubprocessError as error:
+            if shim_user.lost_cwd(launch.model_dump()):
+                raise _no_directory(workdir) from None
+            raise HostUnable(f"{argv[0]!r} could not be started: {error}", HOST_FAULT) from None
         except (OSError, ValueError) as error:
             raise _refusal(argv[0], error) from None
         try:
@@ -139,9 +144,19 @@ def _check(workdir: Path, owner: int | None) -> None:
             if owner is not None and exists:
                 (workdir / ".").stat()  # the user may enter it
     except (OSError, ValueError) as error:  # no permission, or not a valid path
-        raise CannotStart(f"the working directory cannot be used: {error}", 126) from None
+        remedy = ""
+        if owner is not None and isinstance(error, PermissionError):
+            remedy = (
+                f"; the task has a user of its own, with uid {owner}: let all users of the host enter and read the directory, "
+            )
+            remedy += "submit the task with the files (--workspace), or start the host's agent with --run-as root"
+        raise CannotStart(f"the working directory cannot be used: {error}{remedy}", 126) from None
     if not exists:
-        raise CannotStart(f"the working directory {str(workdir)!r} does not exist on this host", 126)
+        raise _no_directory(workdir)
+
+
+def _no_directory(workdir: Path) -> CannotStart:
+    return CannotStart(f"the working directory {str(workdir)!r} does not exist on this host", 126)
 
 
 def _refusal(command: str, error: OSError | ValueError) -> Exception:

@@ -85,6 +85,7 @@ class Process:
         user = _beside("shim_user")
         user.let_open(launch, out, err)
         self._become = user.become
+        no_cwd = f"the working directory {launch['cwd']!r} does not exist on this host", 126
         try:
             self._popen = subprocess.Popen(  # kept: otherwise Popen's finalizer waits for the process
                 launch["argv"], env=launch["env"], cwd=user.root_cwd(launch), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
@@ -93,13 +94,15 @@ class Process:
             self.pid = self._popen.pid
         except FileNotFoundError as error:
             if error.filename == launch["cwd"]:
-                return f"the working directory {launch['cwd']!r} does not exist on this host", 126
+                return no_cwd
             return f"there is no program {launch['argv'][0]!r} on this host", 127
         except (PermissionError, NotADirectoryError) as error:
             if error.filename == launch["cwd"]:
                 return f"the working directory {launch['cwd']!r} cannot be used: {error.strerror}", 126
             return f"{launch['argv'][0]!r} is not executable", 126
         except (OSError, ValueError, subprocess.SubprocessError) as error:
+            if isinstance(error, subprocess.SubprocessError) and user.lost_cwd(launch):
+                return no_cwd
             return f"{launch['argv'][0]!r} could not be started: {error}", 126
         finally:
             os.close(out)

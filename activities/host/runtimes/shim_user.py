@@ -26,6 +26,13 @@ def become(launch: dict[str, Any]) -> None:
         os.chdir(launch["cwd"])
 
 
+def lost_cwd(launch: dict[str, Any]) -> bool:
+    """Returns True if a process could not be started because `become` found no working directory. `subprocess` tells only that
+    something failed between fork and exec.
+    """
+    return root_cwd(launch) is None and not os.path.isdir(launch["cwd"])  # noqa: PTH112  # without pathlib, as the shim
+
+
 def let_open(launch: dict[str, Any], *descriptors: int) -> None:
     """Gives pipes and terminals to the user, so that a program can open its standard output again, as `/dev/stdout`."""
     uid = launch.get("uid", -1)  # the file of an earlier version has none
