@@ -13,7 +13,6 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -23,6 +22,7 @@ from typing import NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import HostUnable
 from iris.activities.host.runtimes.threads import in_thread
 
@@ -184,7 +184,7 @@ class Cache:
 
     async def _make(self, key: str, make: Callable[[Path], Awaitable[None]]) -> None:
         home = self._entries / key
-        await in_thread(lambda _: _remove(home))
+        await in_thread(lambda _: trees.remove(home))
         complete = False
         try:
             place = home / secrets.token_hex(6)
@@ -196,7 +196,7 @@ class Cache:
             complete = True
         finally:
             if not complete:
-                await in_thread(lambda _: _remove(home))
+                await in_thread(lambda _: trees.remove(home))
 
     def _marker(self, key: str) -> Path:
         return self._entries / key / "complete"
@@ -248,7 +248,7 @@ class Cache:
             if self._complete(key) is not None and not even_complete:
                 return False
             self._marker(key).unlink(missing_ok=True)
-            if _remove(self._entries / key):
+            if trees.remove(self._entries / key):
                 (self._entries / f"{key}.lock").unlink()
             return True
         finally:
@@ -258,11 +258,12 @@ class Cache:
 def size_of(directory: Path) -> int:
     """Returns the disk usage of the files below the directory, in bytes. A file with several hard links counts once."""
     seen: dict[tuple[int, int], int] = {}
-    for folder, _, files in os.walk(directory):
-        for name in files:
-            with suppress(FileNotFoundError):
-                status = (Path(folder) / name).lstat()
-                seen[(status.st_dev, status.st_ino)] = status.st_blocks * 512
+    with suppress(OSError):  # a job may be changing it: what was seen counts
+        for visit in trees.visits(directory):
+            for name in () if visit.left else visit.names:
+                with suppress(FileNotFoundError):
+                    status = os.lstat(name, dir_fd=visit.at)
+                    seen[(status.st_dev, status.st_ino)] = status.st_blocks * 512
     return sum(seen.values())
 
 
@@ -280,16 +281,3 @@ def _same(descriptor: int, path: Path) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), path.stat())
     return False
-
-
-def _remove(directory: Path) -> bool:
-    """Removes the directory, also read-only directories in it. Returns True if it is gone."""
-    shutil.rmtree(directory, ignore_errors=True)
-    if directory.exists():
-        for folder, folders, _ in os.walk(directory):  # top-down: a directory's mode is changed before it is entered
-            for path in (Path(folder) / name for name in folders):
-                with suppress(OSError):
-                    if not path.is_symlink():
-                        path.chmod(0o700)
-        shutil.rmtree(directory, ignore_errors=True)
-    return not directory.exists()

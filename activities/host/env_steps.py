@@ -22,7 +22,7 @@ import uv
 from iris.activities.host import uv_errors
 from iris.activities.host.caches import DISK_FAULT, Cache
 from iris.activities.host.projects import Project, indexes_of_lock
-from iris.activities.host.runtimes import links
+from iris.activities.host.runtimes import links, trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.host.runtimes.job_users import acting_as, end_user, give, lent
 from iris.activities.host.runtimes.threads import in_thread
@@ -226,7 +226,7 @@ class Steps:
                     place = downloads.path if got else venv.with_name("uv-cache")
                     yield variables | {"UV_CACHE_DIR": str(place), "UV_PYTHON_INSTALL_DIR": str(venv.with_name("python"))}
                     if not got:
-                        await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+                        await asyncio.to_thread(trees.remove, place)
             finally:
                 with suppress(OSError):  # the recorded size stays as it was
                     await self._cache.measure(downloads)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from iris.activities.host.runtimes import links
-from iris.model.store_limits import OutputFile, select
+from iris.activities.host.runtimes import links, trees
+from iris.model.store_limits import MOST_STEPS, OutputFile, select
 from iris.storage.object_store import Store
 from iris.storage.output_names import object_name
 
@@ -101,11 +101,11 @@ def _open_root(directory: Path) -> int:
 
 def _files(root: int, directory: Path) -> Iterator[OutputFile]:
     """Yields the regular files below the open directory, and the links there with the size of the file to which they lead."""
-    for folder, folders, names, at in os.fwalk(".", dir_fd=root):
-        folders.sort()
-        for name in sorted(names):
+    for visit in trees.visits(root):
+        for name in () if visit.left else visit.names:
             with contextlib.suppress(FileNotFoundError):
-                status, path = os.lstat(name, dir_fd=at), PurePath(folder, name)
+                # Deeper files are counted only, so the rest of their paths, which may be very long, does not matter.
+                status, path = os.lstat(name, dir_fd=visit.at), PurePath(*visit.steps[:MOST_STEPS], name)
                 if stat.S_ISREG(status.st_mode):
                     yield OutputFile(path, status.st_size)
                 elif stat.S_ISLNK(status.st_mode) and (size := _size_below(root, directory, path)) is not None:
@@ -157,6 +157,8 @@ def _open_below(root: int, directory: Path, path: PurePath) -> int | None:
                 left = [*parts, *left]
                 continue
             if left:
+                if len(folders) > MOST_STEPS:
+                    return None
                 folders.append(os.open(name, _FOLDER, dir_fd=folders[-1]))
                 continue
             found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folders[-1])

@@ -14,6 +14,7 @@ from iris.activities.host.caches import DISK_FAULT
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.ports import TakenGpus
 from iris.activities.host.python_env import set_up
+from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import HostUnable, Launch, Runtime
 from iris.activities.host.runtimes.environment import attempt_env
 from iris.messages.task import RunTask
@@ -129,12 +130,13 @@ def _set_modes(workdir: Path, umask: int) -> None:
     So a program that changes its user can still read them. Other users cannot reach them, because the attempt's directory above
     them is private.
     """
-    for folder, _, _ in os.walk(workdir):
-        Path(folder).chmod(0o777 & ~umask)
+    for visit in trees.visits(workdir):
+        if not visit.left:
+            os.fchmod(visit.at, 0o777 & ~umask)
 
 
 async def _fresh(directory: Path) -> Path:
     """Makes an empty directory; removes what an agent that died has left there."""
-    await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+    await asyncio.to_thread(trees.remove, directory)
     directory.mkdir()
     return directory

@@ -4,12 +4,14 @@ import hashlib
 import json
 import os
 import re
+import stat
 import threading
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import CannotStart
 from iris.activities.host.runtimes.threads import Stopped
 
@@ -76,19 +78,18 @@ def hash_of(directory: Path, names: Iterable[str]) -> dict[str, str]:
 def hash_of_all(directory: Path, stop: threading.Event) -> str:
     """Returns one SHA-256 of all files below the directory, with their names. A link counts by its target."""
     whole = hashlib.sha256()
-    for folder, folders, files in os.walk(directory):
-        folders.sort()
-        for name in sorted([*files, *folders]):
+    for visit in trees.visits(directory):
+        for name in () if visit.left else visit.names:
             if stop.is_set():
                 raise Stopped
-            path = Path(folder) / name
-            if path.is_symlink():
-                content = str(path.readlink())
-            elif path.is_file():
-                content = _hash(path)
+            mode = os.lstat(name, dir_fd=visit.at).st_mode
+            if stat.S_ISLNK(mode):
+                content = os.readlink(name, dir_fd=visit.at)
+            elif stat.S_ISREG(mode):
+                content = _hash(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=visit.at))
             else:
                 continue
-            whole.update(json.dumps([str(path.relative_to(directory)), content]).encode() + b"\n")
+            whole.update(json.dumps(["/".join((*visit.steps, name)), content]).encode() + b"\n")
     return whole.hexdigest()
 
 
@@ -115,6 +116,6 @@ def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
+def _hash(path: Path | int) -> str:
+    with open(path, "rb") as file:  # noqa: PTH123
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,7 +4,6 @@ import asyncio
 import functools
 import hashlib
 import logging
-import shutil
 from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
@@ -16,7 +15,7 @@ from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import Event
 from iris.activities.host.prepare import has_attempts
 from iris.activities.host.running import Running
-from iris.activities.host.runtimes import orphans
+from iris.activities.host.runtimes import orphans, trees
 from iris.activities.host.runtimes.orphans import AttemptFile
 from iris.activities.host.usage import Meter
 from iris.messages.task import RunTask
@@ -67,7 +66,7 @@ class Tasks:
             try:
                 self._run(Attempt(self._context, state, directory, waited=now - info.started_time))
             except OSError as error:
-                shutil.rmtree(directory, ignore_errors=True)
+                trees.remove(directory)
                 if is_disk_full(error) and has_attempts(self._context.attempts_dir):
                     raise _refusal(f"its disk is full while other attempts use it ({error.strerror})", HOST_REFUSED) from None
                 failure = f"{self._context.attempts_dir} on this host cannot be used: {error.strerror or error}"
@@ -102,7 +101,9 @@ class Tasks:
         for attempt in found:
             if attempt.task.incarnation != self._context.host.incarnation:
                 attempt.handle(Event.INCARNATION_OVER, f"the agent of host {self._context.host.id} died")
-        await asyncio.gather(*(attempt.reconcile() for attempt in found))
+        for fault in await asyncio.gather(*(attempt.reconcile() for attempt in found), return_exceptions=True):
+            if isinstance(fault, Exception):  # the run of this attempt meets it again, and the others need this agent
+                logger.error("an attempt of an earlier agent could not be examined", exc_info=fault)
         mine = [attempt for attempt in found if attempt.task.incarnation == self._context.host.incarnation]
         self._earlier = [attempt for attempt in found if attempt not in mine]
         if found:

@@ -16,6 +16,8 @@ FULL_LINE = HOSTS_LINE + b"the log has reached its limit"
 BEYOND_LIMIT = 64 * KIB
 #: The most output files of an attempt. Each is an object and a request, and takes memory of the agent during the upload.
 MOST_FILES = 1_000_000
+#: The most steps of an output file's path. The agent opens the directories of a path one by one.
+MOST_STEPS = 100
 
 
 class StoreLimits(BaseModel):
@@ -88,7 +90,7 @@ def select(files: Iterable[OutputFile], limit: int) -> Selection:
     stored: list[OutputFile] = []
     left_out, left_out_bytes, free = 0, 0, limit
     for file in files:
-        if file.size <= free and len(stored) < MOST_FILES:
+        if file.size <= free and len(stored) < MOST_FILES and len(file.path.parts) <= MOST_STEPS:
             free -= file.size
             stored.append(file)
         else:
@@ -104,4 +106,4 @@ def left_out_reason(count: int, size: int, limit: int) -> str:
     files = "1 output file" if count == 1 else f"{count:,} output files"
     verb = "is" if count == 1 else "are"
     most = f"an attempt may store {format_bytes(limit)} (bootstrap.max_outputs) in {MOST_FILES:,} files"
-    return f"{files} of {format_bytes(size)} {verb} not stored: {most}"
+    return f"{files} of {format_bytes(size)} {verb} not stored: {most} with paths of up to {MOST_STEPS} names"

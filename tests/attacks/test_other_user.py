@@ -20,7 +20,7 @@ from iris.activities.host.caches import Cache
 from iris.activities.host.env_steps import _add_scripts
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.python_env import Ready, set_up
-from iris.activities.host.runtimes import job_users
+from iris.activities.host.runtimes import job_users, trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.exec_process import ProcessCommand
 from iris.activities.host.runtimes.job_users import PASSABLE, JobUsers
@@ -98,7 +98,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     jobs = Path(tempfile.mkdtemp(prefix="iris-jobs-", dir="/var/tmp"))
     jobs.chmod(0o711)
     yield Machine(tmp_path, jobs)
-    shutil.rmtree(jobs, ignore_errors=True)
+    trees.remove(jobs)
 
 
 # -- the agent and its files ---------------------------------------------------------------------------------------------------
@@ -271,6 +271,28 @@ async def test_nothing_of_a_job_is_left_for_the_next_user_of_its_uid(machine: Ma
     assert not (machine.dir / "attempts" / "job").exists()
 
 
+NEST = "import os\nfor _ in range({levels}): os.mkdir('d'); os.chdir('d')"
+
+
+def deeply(levels: int = 1100) -> str:
+    """A command that nests directories deeper than the interpreter recurses."""
+    return f'/usr/bin/python3 -c "{NEST.format(levels=levels)}"'
+
+
+async def test_nothing_of_a_job_is_left_that_nests_directories_deeper_than_a_recursion_goes(machine: Machine) -> None:
+    """Its uid would stay in use for ever, its outputs would never be stored, and no agent could start there again."""
+    machine.users = machine.users._replace(uids=UIDS[:1])
+    shared = Path(f"/tmp/iris-{UIDS[0]}")
+    script = f"mkdir {shared}; (cd {shared}; {deeply()}); (cd $IRIS_OUTPUT_DIR; echo fine > mine; {deeply()}; true); {deeply()}"
+    outcome = await machine.run(script)
+
+    assert outcome.state is TaskState.SUCCEEDED
+    assert machine.kept() == {"mine": "fine\n"}
+    assert not shared.exists()
+    assert list((machine.users.directory / "attempts").iterdir()) == []
+    assert not (machine.dir / "attempts" / "job").exists()
+
+
 # -- beside a job --------------------------------------------------------------------------------------------------------------
 
 
@@ -395,6 +417,21 @@ async def test_uvs_cache_belongs_to_one_job_at_a_time_and_to_none_afterwards(bui
         third, mine = builder.attempt("third")
         (await builder.ready(third, mine, setup=(f"test $UV_CACHE_DIR != {cache}",))).release()  # it does without
     assert cache.stat().st_uid == 0
+
+
+@pytest.mark.skipif(
+    Path("/proc/sys/fs/protected_hardlinks").read_text().strip() != "1",
+    reason="this system protects no hard links: nothing is lent",
+)
+async def test_a_job_cannot_spoil_uvs_cache_with_directories_deeper_than_a_recursion_goes(builder: Builder) -> None:
+    """The cache is given to the next job, measured and removed."""
+    first, files = builder.attempt("first")
+    (await builder.ready(first, files, setup=(f"cd $UV_CACHE_DIR && {deeply()}",))).release()
+    second, others = builder.attempt("second")
+    (await builder.ready(second, others, setup=("cd $UV_CACHE_DIR/d/d/d && touch mine",))).release()
+    await builder.cache.trim(0)
+
+    assert list(builder.cache.directory.glob("entries/*")) == []
 
 
 async def test_a_link_that_a_setup_command_leaves_does_not_lead_the_agent_to_files_of_root(builder: Builder) -> None:

@@ -179,7 +179,8 @@ async def test_outputs_beyond_the_limit_are_not_stored_and_the_user_is_told(benc
     script = "head -c 600000 /dev/zero > a; cp a b; cp a c; truncate -s 1T d; echo small > e"
     outcome = await bench.outcome("sh", "-c", f"cd $IRIS_OUTPUT_DIR; {script}", outputs="outputs/here")
 
-    told = "3 output files of 1 TiB are not stored: an attempt may store 1 MiB (bootstrap.max_outputs) in 1,000,000 files"
+    limits = "1 MiB (bootstrap.max_outputs) in 1,000,000 files with paths of up to 100 names"
+    told = f"3 output files of 1 TiB are not stored: an attempt may store {limits}"
     assert (outcome.state, outcome.reason) == (TaskState.SUCCEEDED, told)
     assert f"[iris] {told}" in await bench.log()
     assert sorted(await bench.store.sizes("outputs")) == [

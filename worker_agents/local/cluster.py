@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import sys
 from datetime import timedelta
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from iris.activities.host.runtimes import trees
 from iris.client.connect.children import Child, Restarts
 from iris.client.connect.clusters import CONFIG, ClusterRecord, ProcessRef, make_cluster_dir, read_record, state_dir, write_record
 from iris.client.connect.process import free_ports, locked, stop_event
@@ -76,7 +76,7 @@ async def supervise(options: LocalClusterOptions, umask: int) -> None:
         finally:
             await cluster.stop()
             if options.ephemeral:
-                shutil.rmtree(directory, ignore_errors=True)
+                trees.remove(directory)
 
 
 def clear_leftovers(name: str) -> None:

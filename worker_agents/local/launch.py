@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
-from iris.activities.host.runtimes import orphans
+from iris.activities.host.runtimes import orphans, trees
 from iris.client.client import IrisClient
 from iris.client.connect.clusters import ClusterRecord, ProcessRef, cluster_dir, make_cluster_dir, not_running, read_record
 from iris.model.errors import IrisError, Rejected
@@ -152,7 +151,7 @@ def clear_stopped(name: str) -> None:
     psutil.wait_procs(agents, orphans.KILL_WAIT.total_seconds())
     _end_programs(name)
     directory = cluster_dir(name)
-    shutil.rmtree(directory if record.ephemeral else machines_dir(directory), ignore_errors=True)
+    trees.remove(directory if record.ephemeral else machines_dir(directory))
 
 
 def restart_control_plane(name: str) -> ClusterRecord:

@@ -8,7 +8,6 @@ the agents again, like machines after a power cut.
 import asyncio
 import contextlib
 import logging
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -17,7 +16,7 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
-from iris.activities.host.runtimes import job_users, orphans
+from iris.activities.host.runtimes import job_users, orphans, trees
 from iris.client.connect.children import Child, Restarts
 from iris.client.connect.clusters import ProcessRef
 from iris.model.hosts import Host
@@ -104,7 +103,7 @@ class MachineSupervisor:
         """Kills the agents that a killed supervisor left behind, and removes the directories that it was creating or removing."""
         self._dir.mkdir(parents=True, exist_ok=True)
         for path in self._dir.glob(".*"):
-            shutil.rmtree(path, ignore_errors=True)
+            trees.remove(path)
         left = [process for home in homes(self._dir) for process in _leftover_agents(home)]
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -177,7 +176,7 @@ class _Slice:
                 await asyncio.to_thread(job_users.remove_files, attempt)
             removed = Path(tempfile.mkdtemp(prefix=REMOVED_PREFIX, dir=self._home.parent))
             self._home.rename(removed / self._home.name)
-            await asyncio.to_thread(shutil.rmtree, removed, ignore_errors=True)
+            await asyncio.to_thread(trees.remove, removed)
         except OSError as error:
             logger.warning("%s could not be deleted, trying again: %s", self._home, error)
             await asyncio.sleep(REMOVE_RETRY_DELAY.total_seconds())

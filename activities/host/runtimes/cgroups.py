@@ -218,12 +218,16 @@ def _still_in_use(group: Path) -> bool:
     with contextlib.suppress(OSError):
         _write(group / _PIDS, 0)  # no process in the group can start another one before it is killed
     in_use = False
-    for path, _, _ in os.walk(group, topdown=False):
-        for pid in _words(Path(path) / "cgroup.procs"):
+    groups = [group]
+    for each in groups:  # which grows; a job may nest groups deeper than a recursion can go
+        with contextlib.suppress(OSError):
+            groups += [path for path in each.iterdir() if path.is_dir() and not path.is_symlink()]
+    for path in reversed(groups):
+        for pid in _words(path / "cgroup.procs"):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(int(pid), signal.SIGKILL)
         try:
-            Path(path).rmdir()
+            path.rmdir()
         except OSError as error:
             in_use = in_use or error.errno == errno.EBUSY
     return in_use

@@ -13,7 +13,6 @@ import fcntl
 import os
 import platform
 import random
-import shutil
 import stat
 import tempfile
 import time
@@ -24,6 +23,7 @@ from typing import IO, NamedTuple
 
 import psutil
 
+from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import HostUnable
 
 #: The name of the link in an attempt's directory.
@@ -78,7 +78,7 @@ class JobUsers(NamedTuple):
         """
         remove_files(attempt)
         files = self.directory / "attempts" / attempt.name
-        shutil.rmtree(files, ignore_errors=True)  # its link was lost
+        trees.remove(files)  # its link was lost
         (attempt / FILES).symlink_to(files)
         with _lock_file(self.directory / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -128,14 +128,14 @@ def remove_files(attempt: Path) -> None:
     if files != attempt:
         with contextlib.suppress(FileNotFoundError):
             end_user(files.stat().st_gid)
-        shutil.rmtree(files, ignore_errors=True)
+        trees.remove(files)
         (attempt / FILES).unlink(missing_ok=True)
 
 
 def remove(attempt: Path) -> None:
     """Removes the attempt's directory and its job's files."""
     remove_files(attempt)
-    shutil.rmtree(attempt, ignore_errors=True)
+    trees.remove(attempt)
 
 
 def end_user(uid: int) -> None:
@@ -169,12 +169,8 @@ def clear_shared(uid: int) -> None:
         with contextlib.suppress(OSError), os.scandir(directory) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_uid != uid:
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        shutil.rmtree(entry.path, ignore_errors=True)
-                    else:
-                        Path(entry.path).unlink()
+                    if entry.stat(follow_symlinks=False).st_uid == uid:
+                        trees.remove(Path(entry.path))
 
 
 @contextlib.contextmanager
@@ -220,9 +216,9 @@ def give(tree: Path, uid: int, *, of: int | None = None) -> None:
             mode = 0o555 if status.st_mode & stat.S_IXUSR else 0o444
             os.chmod(name, mode | status.st_mode & stat.S_IWUSR, dir_fd=directory)
 
-    for _, folders, names, directory in os.fwalk(tree):
-        for name in (*names, *folders):
-            hand_over(name, directory)
+    for visit in trees.visits(tree):
+        for name in () if visit.left else (*visit.names, *visit.folders):
+            hand_over(name, visit.at)
     os.chown(tree, uid, uid)
     tree.chmod(0o700 if of is None else 0o755)
 

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,6 +19,8 @@ from iris.activities.host.runtimes.program import MOST_LAUNCH, Program
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.jobs import TaskOutcome
+
+logger = logging.getLogger(__name__)
 
 STATE = "state.json"
 #: The time within which processes disappear after SIGKILL.
@@ -68,7 +71,10 @@ def find(attempts: Path) -> list[tuple[Path, AttemptFile]]:
         except (OSError, ValidationError):
             with contextlib.suppress(OSError):  # it has a program only if the job changed the state file
                 Program(directory).kill()
-            job_users.remove(directory)
+            try:
+                job_users.remove(directory)
+            except Exception:  # it stays, and the attempts of others are found
+                logger.exception("the remains of an attempt in %s could not be removed", directory)
             continue
         found.append((directory, state))
     return found
