@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import shutil
 import socket
@@ -18,6 +19,7 @@ from iris.activities.host.attempt import Attempt
 from iris.activities.host.caches import Cache
 from iris.activities.host.env_steps import _add_scripts
 from iris.activities.host.host_context import HostContext
+from iris.activities.host.lifecycle import Event
 from iris.activities.host.python_env import Ready, set_up
 from iris.activities.host.runtimes import job_users, trees
 from iris.activities.host.runtimes.base import HostUnable
@@ -235,6 +237,25 @@ async def test_a_host_without_a_free_uid_refuses_a_job(machine: Machine) -> None
 
     assert outcome.state is TaskState.WORKER_FAILED
     assert "all 1 uids of jobs are in use on this host" in outcome.reason
+    assert outcome.refused  # the host is healthy: it must not be put into quarantine
+
+
+async def test_an_attempt_that_ends_while_it_gets_its_uid_does_not_keep_it(machine: Machine) -> None:
+    """What the agent began in a thread goes on after a cancellation: the uid would be taken after all was cleared away."""
+    directory = machine.dir / "attempts" / "job"
+    attempt = machine.attempt("job", "true")
+    with (machine.users.directory / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)  # another attempt of the machine starts at this moment
+        run = asyncio.create_task(attempt.run())
+        await asyncio.to_thread(eventually, lambda: os.path.lexists(directory / job_users.FILES), PATIENCE, 0.02)
+        attempt.handle(Event.CANCEL, "the user cancelled it")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(run), 0.3)
+    await asyncio.wait_for(run, PATIENCE)
+
+    assert not directory.exists()
+    await asyncio.get_running_loop().shutdown_default_executor()  # waits for its threads
+    assert list((machine.users.directory / "attempts").iterdir()) == []
 
 
 async def test_a_uid_is_not_given_again_while_files_or_processes_have_it(machine: Machine) -> None:
