@@ -312,6 +312,19 @@ async def test_nothing_of_a_job_is_left_that_nests_directories_deeper_than_a_rec
     assert not (machine.dir / "attempts" / "job").exists()
 
 
+async def test_no_memory_that_a_job_shared_is_left_for_the_next_user_of_its_uid(machine: Machine) -> None:
+    """System V objects outlive their processes, and belong to whoever has the uid."""
+    machine.users = machine.users._replace(uids=UIDS[:1])
+    calls = "libc.shmget(0x%x, 4096, 0o1600), libc.semget(0x%x, 1, 0o1600), libc.msgget(0x%x, 0o1600)" % ((UIDS[0],) * 3)
+    code = f"import ctypes; libc = ctypes.CDLL(None); assert min({calls}) >= 0"
+    outcome = await machine.run(f"touch /run/lock/iris-{UIDS[0]}; /usr/bin/python3 -c '{code}'")
+    left = [Path("/proc/sysvipc", kind).read_text() for kind in ("shm", "sem", "msg")]
+
+    assert outcome.state is TaskState.SUCCEEDED
+    assert not any(str(UIDS[0]) in each.split() for each in left)
+    assert not Path(f"/run/lock/iris-{UIDS[0]}").exists()
+
+
 # -- beside a job --------------------------------------------------------------------------------------------------------------
 
 

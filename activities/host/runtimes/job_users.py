@@ -16,7 +16,7 @@ import random
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -36,8 +36,9 @@ USERS_FAULT = "users"
 PASSABLE = 0o711
 #: The time in which the processes of a user disappear after SIGKILL, in seconds.
 KILL_WAIT = 10.0
+_SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", tempfile.gettempdir())  # noqa: S108
 #: Directories in which every user of the machine may create files.
-SHARED = tuple(Path(each) for each in dict.fromkeys(("/tmp", "/var/tmp", "/dev/shm", tempfile.gettempdir())))  # noqa: S108
+SHARED = tuple(Path(each) for each in dict.fromkeys(_SHARED))
 _PROTECTED_LINKS = Path("/proc/sys/fs/protected_hardlinks")
 #: The number of the call `setgroups` of one thread, linux/unistd.h. The C library's function changes all threads.
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
@@ -164,13 +165,32 @@ def has_processes(uid: int) -> bool:
 
 
 def clear_shared(uid: int) -> None:
-    """Removes the user's files from the directories that all users share: the next user of this uid must not find them."""
+    """Removes the user's files from the directories that all users share, and its System V shared memory, semaphores and
+    message queues: the next user of this uid must not find them.
+    """
+    _remove_ipc(uid)
     for directory in SHARED:
         with contextlib.suppress(OSError), os.scandir(directory) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if entry.stat(follow_symlinks=False).st_uid == uid:
                         trees.remove(Path(entry.path))
+
+
+def _remove_ipc(uid: int) -> None:
+    libc = ctypes.CDLL(None)
+    removals: dict[str, Callable[[int], object]] = {  # IPC_RMID is 0, linux/ipc.h
+        "shm": lambda number: libc.shmctl(number, 0, None),
+        "sem": lambda number: libc.semctl(number, 0, 0),
+        "msg": lambda number: libc.msgctl(number, 0, None),
+    }
+    for kind, remove_one in removals.items():
+        with contextlib.suppress(OSError):
+            names, *rows = Path("/proc/sysvipc", kind).read_text().splitlines()
+            for row in rows:
+                fields = dict(zip(names.split(), row.split(), strict=False))
+                if str(uid) in (fields["uid"], fields["cuid"]):
+                    remove_one(int(row.split()[1]))
 
 
 @contextlib.contextmanager
