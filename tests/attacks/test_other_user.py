@@ -6,8 +6,9 @@ import fcntl
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -323,6 +324,24 @@ async def test_no_memory_that_a_job_shared_is_left_for_the_next_user_of_its_uid(
     assert outcome.state is TaskState.SUCCEEDED
     assert not any(str(UIDS[0]) in each.split() for each in left)
     assert not Path(f"/run/lock/iris-{UIDS[0]}").exists()
+
+
+#: Forks for ever; each process ends as soon as it has a child.
+CHAIN = "import os\nwhile True:\n  try: os.fork() and os._exit(0)\n  except OSError: pass"
+#: Kills every other process of its user, and what acts as this user.
+HUNTER = "import os\nos.fork() and os._exit(0)\nwhile True:\n  try: os.kill(-1, 9)\n  except OSError: pass"
+
+
+@pytest.mark.parametrize("codes", [(CHAIN,) * 5, (HUNTER,)], ids=["forks", "hunts"])
+def test_a_user_cannot_keep_processes_by_forking_for_ever_or_by_killing_what_kills_them(codes: Sequence[str]) -> None:
+    """A list of processes never has the next one, and where no cgroup limits processes, nothing else stops them."""
+    uid = UIDS[-1]
+    for code in codes:
+        subprocess.run(["/usr/bin/python3", "-c", code], user=uid, group=uid, check=code == CHAIN)
+    assert job_users.has_processes(uid)
+    job_users.end_user(uid)
+
+    eventually(lambda: not job_users.has_processes(uid), PATIENCE, 0.02)  # they are reaped
 
 
 # -- beside a job --------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import fcntl
 import os
 import platform
 import random
+import signal
 import stat
 import tempfile
 import time
@@ -36,6 +37,10 @@ USERS_FAULT = "users"
 PASSABLE = 0o711
 #: The time in which the processes of a user disappear after SIGKILL, in seconds.
 KILL_WAIT = 10.0
+#: The time in which dead processes are reaped, in seconds. The uid is in use until they are.
+REAP_WAIT = 1.0
+#: A uid that no user of a machine has, and that fits a C int.
+NOBODYS = 2**31 - 2
 _SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", tempfile.gettempdir())  # noqa: S108
 #: Directories in which every user of the machine may create files.
 SHARED = tuple(Path(each) for each in dict.fromkeys(_SHARED))
@@ -143,16 +148,36 @@ def end_user(uid: int) -> None:
     """Kills all processes of an attempt's user, and removes its files from the directories that all users share."""
     if uid == 0:
         return
-    deadline = time.monotonic() + KILL_WAIT
-    while has_processes(uid) and time.monotonic() < deadline:
-        living = [each for each in psutil.process_iter() if _belongs(each, uid)]
-        for process in living:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        if not living:  # they are not reaped yet
+    begun = new = time.monotonic()
+    known: set[int] = set()
+    while has_processes(uid) and (now := time.monotonic()) < begun + KILL_WAIT:
+        _kill_all(uid)
+        found = {each.pid for each in psutil.process_iter() if _belongs(each, uid)}
+        if found - known:
+            known, new = known | found, now
+        elif now > new + REAP_WAIT:
             break
         time.sleep(0.005)
     clear_shared(uid)
+
+
+def _kill_all(uid: int) -> None:
+    """Kills the user's processes, also those that fork and exit for ever: a list of them never has the next one."""
+    try:
+        killer = os.fork()
+    except OSError:
+        return
+    if killer == 0:
+        try:
+            # The effective uid decides whom it may kill, and the others who may kill it: nobody.
+            try:
+                os.setresuid(NOBODYS if not has_processes(NOBODYS) else uid, uid, NOBODYS)
+            except OSError:  # this system knows fewer uids
+                os.setresuid(uid, uid, uid)
+            os.kill(-1, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(killer, 0)
 
 
 def has_processes(uid: int) -> bool:
@@ -278,7 +303,7 @@ def _owners(paths: Iterable[Path]) -> Iterator[int]:
 
 def _belongs(process: psutil.Process, uid: int) -> bool:
     with contextlib.suppress(psutil.Error):
-        return uid in process.uids() and process.status() != psutil.STATUS_ZOMBIE
+        return uid in process.uids()
     return False
 
 
