@@ -275,7 +275,8 @@ class Attempt:
             outcome = outcomes.of_the_host(self._evidence(), str(error), FILLED_FAULT if filled else error.fault)
             # What fills the disk may be theirs. The host is not to blame, and neither is this attempt.
             shared = error.fault == DISK_FAULT and not filled and prepare.has_attempts(self._dir.parent, besides=self._dir)
-            return outcome.model_copy(update={"refused": shared})
+            # Nor is it if other attempts, which may be those of other agents of the machine, have all uids.
+            return outcome.model_copy(update={"refused": shared or error.fault == job_users.USERS_FAULT})
         finally:
             self._preparing = None
             shipping.cancel()

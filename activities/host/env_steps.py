@@ -127,8 +127,8 @@ class Steps:
             os.chown(place, owner, owner)
         await self.make(place / "venv", spec, project, alone=False)
         if owner is not None:
-            await asyncio.to_thread(end_user, owner)  # a process that a build left could write to its open files
-            await asyncio.to_thread(give, place, 0, of=owner)
+            await in_thread(lambda _: end_user(owner))  # a process that a build left could write to its open files
+            await in_thread(lambda _: give(place, 0, of=owner))
 
     async def make_beside(self, venv: Path) -> bool:
         """Makes an empty environment for the user's commands, based on the Python that the program would find without it.
@@ -222,11 +222,11 @@ class Steps:
                     return
                 with ExitStack() as borrowed:
                     lending = lent(downloads.path, self._owner)
-                    got = await asyncio.to_thread(borrowed.enter_context, lending)
+                    got = await in_thread(lambda _: borrowed.enter_context(lending))
                     place = downloads.path if got else venv.with_name("uv-cache")
                     yield variables | {"UV_CACHE_DIR": str(place), "UV_PYTHON_INSTALL_DIR": str(venv.with_name("python"))}
                     if not got:
-                        await asyncio.to_thread(trees.remove, place)
+                        await in_thread(lambda _: trees.remove(place))
             finally:
                 with suppress(OSError):  # the recorded size stays as it was
                     await self._cache.measure(downloads)

@@ -1,6 +1,5 @@
 """Prepares an attempt before its program starts: files, ports, environment, container. All of it can be repeated."""
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -17,6 +16,7 @@ from iris.activities.host.python_env import set_up
 from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import HostUnable, Launch, Runtime
 from iris.activities.host.runtimes.environment import attempt_env
+from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
 from iris.model.resources import DeviceKind
 from iris.model.units import MIB, format_bytes
@@ -64,7 +64,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             undo.callback(_close, taken.keep)
         await runtime.prepare()
         if users is not None:
-            files = await asyncio.to_thread(users.make_files, directory)
+            files = await in_thread(lambda _: users.make_files(directory))
         else:
             files = directory
             for name in ("work", "environment"):
@@ -74,7 +74,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         if task.bundle is not None:
             await context.bundles.unpack(task.bundle, workdir, runtime.owner)
         if task.workdir is None and context.umask >= 0:
-            await asyncio.to_thread(_set_modes, workdir, context.umask)
+            await in_thread(lambda _: _set_modes(workdir, context.umask))
         env = attempt_env(
             task,
             context.base_env if users is None else {**context.base_env, **_own_env(files)},
@@ -137,6 +137,6 @@ def _set_modes(workdir: Path, umask: int) -> None:
 
 async def _fresh(directory: Path) -> Path:
     """Makes an empty directory; removes what an agent that died has left there."""
-    await asyncio.to_thread(trees.remove, directory)
+    await in_thread(lambda _: trees.remove(directory))
     directory.mkdir()
     return directory

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import re
 import shutil
 import socket
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from iris.activities.host.attempt import Attempt
 from iris.activities.host.caches import Cache
 from iris.activities.host.env_steps import _add_scripts
 from iris.activities.host.host_context import HostContext
+from iris.activities.host.lifecycle import Event
 from iris.activities.host.python_env import Ready, set_up
 from iris.activities.host.runtimes import job_users, trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
@@ -237,6 +240,25 @@ async def test_a_host_without_a_free_uid_refuses_a_job(machine: Machine) -> None
 
     assert outcome.state is TaskState.WORKER_FAILED
     assert "all 1 uids of jobs are in use on this host" in outcome.reason
+    assert outcome.refused  # the host is healthy: it must not be put into quarantine
+
+
+async def test_an_attempt_that_ends_while_it_gets_its_uid_does_not_keep_it(machine: Machine) -> None:
+    """What the agent began in a thread goes on after a cancellation: the uid would be taken after all was cleared away."""
+    directory = machine.dir / "attempts" / "job"
+    attempt = machine.attempt("job", "true")
+    with (machine.users.directory / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)  # another attempt of the machine starts at this moment
+        run = asyncio.create_task(attempt.run())
+        await asyncio.to_thread(eventually, lambda: os.path.lexists(directory / job_users.FILES), PATIENCE, 0.02)
+        attempt.handle(Event.CANCEL, "the user cancelled it")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(run), 0.3)
+    await asyncio.wait_for(run, PATIENCE)
+
+    assert not directory.exists()
+    await asyncio.get_running_loop().shutdown_default_executor()  # waits for its threads
+    assert list((machine.users.directory / "attempts").iterdir()) == []
 
 
 async def test_a_uid_is_not_given_again_while_files_or_processes_have_it(machine: Machine) -> None:
@@ -291,6 +313,37 @@ async def test_nothing_of_a_job_is_left_that_nests_directories_deeper_than_a_rec
     assert not shared.exists()
     assert list((machine.users.directory / "attempts").iterdir()) == []
     assert not (machine.dir / "attempts" / "job").exists()
+
+
+async def test_no_memory_that_a_job_shared_is_left_for_the_next_user_of_its_uid(machine: Machine) -> None:
+    """System V objects outlive their processes, and belong to whoever has the uid."""
+    machine.users = machine.users._replace(uids=UIDS[:1])
+    calls = "libc.shmget(0x%x, 4096, 0o1600), libc.semget(0x%x, 1, 0o1600), libc.msgget(0x%x, 0o1600)" % ((UIDS[0],) * 3)
+    code = f"import ctypes; libc = ctypes.CDLL(None); assert min({calls}) >= 0"
+    outcome = await machine.run(f"touch /run/lock/iris-{UIDS[0]}; /usr/bin/python3 -c '{code}'")
+    left = [Path("/proc/sysvipc", kind).read_text() for kind in ("shm", "sem", "msg")]
+
+    assert outcome.state is TaskState.SUCCEEDED
+    assert not any(str(UIDS[0]) in each.split() for each in left)
+    assert not Path(f"/run/lock/iris-{UIDS[0]}").exists()
+
+
+#: Forks for ever; each process ends as soon as it has a child.
+CHAIN = "import os\nwhile True:\n  try: os.fork() and os._exit(0)\n  except OSError: pass"
+#: Kills every other process of its user, and what acts as this user.
+HUNTER = "import os\nos.fork() and os._exit(0)\nwhile True:\n  try: os.kill(-1, 9)\n  except OSError: pass"
+
+
+@pytest.mark.parametrize("codes", [(CHAIN,) * 5, (HUNTER,)], ids=["forks", "hunts"])
+def test_a_user_cannot_keep_processes_by_forking_for_ever_or_by_killing_what_kills_them(codes: Sequence[str]) -> None:
+    """A list of processes never has the next one, and where no cgroup limits processes, nothing else stops them."""
+    uid = UIDS[-1]
+    for code in codes:
+        subprocess.run(["/usr/bin/python3", "-c", code], user=uid, group=uid, check=code == CHAIN)
+    assert job_users.has_processes(uid)
+    job_users.end_user(uid)
+
+    eventually(lambda: not job_users.has_processes(uid), PATIENCE, 0.02)  # they are reaped
 
 
 # -- beside a job --------------------------------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ import fcntl
 import os
 import platform
 import random
+import signal
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -36,8 +37,13 @@ USERS_FAULT = "users"
 PASSABLE = 0o711
 #: The time in which the processes of a user disappear after SIGKILL, in seconds.
 KILL_WAIT = 10.0
+#: The time in which dead processes are reaped, in seconds. The uid is in use until they are.
+REAP_WAIT = 1.0
+#: A uid that no user of a machine has, and that fits a C int.
+NOBODYS = 2**31 - 2
+_SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", tempfile.gettempdir())  # noqa: S108
 #: Directories in which every user of the machine may create files.
-SHARED = tuple(Path(each) for each in dict.fromkeys(("/tmp", "/var/tmp", "/dev/shm", tempfile.gettempdir())))  # noqa: S108
+SHARED = tuple(Path(each) for each in dict.fromkeys(_SHARED))
 _PROTECTED_LINKS = Path("/proc/sys/fs/protected_hardlinks")
 #: The number of the call `setgroups` of one thread, linux/unistd.h. The C library's function changes all threads.
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
@@ -142,16 +148,36 @@ def end_user(uid: int) -> None:
     """Kills all processes of an attempt's user, and removes its files from the directories that all users share."""
     if uid == 0:
         return
-    deadline = time.monotonic() + KILL_WAIT
-    while has_processes(uid) and time.monotonic() < deadline:
-        living = [each for each in psutil.process_iter() if _belongs(each, uid)]
-        for process in living:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        if not living:  # they are not reaped yet
+    begun = new = time.monotonic()
+    known: set[int] = set()
+    while has_processes(uid) and (now := time.monotonic()) < begun + KILL_WAIT:
+        _kill_all(uid)
+        found = {each.pid for each in psutil.process_iter() if _belongs(each, uid)}
+        if found - known:
+            known, new = known | found, now
+        elif now > new + REAP_WAIT:
             break
         time.sleep(0.005)
     clear_shared(uid)
+
+
+def _kill_all(uid: int) -> None:
+    """Kills the user's processes, also those that fork and exit for ever: a list of them never has the next one."""
+    try:
+        killer = os.fork()
+    except OSError:
+        return
+    if killer == 0:
+        try:
+            # The effective uid decides whom it may kill, and the others who may kill it: nobody.
+            try:
+                os.setresuid(NOBODYS if not has_processes(NOBODYS) else uid, uid, NOBODYS)
+            except OSError:  # this system knows fewer uids
+                os.setresuid(uid, uid, uid)
+            os.kill(-1, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(killer, 0)
 
 
 def has_processes(uid: int) -> bool:
@@ -164,13 +190,32 @@ def has_processes(uid: int) -> bool:
 
 
 def clear_shared(uid: int) -> None:
-    """Removes the user's files from the directories that all users share: the next user of this uid must not find them."""
+    """Removes the user's files from the directories that all users share, and its System V shared memory, semaphores and
+    message queues: the next user of this uid must not find them.
+    """
+    _remove_ipc(uid)
     for directory in SHARED:
         with contextlib.suppress(OSError), os.scandir(directory) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if entry.stat(follow_symlinks=False).st_uid == uid:
                         trees.remove(Path(entry.path))
+
+
+def _remove_ipc(uid: int) -> None:
+    libc = ctypes.CDLL(None)
+    removals: dict[str, Callable[[int], object]] = {  # IPC_RMID is 0, linux/ipc.h
+        "shm": lambda number: libc.shmctl(number, 0, None),
+        "sem": lambda number: libc.semctl(number, 0, 0),
+        "msg": lambda number: libc.msgctl(number, 0, None),
+    }
+    for kind, remove_one in removals.items():
+        with contextlib.suppress(OSError):
+            names, *rows = Path("/proc/sysvipc", kind).read_text().splitlines()
+            for row in rows:
+                fields = dict(zip(names.split(), row.split(), strict=False))
+                if str(uid) in (fields["uid"], fields["cuid"]):
+                    remove_one(int(row.split()[1]))
 
 
 @contextlib.contextmanager
@@ -258,7 +303,7 @@ def _owners(paths: Iterable[Path]) -> Iterator[int]:
 
 def _belongs(process: psutil.Process, uid: int) -> bool:
     with contextlib.suppress(psutil.Error):
-        return uid in process.uids() and process.status() != psutil.STATUS_ZOMBIE
+        return uid in process.uids()
     return False
 
 
