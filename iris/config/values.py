@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -21,15 +22,13 @@ from pydantic.json_schema import JsonSchemaValue
 
 from iris.model.errors import InvalidValue
 from iris.model.resources import parse_device
+from iris.model.secrets import SecretKind, parse_source
 from iris.model.units import GIB, MIB, TIB, parse_bytes, parse_cpu, parse_duration
 
 #: Longer than any useful duration: a larger value is a mistake in the unit.
 MAX_CONFIG_DURATION = timedelta(days=365)
 DURATION_PARTS = ("days", "hours", "minutes", "seconds", "milliseconds")
-#: Source of secrets and versions: cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access
-_SECRET = re.compile(
-    r"file:/.+|gcp:([A-Za-z0-9_-]{1,255}|projects/[a-z0-9.:-]+/secrets/[A-Za-z0-9_-]{1,255}(/versions/[A-Za-z0-9_-]{1,63})?)"
-)
+_SECRET_FILE = re.compile(r"file:/.+")
 #: Source: developers.google.com/identity/protocols/oauth2/scopes
 _SCOPE = re.compile(r"[a-z][a-z0-9._-]*")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})")
@@ -158,8 +157,12 @@ def _read_scope(value: str) -> str:
 
 def _read_secret_source(value: object) -> str:
     """Returns the reference unchanged. The error does not show the value, because it may be the secret itself."""
-    if isinstance(value, str) and (not value or _SECRET.fullmatch(value) is not None):
-        return value
+    if isinstance(value, str):
+        if not value or _SECRET_FILE.fullmatch(value) is not None:
+            return value
+        with suppress(InvalidValue):
+            if parse_source("", value).kind is SecretKind.GCP:
+                return value
     remedy = "write gcp:SECRET for one in Google Secret Manager or file:/PATH for a file of the machine, never the value itself"
     raise InvalidValue("secret", "***", "is not a reference to a secret", remedy)
 

@@ -5,6 +5,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from iris.config.schema import ALL_APIS, ClusterConfig
 from iris.model.errors import InvalidValue
 from iris.model.scale_groups import SliceType
+from iris.model.secrets import SecretKind, parse_source, resource_of
 
 #: The beginning of the URL of a scope.
 SCOPES = "https://www.googleapis.com/auth/"
@@ -104,11 +105,7 @@ def _temporal_credentials(config: ClusterConfig, project: str) -> dict[str, str]
 
 def _complete(source: str, project: str) -> str:
     """Returns a reference with the project and the version of a secret in Secret Manager."""
-    kind, _, name = source.partition(":")
-    if kind != "gcp":
-        return source
-    name = name if "/" in name else f"projects/{project}/secrets/{name}"
-    return f"gcp:{name}" if "/versions/" in name else f"gcp:{name}/versions/latest"
+    return str(resource_of(parse_source("", source), project)) if source.startswith(f"{SecretKind.GCP}:") else source
 
 
 def _tpu_zones(config: ClusterConfig) -> tuple[str, ...]:
