@@ -4,17 +4,19 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from iris.client.client import IrisClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.identity import full_job_id
-from iris.config import ClusterConfig, risks
 from iris.model.errors import InvalidValue, IrisError, NotFound, Unreachable
 from iris.model.resources import Device, parse_device
 from iris.model.units import MIB, parse_bytes, parse_cpu, parse_duration
+
+if TYPE_CHECKING:
+    from iris.config import ClusterConfig
 
 T = TypeVar("T")
 
@@ -225,7 +227,9 @@ def show_progress(text: str) -> None:
     click.echo(text, err=True)
 
 
-def show_risks(config: ClusterConfig) -> None:
+def show_risks(config: "ClusterConfig") -> None:
     """Prints what the configuration risks as warnings on standard error."""
+    from iris.config import risks  # most commands need no configuration
+
     for risk in risks(config):
         click.echo(f"warning: {risk}", err=True)

@@ -113,8 +113,7 @@ class Connection:
         Raises:
             Rejected: the control plane cannot read what this client encrypts.
         """
-        keys = payload_keys()
-        if keys is None or self._keys_checked:
+        if self._keys_checked or (keys := payload_keys()) is None:
             return
         with contextlib.suppress(RPCError):
             try:
