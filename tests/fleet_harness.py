@@ -45,7 +45,7 @@ from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
 from tests.builders import a_gang, a_request
 from tests.fleet_played import Lister, Tenant, TenantNotifier
-from tests.harness import PATIENCE, Cluster, Notifier, Program, succeeds
+from tests.harness import PATIENCE, Cluster, Notifier, Program, ask, succeeds
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 #: The pace of a group that grows and shrinks at once, however much that is.
@@ -240,7 +240,7 @@ class FleetCluster(Cluster):
 
     async def shown(self, slice_id: str = "s1") -> SliceStatus:
         """What the slice says of itself, if it is over too."""
-        return await self.slice_of(slice_id).query("status", result_type=SliceStatus)
+        return await ask(self.slice_of(slice_id), "status", SliceStatus)
 
     async def becomes(self, slice_id: str, state: SliceState, within: timedelta = HOUR) -> SliceStatus:
         """Let time pass until the slice is in the state."""
@@ -281,7 +281,7 @@ class FleetCluster(Cluster):
         await self.autoscaler.signal("configure", ScalingSettings(groups=groups, **settings))
 
     async def scaling(self) -> AutoscalerStatus:
-        return await self.autoscaler.query("status", result_type=AutoscalerStatus)
+        return await ask(self.autoscaler, "status", AutoscalerStatus)
 
     async def in_state(self, *states: SliceState) -> list[str]:
         """The slices that the autoscaler knows in one of these states; READY if none is named."""

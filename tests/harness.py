@@ -76,6 +76,7 @@ from iris.model.resources import Resources
 from iris.model.rules import Rules
 from iris.model.slices import SliceState, SliceStatus
 from iris.model.states import TaskState
+from iris.retrying import retry
 from iris.scheduling.preemption import Eviction
 from iris.workflows import policies
 from iris.workflows.autoscaler import AutoscalerWorkflow
@@ -98,6 +99,9 @@ STRIDE = timedelta(minutes=5)
 SELDOM = timedelta(days=365)
 #: How soon a scripted program hears that it is cancelled.
 HEARTBEAT_INTERVAL = timedelta(milliseconds=50)
+#: How long a query waits for its answer before it is asked again.
+QUERY_TIMEOUT = timedelta(seconds=5)
+LOST_QUERY = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
 
 #: What a host makes of an attempt.
 Program = Callable[[RunTask], Awaitable[TaskOutcome]]
@@ -546,7 +550,7 @@ class Cluster:
         return self.client.get_workflow_handle(names.slice_workflow(self.name, host.slice_id))
 
     async def slice_status(self, host: Host) -> SliceStatus:
-        return await self.slice(host).query("status", result_type=SliceStatus)
+        return await ask(self.slice(host), "status", SliceStatus)
 
     async def announce(self, task: RunTask) -> None:
         """As an agent does for a program that has run for a second."""
@@ -564,7 +568,7 @@ class Cluster:
         return self.client.get_workflow_handle(names.autoscaler_workflow(self.name))
 
     async def snapshot(self) -> Snapshot:
-        return await self.scheduler.query("snapshot", SnapshotPage(), result_type=Snapshot)
+        return await ask(self.scheduler, "snapshot", Snapshot, SnapshotPage())
 
     async def deliver(self, *messages: Message) -> None:
         await self.scheduler.signal("deliver", Batch(messages=messages))
@@ -600,7 +604,7 @@ class Cluster:
 
     async def attempts(self, handle: WorkflowHandle[Any, Any]) -> tuple[AttemptRecord, ...]:
         """What became of every attempt of a job or a task."""
-        return (await handle.query("attempts", result_type=Attempts)).attempts
+        return (await ask(handle, "attempts", Attempts)).attempts
 
     def job(self, job: str) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(names.job_workflow(self.name, job))
@@ -609,7 +613,7 @@ class Cluster:
         return self.client.get_workflow_handle(names.task_workflow(self.name, names.task_id(job, index)))
 
     async def status(self, job: str) -> JobStatus:
-        return await self.job(job).query("status", result_type=JobStatus)
+        return await ask(self.job(job), "status", JobStatus)
 
     async def only_task(self, job: str) -> TaskStatus:
         """The one task of a job of one."""
@@ -653,11 +657,23 @@ class Cluster:
 
     async def page(self, handle: WorkflowHandle[Any, Any]) -> str:
         """What Temporal's Web UI shows of the workflow."""
-        metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+        metadata = await ask(handle, "__temporal_workflow_metadata", WorkflowMetadata)
         return metadata.current_details
 
 
 C = TypeVar("C", bound=Cluster)
+T = TypeVar("T")
+
+
+async def ask(handle: WorkflowHandle[Any, Any], query: str, result: type[T], *arguments: Any) -> T:
+    """What a workflow answers. Asked again after a while: a query that meets the end of a run is never answered."""
+
+    @retry(lambda error: isinstance(error, RPCError) and error.status in LOST_QUERY, every=LOOK_EVERY, timeout=PATIENCE)
+    async def answer() -> T:
+        answered: T = await handle.query(query, args=arguments, result_type=result, rpc_timeout=QUERY_TIMEOUT)
+        return answered
+
+    return await answer()
 
 
 @contextlib.asynccontextmanager

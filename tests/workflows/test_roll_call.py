@@ -15,7 +15,7 @@ from iris.worker_agents.control_plane import serve
 from iris.worker_agents.control_plane.serve import ControlPlaneOptions, start_planners
 from iris.workflows import policies
 from tests.builders import some
-from tests.harness import Cluster, Held, dev_server_cluster
+from tests.harness import Cluster, Held, ask, dev_server_cluster
 
 
 @pytest.fixture
@@ -141,5 +141,5 @@ async def test_a_wish_that_meets_a_book_without_the_gang_is_in_it_afterwards(clu
     await cluster.users.jobs.set_priority(job, Band.PRODUCTION)
 
     await cluster.until(lambda: _counts(cluster, running=0, waiting=1))
-    (demand,) = (await cluster.scheduler.query("wanted", result_type=Wanted)).demands
+    (demand,) = (await ask(cluster.scheduler, "wanted", Wanted)).demands
     assert demand.example.band is Band.PRODUCTION
