@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 
 from iris.config.schema import (
+    ALL_APIS,
     Accelerator,
     Autoscaler,
     Bootstrap,
@@ -26,7 +27,7 @@ from iris.model.machine_types import machine_type, smallest_machine_type
 from iris.model.resources import Device, DeviceKind, parse_device
 from iris.model.run_as import AGENT_USER
 from iris.model.scale_groups import SliceType, region_of
-from iris.model.secrets import ALL_OF_THE_USERS
+from iris.model.secrets import ALL_OF_THE_USERS, SecretKind
 from iris.model.units import GIB, MIB
 
 #: Sources of values.
@@ -96,12 +97,26 @@ def secrets_of(config: ClusterConfig, *, own_users: bool) -> tuple[str, ...]:
     return config.bootstrap.secrets if written or not own_users else ()
 
 
+def secret_manager_references(config: ClusterConfig) -> tuple[str, ...]:
+    """Returns the keys that make hosts read from Google Secret Manager. Their credentials then need the scope of all APIs."""
+    temporal, boot = config.controller.temporal, config.bootstrap
+    if "secrets" not in boot.model_fields_set:
+        boot = config.defaults.bootstrap
+    references = {
+        "controller.temporal": temporal.credentials.values() if temporal is not None else (),
+        "bootstrap.secrets": boot.secrets,
+    }
+    return tuple(key for key, found in references.items() if any(each.startswith(f"{SecretKind.GCP}:") for each in found))
+
+
 def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
     origins["name"] = IN_FILE if "name" in config.model_fields_set else BUILT_IN
     defaults, gcp = config.defaults, config.platform.gcp
     home: list[Source] = []
     if gcp is not None and gcp.default_zones:
         home = [Source("platform.gcp.default_zones", {"region": region_of(gcp.default_zones[0])})]
+    if found := secret_manager_references(config):
+        home.append(Source(found[0], {"scopes": (ALL_APIS,)}))
     boot = _present("defaults.bootstrap", defaults.bootstrap, Bootstrap)
     pace = _present("defaults.autoscaler", defaults.autoscaler, Autoscaler)
     # Jobs with users of their own may not have all that the agent can read for them.

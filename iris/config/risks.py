@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from iris.config.schema import ALL_APIS, ClusterConfig, GcpPlatformConfig
+from iris.config.defaults import secret_manager_references
+from iris.config.schema import ClusterConfig, GcpPlatformConfig
 
 #: The account that a project has by default. In older projects it may change everything in the project.
 _DEFAULT_ACCOUNT = re.compile(r"(default)?|\d+-compute@developer\.gserviceaccount\.com")
@@ -18,10 +19,16 @@ def risks(config: ClusterConfig) -> tuple[str, ...]:
 
 def _risks_of_gcp(config: ClusterConfig, gcp: GcpPlatformConfig) -> Iterator[str]:
     controller = config.controller.gcp
-    if config.scale_groups and _DEFAULT_ACCOUNT.fullmatch(gcp.service_account) and ALL_APIS in gcp.scopes:
+    if config.scale_groups and _DEFAULT_ACCOUNT.fullmatch(gcp.service_account):
         yield (
-            "platform.gcp.service_account: hosts and jobs have the project's default account with the scope cloud-platform; "
-            "set an account of their own with the roles that docs/gcp.md lists, or narrower scopes"
+            "platform.gcp.service_account: hosts and jobs have the project's default account with the scopes "
+            f"{', '.join(gcp.scopes)}; set an account of their own with the roles that docs/gcp.md lists"
+        )
+    if config.scale_groups and "scopes" not in gcp.model_fields_set and (keys := secret_manager_references(config)):
+        yield (
+            f"platform.gcp.scopes: {' and '.join(keys)} refer to Secret Manager, which needs the scope cloud-platform, so jobs "
+            "can read all secrets of the hosts' account and use all APIs that its roles permit; refer to files of the hosts, or "
+            "accept it with scopes: [cloud-platform]"
         )
     if controller is not None and _DEFAULT_ACCOUNT.fullmatch(controller.service_account):
         yield (

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isfinite, prod
 
-from iris.config.defaults import IN_CLOUD, ONLY_FOR, gpu_of, meaningless_keys, tpu_of
+from iris.config.defaults import IN_CLOUD, ONLY_FOR, gpu_of, meaningless_keys, secret_manager_references, tpu_of
 from iris.config.errors import InvalidConfig
 from iris.config.schema import ALL_APIS, Accelerator, ClusterConfig, PaceSettings, ScaleGroupConfig
 from iris.config.temporal_service import TemporalService
@@ -117,6 +117,9 @@ def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
     if _LABEL.fullmatch(gcp.label_prefix) is None:
         remedy = "use up to 32 lower-case letters, digits and dashes; start with a letter"
         yield InvalidValue(f"{path}.label_prefix", gcp.label_prefix, "is not a valid label prefix", remedy)
+    if ALL_APIS not in gcp.scopes and (keys := secret_manager_references(config)):
+        problem = f"do not cover Secret Manager, to which {' and '.join(keys)} refer"
+        yield InvalidValue(f"{path}.scopes", ", ".join(gcp.scopes), problem, f"add {ALL_APIS}, or refer to files of the hosts")
 
 
 def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
@@ -156,13 +159,9 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
 
 
 def _temporal(config: ClusterConfig, temporal: TemporalService) -> Iterator[InvalidValue]:
-    gcp = config.platform.gcp
-    if gcp is None and temporal.tls:
+    if config.platform.gcp is None and temporal.tls:
         remedy = "remove it and its credentials; set Temporal's environment variables for the machines"
         yield InvalidValue("controller.temporal.tls", "true", f"does not work with platform.{config.platform.kind}", remedy)
-    if gcp is not None and ALL_APIS not in gcp.scopes and any(each.startswith("gcp:") for each in temporal.credentials.values()):
-        problem = "do not cover Secret Manager, which has credentials of controller.temporal"
-        yield InvalidValue("platform.gcp.scopes", ", ".join(gcp.scopes), problem, f"add {ALL_APIS}, or use file:/PATH")
 
 
 def _ceilings(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:

@@ -41,6 +41,8 @@ LOCAL_DISK = 1000 * GIB
 
 #: The scope of Google's that covers all APIs. The roles of the account then decide alone.
 ALL_APIS = "cloud-platform"
+#: The scopes that the agent needs, for the store and for images, and those of Google's own logging and monitoring programs.
+AGENT_SCOPES = ("devstorage.read_write", "logging.write", "monitoring.write")
 
 _PACE = Pace()
 _RULES = Rules()
@@ -83,9 +85,9 @@ class GcpPlatformConfig(Section):
     network_tags: tuple[str, ...] = Field((), description="Network tags of the machines, for firewall rules.")
     service_account: str = Field("", description="Service account of the hosts; empty: the project's default.")
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1)] = Field(
-        (ALL_APIS,),
-        description="Scopes of the hosts' credentials. They limit jobs in addition to the account's roles; Iris itself needs "
-        "devstorage.read_write, or cloud-platform for secrets of Secret Manager.",
+        AGENT_SCOPES,
+        description="Scopes of the hosts' credentials, which jobs can use within the account's roles; cloud-platform: all APIs. "
+        "Unset, with references to Secret Manager: cloud-platform, because the agent needs it.",
     )
     requests_per_minute: Annotated[int, Field(ge=1)] = Field(
         600, description="Limit on calls of Google's APIs; deletes go first."

@@ -126,13 +126,12 @@ def _node(settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]
         labels=label_rules.slice_labels(settings, request),
         metadata=metadata,
         tags=list(settings.network_tags),
+        service_account=tpu_v2.ServiceAccount(email=settings.service_account, scope=list(settings.scopes)),
     )
     if isinstance(shape, str):
         node.accelerator_type = shape
     else:
         node.accelerator_config = shape
-    if settings.service_account or settings.scopes != (CLOUD_PLATFORM,):  # which is the default
-        node.service_account = tpu_v2.ServiceAccount(email=settings.service_account, scope=list(settings.scopes))
     return node
 
 

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.config.schema import ALL_APIS, ClusterConfig
+from iris.config.schema import AGENT_SCOPES, ClusterConfig
 from iris.model.errors import InvalidValue
 from iris.model.scale_groups import SliceType
 from iris.model.secrets import SecretKind, parse_source, resource_of
@@ -28,7 +28,7 @@ class GcpSettings(BaseModel):
     #: The service account of the hosts; empty: the project's default account.
     service_account: str = ""
     #: The URLs of the scopes of the hosts' credentials.
-    scopes: tuple[str, ...] = (f"{SCOPES}{ALL_APIS}",)
+    scopes: tuple[str, ...] = tuple(f"{SCOPES}{scope}" for scope in AGENT_SCOPES)
     requests_per_minute: int = 600
     #: `host:port` at which hosts reach the cluster's Temporal service.
     address: str = ""

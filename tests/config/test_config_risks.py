@@ -47,10 +47,24 @@ def test_the_default_account_is_named_by_no_name_and_by_either_of_its_names(acco
     assert told(controller) == ["controller.gcp.service_account"]
 
 
-def test_the_default_account_with_narrow_scopes_is_no_risk() -> None:
-    """Google refuses its hosts' tokens everywhere else, whatever the account may do."""
-    narrow = '""\n    scopes: [devstorage.read_write]'
-    assert told(CAREFUL.replace("hosts@p.iam.gserviceaccount.com", narrow)) == []
+@pytest.mark.parametrize(
+    "boot", ["bootstrap: {secrets: ['gcp:*'], ", "defaults: {bootstrap: {secrets: ['gcp:*']}}\nbootstrap: {"]
+)
+def test_jobs_that_get_a_token_for_all_apis_because_hosts_need_it_are_a_risk(boot: str) -> None:
+    """The list of secrets does not limit a job that reads Secret Manager with such a token itself. Who accepts that says so."""
+    secrets = CAREFUL.replace("bootstrap: {", boot)
+
+    assert load_config(secrets).platform.gcp.scopes == ("cloud-platform",)
+    assert told(secrets) == ["platform.gcp.scopes"]
+    assert told(secrets.replace("external_ips: false", "external_ips: false\n    scopes: [cloud-platform]")) == []
+
+
+def test_scopes_without_the_secrets_of_the_configuration_are_refused() -> None:
+    """Each job with such a secret would fail on its host."""
+    narrow = CAREFUL.replace("external_ips: false", "external_ips: false\n    scopes: [devstorage.read_write]")
+
+    with pytest.raises(InvalidConfig, match=r"do not cover Secret Manager, to which bootstrap\.secrets refer; add"):
+        load_config(narrow.replace("bootstrap: {", "bootstrap: {secrets: ['gcp:projects/p/secrets/s'], "))
 
 
 @pytest.mark.parametrize("scope", ["https://www.googleapis.com/auth/devstorage.read_write", "Storage", ""])

@@ -3,15 +3,18 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from google.cloud import compute_v1, tpu_v2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris.config import load_config
 from iris.model.provisioning import SliceRequest
 from iris.model.scale_groups import SliceType
 from iris.model.slice_keys import public_key
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp.requests import MAX_METADATA_VALUE, checked_metadata, create_request, printed
+from iris.platforms.gcp.settings import gcp_settings
 from tests.builders import some
 from tests.fakes.google.cloud import Cloud
 from tests.fakes.google.compute_rules import new_instance
@@ -26,6 +29,13 @@ LABELS = {
     "iris-slice": "iris-v5e-16-abc",
     "iris-group": "v5e_16",
 }
+CONFIG = """
+platform: {gcp: {project_id: my-project, default_zones: [europe-west4-b]}}
+controller: {image: example.com/controller, bundle_prefix: gs://b}
+bootstrap: {image: example.com/agent}
+"""
+ALL = "https://www.googleapis.com/auth/cloud-platform"
+SCOPES = [f"https://www.googleapis.com/auth/{scope}" for scope in ("devstorage.read_write", "logging.write", "monitoring.write")]
 METADATA = {
     "iris-token": "token of iris-v5e-16-abc",
     "iris-private-key": KEY,
@@ -51,8 +61,32 @@ def test_a_spot_slice_is_a_node_with_the_slices_name() -> None:
             "schedulingConfig": {"spot": True},
             "labels": LABELS,
             "metadata": METADATA,
+            "serviceAccount": {"scope": SCOPES},
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("more", "scopes"),
+    [
+        ("", SCOPES),
+        ("platform: {gcp: {project_id: my-project, default_zones: [europe-west4-b], scopes: [cloud-platform]}}", [ALL]),
+        ("bootstrap: {secrets: ['gcp:projects/my-project/secrets/wandb']}", [ALL]),
+        ("bootstrap: {secrets: ['env:*', 'file:/run/secrets/*']}", SCOPES),
+        ("controller: {temporal: {address: 'a:7233', tls: true, api_key: gcp:key}, image: c, bundle_prefix: gs://b}", [ALL]),
+        ("controller: {temporal: {address: 'a:7233', tls: true, api_key: file:/k}, image: c, bundle_prefix: gs://b}", SCOPES),
+    ],
+)
+def test_a_jobs_tokens_are_for_storage_and_logs_unless_the_configuration_asks_for_more(more: str, scopes: list[str]) -> None:
+    """Each job, also in a container, gets its host's tokens from the metadata server. Google enforces the scopes of tokens."""
+    written = yaml.safe_load(CONFIG) | yaml.safe_load(more or "{}")
+    settings = gcp_settings(load_config(yaml.safe_dump(written)), "u-1")
+    node = create_request(settings, asked(), "", KEY).node
+    queued = create_request(settings, asked(tpu_group(queued=True)), "", KEY).queued_resource.tpu.node_spec[0].node
+    instance = create_request(settings, asked(vm_group()), "", KEY).instance_resource
+
+    assert (list(node.service_account.scope), list(queued.service_account.scope)) == (scopes, scopes)
+    assert list(instance.service_accounts[0].scopes) == scopes
 
 
 @pytest.mark.parametrize("account", ["", "hosts@my-project.iam.gserviceaccount.com"])
@@ -167,7 +201,7 @@ def test_a_machine_without_accelerators_is_an_instance() -> None:
                 "accessConfigs": [{"name": "External NAT", "type": "ONE_TO_ONE_NAT"}],
             }
         ],
-        "serviceAccounts": [{"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}],
+        "serviceAccounts": [{"email": "default", "scopes": SCOPES}],
         "scheduling": {"provisioningModel": "STANDARD", "onHostMaintenance": "MIGRATE", "automaticRestart": True},
         "tags": {},
     }
