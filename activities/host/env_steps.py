@@ -26,7 +26,7 @@ from iris.activities.host.runtimes import links, trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.host.runtimes.job_users import acting_as, end_user, give, lent
 from iris.activities.host.runtimes.threads import in_thread
-from iris.model.environments import EnvironmentSpec
+from iris.model.environments import EnvironmentSpec, requirements_file
 
 NETWORK_FAULT = "network"
 #: How much of the end of a step's output is searched for the cause of a failure, in bytes.
@@ -107,14 +107,16 @@ class Steps:
                 env["UV_LINK_MODE"] = "copy"
             if project is not None:
                 options = _sync_options(spec, project)
-                sync_env = self._obeying_lock(env) if project.locked else env
+                sync_env = self._obeying_lock(env, project) if project.locked else env
                 await self._call_uv(f"uv sync {shlex.join(options)}", ["sync", *options], sync_env)
             else:  # any project is ignored; the packages of the host or the image stay visible
                 options = ["--quiet", "--no-project", "--system-site-packages"]
                 await self._call_uv("uv venv", ["venv", *options, str(venv)], env)
             if spec.pip:
-                shown = f"uv pip install {shlex.join(spec.pip)}"
-                await self._call_uv(shown, ["pip", "install", *spec.pip], {**env, **_only_into(venv)})
+                shown = f"uv pip install {shlex.join(_words(spec.pip))}"
+                # Not editable: the environment outlives the directory of the attempt that made it.
+                words = ["pip", "install", "--no-editable", *_words(spec.pip)]
+                await self._call_uv(shown, words, {**env, **_only_into(venv)})
 
     async def make_shared(self, place: Path, spec: EnvironmentSpec, project: Project | None) -> None:
         """Makes an environment for several attempts, which no job can change if jobs have users of their own.
@@ -194,12 +196,12 @@ class Steps:
         self._cache.make_directory(self._uv.parent)
         await in_thread(lambda _: _provide_uv(self._uv))
 
-    def _obeying_lock(self, env: Mapping[str, str]) -> dict[str, str]:
+    def _obeying_lock(self, env: Mapping[str, str], project: Project) -> dict[str, str]:
         """Returns the environment without the settings of this host that would make uv reject the project's lock."""
         obeying = {name: value for name, value in env.items() if name not in _RESOLVED_BY}
         if any(name in _INDEXES for name in obeying):
             # If an index is set, uv expects the packages from there and not from the indexes of the lock. So these are added.
-            obeying["UV_INDEX"] = " ".join(filter(None, (obeying.get("UV_INDEX"), *indexes_of_lock(self._workdir))))
+            obeying["UV_INDEX"] = " ".join(filter(None, (obeying.get("UV_INDEX"), *indexes_of_lock(self._workdir, project))))
         return obeying
 
     @asynccontextmanager
@@ -288,6 +290,12 @@ def _sync_options(spec: EnvironmentSpec, project: Project) -> list[str]:
     options += ["--refresh-package", project.name] if project.built and project.name else []
     options += ["--all-packages"] if not project.name else []
     return [*options, *(word for extra in spec.extras for word in ("--extra", extra))]
+
+
+def _words(requirements: Sequence[str]) -> list[str]:
+    """Returns the requirements as arguments of uv's pip."""
+    files = {each: requirements_file(each) for each in requirements}
+    return [word for each, file in files.items() for word in ((each,) if file is None else ("-r", file))]
 
 
 def _provide_uv(path: Path) -> None:

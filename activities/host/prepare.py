@@ -14,7 +14,7 @@ from iris.activities.host.host_context import HostContext
 from iris.activities.host.ports import TakenGpus
 from iris.activities.host.python_env import set_up
 from iris.activities.host.runtimes import trees
-from iris.activities.host.runtimes.base import HostUnable, Launch, Runtime
+from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, Runtime
 from iris.activities.host.runtimes.environment import attempt_env
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
@@ -70,11 +70,14 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             for name in ("work", "environment"):
                 await _fresh(files / name)
             (files / "outputs").mkdir(exist_ok=True)
-        workdir = Path(task.workdir) if task.workdir is not None else files / "work"
+        root = Path(task.workdir) if task.workdir is not None else files / "work"
         if task.bundle is not None:
-            await context.bundles.unpack(task.bundle, workdir, runtime.owner)
+            await context.bundles.unpack(task.bundle, root, runtime.owner)
         if task.workdir is None and context.umask >= 0:
-            await in_thread(lambda _: _set_modes(workdir, context.umask))
+            await in_thread(lambda _: _set_modes(root, context.umask))
+        workdir = root / task.environment.project if task.bundle is not None else root
+        if task.bundle is not None and not workdir.is_dir():
+            raise CannotStart(f"the workspace has no directory {task.environment.project!r}; submit it, too", 2)
         env = attempt_env(
             task,
             context.base_env if users is None else {**context.base_env, **_own_env(files)},
@@ -97,6 +100,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             context.environments(users),
             files / "environment",
             directory / "build",
+            root=root,
             content=task.bundle.sha256 if task.bundle is not None else "",
         )
         undo.callback(ready.release)

@@ -30,41 +30,67 @@ class Project(NamedTuple):
     locked: bool
     #: True if the project, or one beside it, is built and installed: the environment then has a copy of its code.
     built: bool
+    #: How many directories the root of its workspace is above the project; 0: it is not a member of another one's workspace.
+    above: int = 0
 
 
-def find_project(directory: Path) -> Project | None:
+def find_project(directory: Path, root: Path | None = None) -> Project | None:
     """Returns the project of this directory. None: there is no `pyproject.toml`, or it only configures tools.
 
+    Args:
+        root: the directory of all the program's files. The root of the project's workspace may be between the two.
+
     Raises:
-        CannotStart: its `pyproject.toml` cannot be read.
+        CannotStart: a `pyproject.toml` cannot be read.
+    """
+    document = _document(directory)
+    project, uv = _table(document, "project"), _table(_table(document, "tool"), "uv")
+    if "project" not in document and "workspace" not in uv:
+        return None
+    above = 0 if "workspace" in uv else _above(directory, root or directory)
+    return Project(
+        name=str(project.get("name", "")),
+        locked=(directory.joinpath(*[".."] * above) / "uv.lock").is_file(),
+        built=bool(uv.get("package", "build-system" in document))
+        or above > 0
+        or "workspace" in uv
+        or _reads_other_files(project)
+        or _has_sources_here(uv),
+        above=above,
+    )
+
+
+def _above(directory: Path, root: Path) -> int:
+    """Returns how many directories above the project the nearest root of a workspace is; 0: there is none."""
+    inner = directory.relative_to(root).parts
+    for above in range(1, len(inner) + 1):
+        if "workspace" in _table(_table(_document(root.joinpath(*inner[:-above])), "tool"), "uv"):
+            return above
+    return 0
+
+
+def _document(directory: Path) -> dict[str, Any]:
+    """Returns the content of the directory's `pyproject.toml`; empty: there is none.
+
+    Raises:
+        CannotStart: it cannot be read.
     """
     try:
         text = (directory / "pyproject.toml").read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return {}
     except (OSError, ValueError) as error:
         raise CannotStart(f"set-up failed: pyproject.toml cannot be read: {error}", _NO_SENSE) from None
     try:
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise CannotStart(f"set-up failed: pyproject.toml is not TOML: {error}", _NO_SENSE) from None
-    project, uv = _table(document, "project"), _table(_table(document, "tool"), "uv")
-    if "project" not in document and "workspace" not in uv:
-        return None
-    return Project(
-        name=str(project.get("name", "")),
-        locked=(directory / "uv.lock").is_file(),
-        built=bool(uv.get("package", "build-system" in document))
-        or "workspace" in uv
-        or _reads_other_files(project)
-        or _has_sources_here(uv),
-    )
 
 
-def indexes_of_lock(directory: Path) -> list[str]:
-    """Returns the URLs of the package indexes that the project's lock names."""
+def indexes_of_lock(directory: Path, project: Project) -> list[str]:
+    """Returns the URLs of the package indexes that the lock of the project in this directory names."""
     try:
-        text = (directory / "uv.lock").read_text(encoding="utf-8")
+        text = (directory.joinpath(*[".."] * project.above) / "uv.lock").read_text(encoding="utf-8")
     except (OSError, ValueError):  # uv itself reports this error
         return []
     return sorted(set(re.findall(r'registry = "(https?://[^"\s]+)"', text)))

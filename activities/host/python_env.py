@@ -12,9 +12,10 @@ from typing import NamedTuple
 from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.env_steps import Steps, since, uv_version
 from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here
+from iris.activities.host.requirement_files import REQUIREMENTS, hash_of_requirements
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.host.runtimes.threads import in_thread
-from iris.model.environments import EnvironmentSpec
+from iris.model.environments import EnvironmentSpec, requirements_file
 
 #: Delays before each retry of a step after a network failure, in seconds. uv itself has tried several times by then.
 PAUSES = (1.0, 5.0, 15.0)
@@ -56,6 +57,7 @@ async def set_up(
     own: Path,
     output: Path,
     *,
+    root: Path | None = None,
     content: str = "",
     agent_env: Mapping[str, str] = os.environ,
     pauses: Sequence[float] = PAUSES,
@@ -67,7 +69,8 @@ async def set_up(
         cache: the cache of environments; uv and what it needs lie in the same directory.
         own: a directory of this attempt alone, for an environment that its own commands may change.
         output: the file to which messages for the user and the output of the steps are appended.
-        content: a name for everything in the working directory, such as its bundle's hash; empty: the files are hashed if needed.
+        root: the directory of all the program's files, above or at the working directory; None: at it.
+        content: a name for everything in that directory, such as its bundle's hash; empty: the files are hashed if needed.
         agent_env: the agent's environment; the set-up gets the part that `build_env` returns.
         pauses: delays before each retry after a network failure, in seconds.
 
@@ -76,7 +79,7 @@ async def set_up(
         HostUnable: the network or the disk of this host failed.
     """
     try:
-        return await _set_up(spec, runtime, workdir, env, cache, own, output, content, agent_env, pauses)
+        return await _set_up(spec, runtime, workdir, env, cache, own, output, root or workdir, content, agent_env, pauses)
     except OSError as error:
         if is_disk_full(error):
             raise HostUnable("the disk of this host is full", DISK_FAULT) from None
@@ -106,14 +109,17 @@ async def _set_up(
     cache: Cache,
     own: Path,
     output: Path,
+    root: Path,
     content: str,
     agent_env: Mapping[str, str],
     pauses: Sequence[float],
 ) -> Ready:
-    ways = {**build_env(agent_env), **env}
+    ways = {**build_env(agent_env), **spec.build_env, **env}
     steps = Steps(runtime, workdir, ways, cache, output, pauses)
-    project = find_project(workdir) if spec.sync else None
-    if spec.sync and project is None and (workdir / "pyproject.toml").exists():
+    project = find_project(workdir, root) if spec.sync else None
+    if spec.sync and project is None and (workdir / REQUIREMENTS).is_file():
+        spec = spec.model_copy(update={"pip": (f"-r {REQUIREMENTS}", *spec.pip)})
+    elif spec.sync and project is None and (workdir / "pyproject.toml").exists():
         steps.say("pyproject.toml has no [project]: nothing is installed for it")
     if project is None and spec.extras:
         raise CannotStart(f"set-up failed: no project here has the extra {spec.extras[0]!r}; submit its pyproject.toml, too", 2)
@@ -135,7 +141,7 @@ async def _set_up(
         steps.say(f"environment ready ({since(begun)})")
         return Ready(program)
     entry = await cache.use(
-        await _key(spec, project, workdir, runtime.identity, ways, content),
+        await _key(spec, project, workdir, root, runtime.identity, ways, content),
         lambda place: steps.make_shared(place, spec, project),
         waiting=lambda: steps.say("another task of this host makes the same environment: waiting for it"),
     )
@@ -148,7 +154,13 @@ async def _set_up(
 
 
 async def _key(
-    spec: EnvironmentSpec, project: Project | None, workdir: Path, identity: str, env: Mapping[str, str], content: str
+    spec: EnvironmentSpec,
+    project: Project | None,
+    workdir: Path,
+    root: Path,
+    identity: str,
+    env: Mapping[str, str],
+    content: str,
 ) -> str:
     """Returns a hash of everything that an environment depends on."""
     depends: dict[str, object] = {"made": _MADE_AS, "uv": uv_version(), "runtime": identity, "project": project, "pip": spec.pip}
@@ -157,6 +169,12 @@ async def _key(
     settings = {name: re.sub("//[^/@]*@", "//", value) for name, value in env.items() if name.startswith("UV_")}
     depends["settings"] = {name: value for name, value in settings.items() if not _HOW.fullmatch(name)}
     depends["files"] = hash_of(workdir, FILES)
-    if (project is not None and project.built) or any(map(is_here, spec.pip)):
-        depends["content"] = content or await in_thread(lambda stop: hash_of_all(workdir, stop))
+    depends["build_env"] = {name: env[name] for name in spec.build_env}
+    local = any(is_here(each) for each in spec.pip if requirements_file(each) is None)
+    for path in filter(None, map(requirements_file, spec.pip)):
+        depends[f"-r {path}"], has_local = hash_of_requirements(workdir, path)
+        local = local or has_local
+    if (project is not None and project.built) or local:
+        depends["content"] = content or await in_thread(lambda stop: hash_of_all(root, stop))
+        depends["place"] = str(workdir.relative_to(root))
     return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()

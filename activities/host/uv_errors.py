@@ -8,7 +8,18 @@ import re
 #: The maximum length of the line, in characters; the rest is in the output.
 _MOST = 300
 _ERROR = re.compile(r"^(?:error: | *× )(?P<text>.*)$", re.MULTILINE)
-_CAUSE = re.compile(r"^ *(?:cause: |Caused by: |╰─▶ |├─▶ )(?P<text>.*)$", re.MULTILINE)
+#: A cause goes on in lines that are indented, up to the next cause.
+_CAUSE = re.compile(
+    r"^ *(?:cause: |Caused by: |╰─▶ |├─▶ )(?P<text>.*(?:\n {3,}(?!cause: |Caused by: |╰─▶ |├─▶ )\S.*)*)$", re.MULTILINE
+)
+#: The answer of an index to missing or wrong credentials. The error itself says that the package was not found.
+_DENIED = re.compile(r"^hint: (?P<text>An index .*\b40[137] .*)$", re.MULTILINE)
+#: The output of a build that pip prints in a frame.
+_FRAMED = re.compile(r"^ *╰─> \[\d+ lines? of output\]\n(?P<text>.*?)^ *\[end of output\]", re.MULTILINE | re.DOTALL)
+#: The last line of a Python traceback. Some exceptions go on with paragraphs of advice.
+_EXCEPTION = re.compile(r"^ *(?P<text>(?:\w+\.)*\w*(?:Error|Exception|Exit): \S.*)$", re.MULTILINE)
+#: Lines after an error that do not explain it.
+_ADVICE = re.compile(r"\[notice\]|hint: |note: |WARNING: |warning: ", re.IGNORECASE)
 _STDERR = re.compile(r"^ *(?:--- stderr|\[stderr\])$", re.MULTILINE)
 #: Messages of a transport that failed, or of a server that could not answer at that moment. A package that does not exist, or
 #: that needs a password, is not a failure of the network: every other host would fail too.
@@ -43,17 +54,23 @@ def is_full_disk(output: str) -> bool:
 def in_a_line(output: str) -> str:
     """Returns the most specific part of the error as one line; empty if there is no output.
 
-    The last cause that uv prints is the root cause. If a program that uv has called printed an error, the last line of that is
-    used. Without an error of uv, it is the last line of the output.
+    An index that refuses the credentials explains why a package was not found. Otherwise the last cause that uv prints is the
+    root cause. If a program that uv or pip has called printed an error, the last exception or line of that is used. Without an
+    error of uv, it is the last line of the output that is no advice.
     """
     error = _error(output)
     if _MISFIT.search(error):  # uv's own hint would change the lock on this host
         return "uv.lock does not fit pyproject.toml; run `uv lock` in the project and submit again"
     line = ""
     if (match := _STDERR.search(error)) is not None:
-        line = _last(re.split(r"\n\s*\n(?=hint: )", error[match.end() :])[0])
+        line = _of_program(re.split(r"\n\s*\n(?=hint: )", error[match.end() :])[0])
+    elif framed := _FRAMED.findall(output):
+        line = _of_program(framed[-1])
+    elif (denied := _DENIED.search(error)) is not None:
+        line = denied["text"]
     elif causes := _CAUSE.findall(error):
-        line = causes[-1]
+        # Only an explanation in sentences goes on; other causes go on with an excerpt of a file.
+        line = causes[-1] if causes[-1].startswith("Because ") else causes[-1].splitlines()[0]
     elif (own := _ERROR.search(error)) is not None:
         line = own["text"]
     line = " ".join((line or _last(output)).split())
@@ -66,5 +83,13 @@ def _error(output: str) -> str:
     return output[found[-1].start() :] if found else output
 
 
+def _of_program(text: str) -> str:
+    """Returns the line that explains the failure of a program that has printed this."""
+    found = _EXCEPTION.findall(text)
+    return found[-1] if found else _last(text)
+
+
 def _last(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    """Returns the last line that is no advice; if there are no others, the last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if _ADVICE.match(line) is None), lines[-1] if lines else "")

@@ -9,7 +9,7 @@ import click
 from pydantic import ValidationError
 
 from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Command, Parsed
-from iris.cli.workspace import workspace_of
+from iris.cli.workspace import files_of
 from iris.client.connect.identity import current_user
 from iris.client.workspace.pack import parse_extra
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
@@ -70,6 +70,11 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         ),
         click.option("--no-workspace", is_flag=True, help="Send no files."),
         click.option(
+            "--project", metavar="DIR",
+            help="Directory of the project in the workspace, where the program starts too.  "
+            "[default: the workspace's own; in a member of a uv workspace the member, and all of the uv workspace is sent]",
+        ),
+        click.option(
             "--file", type=FILE, multiple=True, help="Also send this file, even if it is ignored or elsewhere. Repeatable."
         ),
         click.option(
@@ -77,8 +82,11 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             help="Start in this directory of the host or image, and send no files.  [default: if local, the current one]",
         ),
         click.option("--extra", multiple=True, metavar="NAME", help="Install this extra of pyproject.toml. Repeatable."),
-        click.option("--no-sync", is_flag=True, help="Do not install the dependencies of pyproject.toml."),
-        click.option("--pip", type=TEXT, multiple=True, metavar="REQ", help="Also install this package. Repeatable."),
+        click.option("--no-sync", is_flag=True, help="Do not install the dependencies of pyproject.toml or requirements.txt."),
+        click.option(
+            "--pip", type=TEXT, multiple=True, metavar="REQ",
+            help="Also install this package, or with -r FILE those of a requirements file. Repeatable.",
+        ),
         click.option(
             "--setup", type=TEXT, multiple=True, metavar="CMD", help="Run this shell command first, in each attempt. Repeatable."
         ),
@@ -124,6 +132,9 @@ def spec_options(command: Function) -> Function:
 class JobCommand(Command):
     """A command with the options that describe a job. Its help shows them under their headings, and its own options last."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _with_joined_files(args))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         left = {option.name: record for option in options if (record := option.get_help_record(ctx)) is not None}
@@ -132,6 +143,19 @@ class JobCommand(Command):
                 formatter.write_dl([left.pop(_name(option)) for option in group])
         with formatter.section("This command"):
             formatter.write_dl(list(left.values()))
+
+
+def _with_joined_files(args: list[str]) -> list[str]:
+    """Joins the words `-r FILE` after `--pip`, which takes one word, up to the command that is to run."""
+    end = args.index("--") if "--" in args else len(args)
+    joined: list[str] = []
+    at = 0
+    while at < end:
+        word, at = args[at], at + 1
+        if at < end and (word == "--pip=-r" or (word == "-r" and joined[-1:] == ["--pip"])):
+            word, at = f"{word} {args[at]}", at + 1
+        joined.append(word)
+    return [*joined, *args[end:]]
 
 
 def _name(option: Callable[[Any], Any]) -> str:
@@ -149,10 +173,10 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
         Rejected: the job is invalid; the message has every problem.
         click.UsageError: options contradict each other.
     """
-    takes_files = workspace_of(options) is not None or bool(options["file"])
-    if options["extra"] and not takes_files:
+    files = files_of(options, shares_files=shares_files)
+    if options["extra"] and not files.sent:
         raise click.UsageError("--extra needs a project in the workspace; name its directory with --workspace DIR")
-    here = shares_files and not takes_files and options["image"] is None  # a container does not have the current directory
+    here = shares_files and not files.sent and options["image"] is None  # a container does not have the current directory
     workdir = options["workdir"] or (str(Path.cwd()) if here else None)
     replicas, together = _tasks(options)
     try:
@@ -172,7 +196,8 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
             environment={
                 "sync": not options["no_sync"],
                 "extras": options["extra"],
-                "pip": options["pip"],
+                "pip": files.pip,
+                "project": files.project.project if files.project is not None else "",
                 "setup": options["setup"],
             },
             image=options["image"],

@@ -14,7 +14,7 @@ from iris.cli import render
 from iris.cli.common import TEXT, cluster_option, json_option, print_json, selected
 from iris.cli.follow import follow_job, print_end
 from iris.cli.spec import JobCommand, make_spec, spec_options
-from iris.cli.workspace import send_workspace, workspace_of
+from iris.cli.workspace import files_of, send_workspace
 from iris.client.client import IrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.logs.stored import LogReader
@@ -115,12 +115,15 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
 
 async def _with_files(client: IrisClient, spec: JobSpec, options: dict[str, Any]) -> JobSpec:
     """Uploads the workspace, and returns the job with it."""
-    workspace = workspace_of(options)
-    if workspace is None and not options["file"]:
+    shares_files = client.record.supervisor is not None
+    files = files_of(options, shares_files=shares_files)
+    if not files.sent:
         return spec
     quiet = options["quiet"] or options["as_json"]
-    bundle = await send_workspace(Store(client.record.store), workspace, options["file"], quiet=quiet)
-    return spec.model_copy(update={"bundle": bundle})
+    build_env = files.build_env(options, shares_files=shares_files)
+    bundle = await send_workspace(Store(client.record.store), files.directory, files.extra, quiet=quiet)
+    environment = spec.environment.model_copy(update={"build_env": build_env})
+    return spec.model_copy(update={"bundle": bundle, "environment": environment})
 
 
 async def _warn(client: IrisClient, spec: JobSpec) -> None:

@@ -1,16 +1,28 @@
 """Selects the workspace of `iris submit`, and reports on its upload."""
 
 import asyncio
+import os
+import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from iris.client.workspace.files import is_project
 from iris.client.workspace.pack import ExtraFile, pack
+from iris.client.workspace.projects import (
+    ProjectFiles,
+    check_sources,
+    locate_project,
+    requirement_paths,
+    version_variables,
+    workspace_root,
+)
 from iris.client.workspace.upload import upload
 from iris.model.bundles import Bundle
+from iris.model.environments import requirements_file
+from iris.model.errors import Rejected
 from iris.model.units import format_bytes
 from iris.storage.object_store import Store
 
@@ -31,6 +43,92 @@ def workspace_of(options: dict[str, Any]) -> Path | None:
         return Path(named)
     here = Path.cwd()
     return here if not none and workdir is None and is_project(here) else None
+
+
+class JobFiles(NamedTuple):
+    """The files that a job gets."""
+
+    #: None: only the extra files, if there are any.
+    project: ProjectFiles | None
+    extra: tuple[ExtraFile, ...]
+    #: The requirements, with the files of `-r` by the paths at which hosts have them.
+    pip: tuple[str, ...]
+
+    @property
+    def sent(self) -> bool:
+        return self.project is not None or bool(self.extra)
+
+    @property
+    def directory(self) -> Path | None:
+        return None if self.project is None else self.project.root
+
+    def build_env(self, options: dict[str, Any], *, shares_files: bool) -> dict[str, str]:
+        """Returns the variables for the build of the project, after a check that hosts get all that it needs.
+
+        Args:
+            shares_files: whether the hosts see the same files as this process.
+
+        Raises:
+            Rejected: the project cannot be installed from these files.
+        """
+        if self.project is None or options["no_sync"]:
+            return {}
+        check_sources(self.project, shares_files=shares_files and options["image"] is None)
+        return version_variables(self.project, dict(options["env"]))
+
+
+def files_of(options: dict[str, Any], *, shares_files: bool) -> JobFiles:
+    """Returns the files that a job gets. A member of a uv workspace is sent with its workspace, unless `--workspace` names it.
+
+    Args:
+        shares_files: whether the hosts see the same files as this process.
+
+    Raises:
+        click.UsageError: options exclude each other.
+        Rejected: a directory or a file that an option names does not exist.
+    """
+    directory, inner = workspace_of(options), options["project"]
+    if directory is None and inner is not None:
+        raise click.UsageError("--project needs a workspace; name its directory with --workspace DIR")
+    project = None
+    if directory is not None:
+        implied = options["workspace"] is None and inner is None and not options["no_sync"]
+        root = workspace_root(directory) if implied else None
+        project = locate_project(directory, inner) if root is None else locate_project(root, str(directory.resolve()))
+    extra, pip = list(options["file"]), []
+    for number, requirement in enumerate(options["pip"]):
+        path = requirements_file(requirement)
+        if path is None:
+            pip.append(requirement)
+            continue
+        file = Path(path)
+        if not file.is_file():
+            raise Rejected(f"pip: there is no file {path!r}; write the path of a requirements file after -r")
+        if project is None and not options["file"] and shares_files and options["image"] is None:
+            pip.append(f"-r {file.absolute()}")
+            continue
+        if options["workdir"] is not None:
+            raise click.UsageError(
+                "--workdir and --pip -r exclude each other: the file is sent, and the program starts beside it"
+            )
+        sent = _sent_as(file, project, number)
+        extra.append(sent)
+        place = sent.dest or str(file.resolve().relative_to(project.root.resolve()) if project is not None else file.name)
+        pip.append(f"-r {os.path.relpath(place, project.project or '.') if project is not None else place}")
+    return JobFiles(project, tuple(extra), tuple(pip))
+
+
+def _sent_as(file: Path, project: ProjectFiles | None, number: int) -> ExtraFile:
+    """Returns a requirements file as a file of the job. One of the workspace keeps its place, even if git ignores it.
+
+    Raises:
+        Rejected: it is outside the workspace and refers to other files.
+    """
+    if project is not None and file.resolve().is_relative_to(project.root.resolve()):
+        return ExtraFile(file.resolve())
+    if paths := requirement_paths(file):
+        raise Rejected(f"pip: {file} refers to {paths[0]}, and is not in the workspace; send both with --workspace DIR")
+    return ExtraFile(file, f".iris-requirements/{number}/{re.sub(r'[^A-Za-z0-9._-]', '-', file.name)}")
 
 
 async def send_workspace(store: Store, directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:

@@ -1,6 +1,7 @@
 """The specification of a task's environment, which the host prepares before the program starts."""
 
 import re
+from pathlib import PurePosixPath
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
@@ -17,12 +18,16 @@ class EnvironmentSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: Whether Iris installs the dependencies of a bundle with a `pyproject.toml` (`uv sync`).
+    #: Whether Iris installs the dependencies of a bundle: `uv sync` with a `pyproject.toml`, else those of `requirements.txt`.
     sync: bool = True
+    #: The directory of the project in the bundle, in which the program starts too; empty: the bundle's own directory.
+    project: str = ""
     #: Names of the project's optional dependencies.
     extras: tuple[str, ...] = ()
-    #: Requirements in pip's syntax: `numpy`, `jax[tpu]>=0.5`.
+    #: Requirements in pip's syntax: `numpy`, `jax[tpu]>=0.5`, `-r FILE`.
     pip: tuple[str, ...] = ()
+    #: Variables of the set-up alone: the project's version, which build backends read from git. A bundle has no `.git`.
+    build_env: dict[str, str] = {}
     #: Shell commands. They run one after the other in the program's directory, with its environment.
     setup: tuple[str, ...] = ()
 
@@ -40,9 +45,20 @@ class EnvironmentSpec(BaseModel):
     @classmethod
     def _are_requirements(cls, pip: tuple[str, ...]) -> tuple[str, ...]:
         for requirement in pip:
-            if not requirement.strip() or requirement.lstrip().startswith("-") or "\0" in requirement:
-                raise InvalidValue("pip", requirement, "is not a requirement", "write a package such as numpy or 'jax>=0.5'")
+            is_option = requirement.lstrip().startswith("-") and requirements_file(requirement) is None
+            if not requirement.strip() or is_option or "\0" in requirement:
+                raise InvalidValue(
+                    "pip", requirement, "is not a requirement", "write a package such as numpy or 'jax>=0.5', or -r FILE"
+                )
         return pip
+
+    @field_validator("project")
+    @classmethod
+    def _is_a_directory_of_the_bundle(cls, project: str) -> str:
+        path = PurePosixPath(project)
+        if path.is_absolute() or ".." in path.parts or "\0" in project:
+            raise InvalidValue("project", project, "is not a path in a workspace", "write a path relative to the workspace")
+        return "" if path == PurePosixPath() else str(path)
 
     @field_validator("setup")
     @classmethod
@@ -57,3 +73,9 @@ class EnvironmentSpec(BaseModel):
         if self.extras and not self.sync:
             raise InvalidValue("extra", ", ".join(self.extras), "requires a synced project", "remove --no-sync")
         return self
+
+
+def requirements_file(requirement: str) -> str | None:
+    """Returns the path in a requirement of the form `-r FILE`; None: it is another requirement."""
+    match = re.fullmatch(r"\s*(?:-r\s*|--requirements?(?:\s+|=))([^\s-].*?)\s*", requirement)
+    return None if match is None else match[1]

@@ -146,14 +146,16 @@ class Host:
             path.write_text(text)
 
     async def ready(self, pauses: tuple[float, ...] = (), **spec: Any) -> Ready:
+        asked = EnvironmentSpec(**spec)
         return await set_up(
-            EnvironmentSpec(**spec),
+            asked,
             self.runtime,
-            self.workdir,
+            self.workdir / asked.project,
             self.env,
             self.cache,
             self.own,
             self.output,
+            root=self.workdir,
             agent_env=self.agent,
             pauses=pauses,
         )
@@ -635,11 +637,13 @@ async def test_a_network_that_fails_is_not_the_users_fault(host: Host, trouble: 
     assert host.environments == []
 
 
-@pytest.mark.parametrize(("trouble", "says"), [("404", "was not found"), ("401", "was not found"), ("403", "was not found")])
+@pytest.mark.parametrize(
+    ("trouble", "says"), [("404", "tiny was not found"), ("401", "401 Unauthorized"), ("403", "returned a 403 Forbidden")]
+)
 async def test_a_package_that_is_not_to_be_had_is_no_matter_of_the_network(host: Host, trouble: str, says: str) -> None:
     """A typo tried again a hundred times, host by host, would hide for a day."""
     host.index.trouble, host.index.times = trouble, 100
-    with pytest.raises(CannotStart, match=f"tiny {says}"):
+    with pytest.raises(CannotStart, match=says):
         await host.ready(pip=("tiny",), pauses=(60.0,))
 
 

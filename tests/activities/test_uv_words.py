@@ -35,6 +35,49 @@ error: Failed to build `p @ file:///work`
 hint: This error likely indicates that `p@1` depends on `nope`, but doesn't declare it as a build dependency.
 """
 
+ADVISED = """\
+error: Failed to build `study @ file:///work`
+  cause: The build backend returned an error
+
+         [stderr]
+         Traceback (most recent call last):
+           File "<string>", line 14, in <module>
+         LookupError: setuptools-scm was unable to detect version for /work.
+
+         Make sure you're either building from a fully intact git repository or PyPI tarballs.
+
+         For example, if you're using pip, instead of https://github.com/user/proj/archive/master.zip use git+https://x
+
+hint: Build failures usually indicate a problem with the package or the build environment
+"""
+PIP_NOTICE = """\
+ERROR: Could not find a version that satisfies the requirement foo (from versions: none)
+ERROR: No matching distribution found for foo
+
+[notice] A new release of pip is available: 23.2.1 -> 25.3
+[notice] To update, run: pip install --upgrade pip
+"""
+PIP_BUILD = """\
+  error: subprocess-exited-with-error
+
+  × Getting requirements to build wheel did not run successfully.
+  │ exit code: 1
+  ╰─> [3 lines of output]
+      Traceback (most recent call last):
+        File "<string>", line 1, in <module>
+      RuntimeError: no compiler
+      [end of output]
+
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+error: subprocess-exited-with-error
+
+× Getting requirements to build wheel did not run successfully.
+│ exit code: 1
+╰─> See above for output.
+
+note: This error originates from a subprocess, and is likely not a problem with pip.
+"""
+
 
 @pytest.mark.parametrize(
     ("output", "line"),
@@ -118,7 +161,32 @@ def test_words_of_the_network(output: str, line: str) -> None:
         (NO_SOLUTION, "Because foo was not found in the package registry"),
         (
             f"{NO_SOLUTION}\nhint: An index (https://x/) returned a 403 Forbidden error. Check that the credentials are valid.\n",
-            "Because foo was not found",
+            "An index (https://x/) returned a 403 Forbidden error. Check that the credentials are valid.",
+        ),
+        (
+            f"{NO_SOLUTION}\nhint: An index URL (https://x/) could not be queried due to a lack of valid authentication "
+            "credentials (401 Unauthorized)\n",
+            "valid authentication credentials (401 Unauthorized)",
+        ),
+        (
+            "error: No solution found when resolving dependencies\n"
+            "  cause: Because the current Python version (3.11.7) does not satisfy "
+            "Python>=3.14 and foo==1.0 depends on Python>=3.14, we can conclude that foo==1.0 cannot be used.\n"
+            "         And because only foo==1.0 is available and you require foo, we can conclude that your requirements are "
+            "unsatisfiable.\n",
+            "cannot be used. And because only foo==1.0 is available",
+        ),
+        (
+            'error: Couldn\'t parse requirement in `r.txt` at position 0\n  cause: no such comparison operator "====="\n'
+            "         foo ===== 3\n             ^^^^^^^\n",
+            'no such comparison operator "====="',
+        ),
+        (ADVISED, "LookupError: setuptools-scm was unable to detect version for /work."),
+        (PIP_NOTICE, "ERROR: No matching distribution found for foo"),
+        (PIP_BUILD, "RuntimeError: no compiler"),
+        (
+            NO_SOLUTION,
+            "you require foo, we can conclude that your requirements are unsatisfiable.",
         ),
         (
             "  × No solution found when resolving dependencies:\n  ╰─▶ Because foo was not found in the registry and you\n"

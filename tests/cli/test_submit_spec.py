@@ -13,7 +13,7 @@ import pytest
 
 from iris.cli.spec import make_spec
 from iris.cli.submit import secret_warnings, submit
-from iris.cli.workspace import send_workspace, workspace_of
+from iris.cli.workspace import files_of, send_workspace, workspace_of
 from iris.model.constraints import TPU_NAME
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import Rejected
@@ -246,6 +246,61 @@ def test_a_job_starts_among_its_files_and_without_any_where_it_was_told(
     assert workspace_of(params(*arguments)) == {"here": here, "there": there, "": None}[workspace]
 
 
+def test_a_job_from_a_member_of_a_uv_workspace_gets_all_of_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock and the packages beside it; the program starts in the member. `--workspace .` sends the member alone."""
+    member = tmp_path / "apps" / "train"
+    member.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.uv.workspace]\nmembers = ["apps/*"]\n')
+    (member / "pyproject.toml").write_text('[project]\nname = "train"\nversion = "1"\n')
+
+    def where(*options: str) -> tuple[Path | None, str]:
+        return files_of(params(*options), shares_files=False).directory, job(*options).environment.project
+
+    monkeypatch.chdir(member)
+    assert where() == (tmp_path, "apps/train")
+    assert where("--workspace", ".") == (Path(), "")
+    assert where("--no-workspace") == (None, "")
+    monkeypatch.chdir(tmp_path)
+    assert where("--workspace", ".", "--project", "apps/train") == (Path(), "apps/train")
+    assert where("--project", "apps/train/") == (tmp_path, "apps/train")
+
+
+def test_a_requirements_file_goes_along_wherever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the workspace keeps its path, also if git ignores it; a host that has this machine's files needs no copy."""
+    project, other = tmp_path / "project", tmp_path / "other"
+    for directory in (project / "app", other):
+        directory.mkdir(parents=True)
+        (directory / "dev.txt").write_text("numpy\n")
+    (project / "pyproject.toml").touch()
+
+    def sent(*options: str, shares_files: bool = False) -> tuple[tuple[str, ...], list[str | None], str | None]:
+        files = files_of(params(*options), shares_files=shares_files)
+        spec = job(*options, shares_files=shares_files)
+        return spec.environment.pip, [extra.dest for extra in files.extra], spec.workdir
+
+    monkeypatch.chdir(project)
+    assert sent("--pip", "-r", "app/dev.txt", "--pip", "six") == (("-r app/dev.txt", "six"), [None], None)
+    assert sent("--pip=-r", "app/dev.txt", "--project", "app") == (("-r dev.txt",), [None], None)
+    copy = ".iris-requirements/0/dev.txt"
+    assert sent("--pip", f"-r {other}/dev.txt", "--project", "app") == ((f"-r ../{copy}",), [copy], None)
+    monkeypatch.chdir(other)
+    assert sent("--pip", "-r", "dev.txt") == ((f"-r {copy}",), [copy], None)
+    assert sent("--pip", "-r", "dev.txt", shares_files=True) == ((f"-r {other}/dev.txt",), [], str(other))
+
+
+@pytest.mark.parametrize("text", ["-r ../lib/more.txt", "-e .", "-c constraints.txt"])
+def test_a_requirements_file_from_elsewhere_brings_no_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """The host would not have them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dev.txt").write_text(f"{text}\n")
+    with pytest.raises(Rejected, match="and is not in the workspace; send both with --workspace DIR"):
+        job("--pip", "-r", "dev.txt")
+    with pytest.raises(Rejected, match="there is no file 'nothing'"):
+        job("--pip", "-r", "nothing")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -258,6 +313,8 @@ def test_a_job_starts_among_its_files_and_without_any_where_it_was_told(
         ("--workspace x", "is a file"),
         ("--file nothing", "'nothing' is not a file"),
         ("--file x:../y", "is not a path in a workspace"),
+        ("--project app", "--project needs a workspace"),
+        ("--pip -r x --workdir /data", "--workdir and --pip -r exclude each other"),
     ],
 )
 def test_words_about_files_that_make_no_sense_are_wrong_usage(

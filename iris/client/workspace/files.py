@@ -147,6 +147,11 @@ def _git_files(directory: Path, prefix: str = "") -> Iterator[str]:
             yield path
 
 
+def git_env() -> dict[str, str]:
+    """Returns the environment for git: without the variables by which a hook of git names another repository."""
+    return {name: value for name, value in os.environ.items() if name not in _GITS_OWN}
+
+
 def _git(directory: Path, *arguments: str, may_fail: bool = False) -> bytes:
     """Runs git and returns its output.
 
@@ -154,8 +159,8 @@ def _git(directory: Path, *arguments: str, may_fail: bool = False) -> bytes:
         FileNotFoundError: git is not installed.
         Rejected: git fails.
     """
-    env = {name: value for name, value in os.environ.items() if name not in _GITS_OWN}
-    ran = subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, env=env, stdin=subprocess.DEVNULL)
+    command = ["git", "-C", str(directory), *arguments]
+    ran = subprocess.run(command, capture_output=True, env=git_env(), stdin=subprocess.DEVNULL)
     if ran.returncode and not may_fail:
         error = " ".join(ran.stderr.decode(errors="replace").split())
         raise Rejected(f"workspace: git cannot list the files of {directory}: {error}; fix that, or use --no-workspace")

@@ -1,0 +1,303 @@
+"""Finds out which files a project needs besides its own directory, and its version if that is kept in git.
+
+A project that cannot be installed from the files that are sent is refused here, before a machine is paid for.
+"""
+
+import json
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pathspec import GitIgnoreSpec
+
+from iris.client.workspace.files import git_env
+from iris.model.errors import Rejected
+
+_PROJECT = "pyproject.toml"
+#: The variable in which a build backend takes a version that it would otherwise read from git. `{}`: the project's name.
+_VERSION_VARIABLES = {
+    "setuptools-scm": "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_{}",
+    "hatch-vcs": "SETUPTOOLS_SCM_PRETEND_VERSION",  # it does not tell setuptools-scm the project's name
+    "pdm-backend": "PDM_BUILD_SCM_VERSION",
+    "uv-dynamic-versioning": "UV_DYNAMIC_VERSIONING_BYPASS",
+    "poetry-dynamic-versioning": "POETRY_DYNAMIC_VERSIONING_BYPASS",
+}
+#: A tag, perhaps with the project's name before it: `v1.2`, `study-1.2rc1`.
+_TAG = re.compile(r"(?:.*[-_/])?v?(?P<version>\d+(?:\.\d+)*(?:\.?(?:a|b|rc|post|dev)\d+)*)", re.IGNORECASE)
+#: A line of a requirements file that names another file or directory.
+_NAMED_FILE = re.compile(
+    r"(?:-[erc]|--editable|--requirements?|--constraints?)[\s=]*(?P<option>[^\s#;:@+]+)(?=\s|$)|(?P<path>\.{0,2}/[^\s#;]*)"
+)
+
+
+class ProjectFiles(NamedTuple):
+    """The files that a project needs."""
+
+    #: The directory to send.
+    root: Path
+    #: The project's directory in it; empty: the root.
+    project: str = ""
+
+
+def workspace_root(directory: Path) -> Path | None:
+    """Returns the root of the uv workspace of which the project in this directory is a member; None: it is no member.
+
+    Raises:
+        Rejected: a `pyproject.toml` cannot be read.
+    """
+    directory = directory.resolve()
+    if not (directory / _PROJECT).is_file():
+        return None
+    for parent in directory.parents:
+        workspace = _workspace(_read(parent))
+        if workspace is not None:
+            return parent if directory in _members(parent, workspace) else None
+    return None
+
+
+def locate_project(root: Path, project: str | None) -> ProjectFiles:
+    """Returns where the project is among the files of this directory.
+
+    Args:
+        project: its directory, relative to the root or to the current directory; None: the root.
+
+    Raises:
+        Rejected: it is not a directory below the root.
+    """
+    if project is None:
+        return ProjectFiles(root)
+    for directory in (root / project, Path(project)):
+        if directory.is_dir() and directory.resolve().is_relative_to(root.resolve()):
+            inner = directory.resolve().relative_to(root.resolve())
+            return ProjectFiles(root, "" if inner == Path() else inner.as_posix())
+    raise Rejected(f"project: {root} has no directory {project!r}; write its path relative to --workspace")
+
+
+def check_sources(files: ProjectFiles, *, shares_files: bool) -> None:
+    """Raises if the project depends on files of this machine that are not among those that are sent.
+
+    Args:
+        shares_files: whether hosts have the files of this machine, by their absolute paths.
+
+    Raises:
+        Rejected: a dependency is outside the directory; the message has the options that send it too.
+    """
+    root = files.root.resolve()
+    directory = root / files.project
+    for place, document in _documents(root, directory):
+        for name, source in _sources(document):
+            path = source.get("path")
+            if source.get("workspace") is True and not _in_workspace(place, root):
+                raise Rejected(_needs_workspace(place, root, name))
+            if not isinstance(path, str) or (shares_files and Path(path).is_absolute()):
+                continue
+            target = (place / path).resolve()
+            if not target.is_relative_to(root):
+                raise Rejected(_outside(directory, place / _PROJECT, name, path, target))
+    requirements = directory / "requirements.txt"
+    if not (directory / _PROJECT).is_file() and requirements.is_file():
+        for path in requirement_paths(requirements):
+            target = (directory / path).resolve()
+            if target.exists() and not target.is_relative_to(root) and not (shares_files and Path(path).is_absolute()):
+                raise Rejected(_outside(directory, requirements, path, path, target))
+
+
+def version_variables(files: ProjectFiles, given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that tell the build backends of the projects their version, as git describes it.
+
+    Args:
+        given: the variables that the job sets itself.
+
+    Raises:
+        Rejected: git has no version of such a project, and nothing else gives one.
+    """
+    root = files.root.resolve()
+    found: dict[str, str] = {}
+    for place, document in _documents(root, root / files.project):
+        variable, tool = _version_variable(document)
+        if variable is None or variable in given or variable in found:
+            continue
+        version = os.environ.get(variable) or _described(place)
+        if version is not None:
+            found[variable] = version
+        elif not _has_fallback(place, document):
+            raise Rejected(
+                f"project: {tool} takes the version of {place} from git, which has no commit of it; commit it, "
+                f"or set the version with --env {variable}=VERSION"
+            )
+    return found
+
+
+# -- pyproject.toml ------------------------------------------------------------------------------------------------------------
+
+
+def _read(directory: Path) -> dict[str, Any]:
+    """Returns the content of the directory's `pyproject.toml`; empty: there is none."""
+    try:
+        return tomllib.loads((directory / _PROJECT).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise Rejected(f"project: {directory / _PROJECT} cannot be read ({error.strerror}); fix it, or use --no-sync") from None
+    except ValueError as error:
+        raise Rejected(f"project: {directory / _PROJECT} is not TOML: {error}; fix it, or use --no-sync") from None
+
+
+def _table(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    table: Any = document
+    for name in names:
+        table = table.get(name) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}
+
+
+def _workspace(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    uv = _table(document, "tool", "uv")
+    return _table(uv, "workspace") if "workspace" in uv else None
+
+
+def _members(root: Path, workspace: Mapping[str, Any]) -> list[Path]:
+    """Returns the directories of a workspace's members, without the root."""
+    excluded = GitIgnoreSpec.from_lines(f"/{each}" for each in _texts(workspace.get("exclude")))
+    found: set[Path] = set()
+    for pattern in _texts(workspace.get("members")):
+        try:
+            found.update(path for path in root.glob(pattern) if (path / _PROJECT).is_file())
+        except (ValueError, NotImplementedError, OSError):  # uv reports it
+            continue
+    return sorted(path for path in found if path != root and not excluded.match_file(f"{os.path.relpath(path, root)}/"))
+
+
+def _texts(value: object) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _documents(root: Path, directory: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yields the projects that are built for this one: itself, and all of its workspace, which uv reads as a whole."""
+    yield directory, _read(directory)
+    for parent in (directory, *directory.parents):
+        if not parent.is_relative_to(root):
+            return
+        document = _read(parent)
+        workspace = _workspace(document)
+        if workspace is None:
+            continue
+        members = _members(parent, workspace)
+        if parent == directory or directory in members:
+            yield from ((place, _read(place)) for place in [*members, *([parent] if parent != directory else [])])
+        return
+
+
+def _sources(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, value in _table(document, "tool", "uv", "sources").items():
+        yield from ((name, each) for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
+
+
+def _in_workspace(place: Path, root: Path) -> bool:
+    """Returns whether the root of the project's workspace is among the files."""
+    if _workspace(_read(place)) is not None:
+        return True
+    found = workspace_root(place)
+    return found is not None and found.is_relative_to(root)
+
+
+def requirement_paths(requirements: Path) -> list[str]:
+    """Returns the paths of the other files and directories that a requirements file names."""
+    try:
+        lines = requirements.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):  # the host reports it
+        return []
+    named = (_NAMED_FILE.match(line.strip()) for line in lines)
+    return [match["option"] or match["path"] for match in named if match is not None]
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------------------
+
+
+def _needs_workspace(place: Path, root: Path, name: str) -> str:
+    found = workspace_root(place)
+    if found is None:
+        return f"project: {name} is a package of a uv workspace, and {place} is in none; fix its {_PROJECT}, or use --no-sync"
+    return (
+        f"project: {name} is another package of the uv workspace {found}, which is not sent; send it with: "
+        f"--workspace {found} --project {place.relative_to(found).as_posix()}"
+    )
+
+
+def _outside(project: Path, file: Path, name: str, path: str, target: Path) -> str:
+    common = Path(os.path.commonpath([project, target]))
+    remedy = "copy it into the workspace"
+    if common != Path("/"):
+        remedy = f"send both with: --workspace {common} --project {project.relative_to(common).as_posix()}"
+    what = f"{path}" if name == path else f"{name} in {path}"
+    return f"project: {file} depends on {what}, which is outside the files that are sent; {remedy}"
+
+
+# -- versions ------------------------------------------------------------------------------------------------------------------
+
+
+def _version_variable(document: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Returns the variable for the version of this project, and the tool that reads it; None: the version is not in git."""
+    project = _table(document, "project")
+    if "version" not in _texts(project.get("dynamic")):
+        return None, ""
+    required = {
+        re.sub(r"[-_.]+", "-", re.split(r"[\s\[<>=!~;@(]", each.strip(), maxsplit=1)[0]).lower()
+        for each in _texts(_table(document, "build-system").get("requires"))
+    }
+    if _table(document, "tool", "pdm", "version").get("source") != "scm":
+        required.discard("pdm-backend")
+    for tool in _VERSION_VARIABLES:
+        if tool in required:
+            name = re.sub(r"[-_.]+", "_", str(project.get("name", ""))).upper()
+            return _VERSION_VARIABLES[tool].format(name), tool
+    return None, ""
+
+
+def _has_fallback(place: Path, document: Mapping[str, Any]) -> bool:
+    """Returns whether the build backend finds a version without git."""
+    named = json.dumps(_table(document, "tool"), default=str)
+    return "fallback" in named or any(
+        (place / file).is_file() for file in ("PKG-INFO", ".git_archival.txt", ".git_archival.json")
+    )
+
+
+def _described(directory: Path) -> str | None:
+    """Returns the version of the directory's commit, as setuptools-scm writes it; None: there is no commit, or no git.
+
+    A commit after a tag has the next version: `1.2.4.dev3+g1234567` is three commits after 1.2.3. A work tree with changes ends
+    with `.dirty`.
+    """
+    described = _git(directory, "describe", "--tags", "--long", "--dirty", "--abbrev=7", "--match", "*[0-9]*")
+    if described is not None:
+        clean = described.removesuffix("-dirty")
+        tag, distance, commit = clean.rsplit("-", 2)
+        match = _TAG.fullmatch(tag)
+        if match is not None:
+            return _version(match["version"], int(distance), commit, dirty=clean != described)
+    count, sha = _git(directory, "rev-list", "--count", "HEAD"), _git(directory, "rev-parse", "--short=7", "HEAD")
+    if count is None or sha is None:
+        return None
+    dirty = bool(_git(directory, "status", "--porcelain", "--untracked-files=no"))
+    return _version("0.0", int(count), f"g{sha}", dirty=dirty)
+
+
+def _version(tag: str, distance: int, commit: str, *, dirty: bool) -> str:
+    if distance == 0 and not dirty:
+        return tag
+    following = re.sub(r"\d+$", lambda number: str(int(number[0]) + 1), re.sub(r"\.?dev\d+$", "", tag))
+    return f"{following}.dev{distance}+{commit}{'.dirty' if dirty else ''}"
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    """Returns what git answers; None: it fails, or is not installed."""
+    try:
+        ran = subprocess.run(
+            ["git", "-C", str(directory), *arguments], capture_output=True, env=git_env(), stdin=subprocess.DEVNULL, text=True
+        )
+    except FileNotFoundError:
+        return None
+    return ran.stdout.strip() if ran.returncode == 0 else None
