@@ -29,7 +29,7 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
@@ -557,9 +557,9 @@ class Cluster:
     async def slice_status(self, host: Host) -> SliceStatus:
         return await ask(self.slice(host), "status", SliceStatus)
 
-    async def announce(self, task: RunTask) -> None:
-        """As an agent does for a program that has run for a second."""
-        progress = TaskProgress(key=task.key, state=TaskState.RUNNING, at=datetime.now(UTC))
+    async def announce(self, task: RunTask, state: TaskState = TaskState.RUNNING) -> None:
+        """As an agent does for a program that has run, or has been prepared, for a second."""
+        progress = TaskProgress(key=task.key, state=state, at=datetime.now(UTC))
         await self.client.get_workflow_handle(task.owner).signal("task_progress", progress)
 
     # The scheduler.
@@ -659,6 +659,10 @@ class Cluster:
         """The status that Temporal's own lists show."""
         status = (await handle.describe()).status
         return status.name if status is not None else ""
+
+    async def shown_state(self, handle: WorkflowHandle[Any, Any]) -> str | None:
+        """The state by which Temporal's lists and `iris jobs` show the workflow."""
+        return (await handle.describe()).typed_search_attributes.get(SearchAttributeKey.for_keyword(names.SA_STATE))
 
     async def page(self, handle: WorkflowHandle[Any, Any]) -> str:
         """What Temporal's Web UI shows of the workflow."""

@@ -169,6 +169,7 @@ class GangRun:
             owner=info.workflow_id,
             submitted_at=gang.submission,
             band=gang.band,
+            avoid=gang.avoided,
         )
         return Ask(request=request)
 

@@ -140,7 +140,6 @@ class JobWorkflow:
         held = gang.overrides.hold is not None
         state = roll_up(
             (task.state for task in gang.tasks),
-            has_run=any(task.host for task in gang.tasks),
             max_task_failures=gang.spec.max_task_failures,
             held=held,
         )
@@ -344,10 +343,13 @@ class JobWorkflow:
         status = self.status()
         workflow.set_current_details(web_ui.job_details(self._job.spec, status))
         # Show PENDING once the job has to wait, and RUNNING once a host has reported it.
-        if any(task.state is TaskState.RUNNING for task in status.tasks):
+        states = {task.state for task in status.tasks}
+        if TaskState.RUNNING in states or (TaskState.BUILDING in states and workflow.patched("true-states")):
             self._show(JobState.RUNNING)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
-            self._show(status.state)
+            waits_again = status.state is JobState.PENDING and any(task.host for task in status.tasks)
+            if not waits_again or workflow.patched("true-states"):
+                self._show(status.state)
 
     def _show(self, state: JobState) -> None:
         if state is not self._shown_state:
@@ -355,7 +357,7 @@ class JobWorkflow:
             show_state(state)
 
     def _reason(self, state: JobState) -> str:
-        """Returns the first task's reason that explains the state, with the task's number if there are several tasks."""
+        """Returns the first task's reason that explains the state, with the task's number if it is not that of all of them."""
         if state is JobState.HELD:
             return str(self._gang.overrides.hold)
         explains = {
@@ -370,11 +372,15 @@ class JobWorkflow:
         if state.ended and attempts:
             # The task that ended the others explains the end; their reasons only refer to it.
             tasks.sort(key=lambda task: task.reason != attempts[-1].reason)
-        for task in tasks:
-            if task.state in explains and task.reason:
-                alone = len(tasks) == 1 or (together and state not in (JobState.FAILED, JobState.WORKER_FAILED))
-                return task.reason if alone else f"{self._limit(state)}task {task.index}: {task.reason}"
-        return ""
+        reasons = [(task.index, task.reason) for task in tasks if task.state in explains and task.reason]
+        if not reasons:
+            return ""
+        index, reason = reasons[0]
+        shared = state in (JobState.PENDING, JobState.KILLED, JobState.UNSCHEDULABLE) and len(reasons) > 1
+        if shared and all(each == reason for _, each in reasons):
+            return reason
+        alone = len(tasks) == 1 or (together and state not in (JobState.FAILED, JobState.WORKER_FAILED))
+        return reason if alone else f"{self._limit(state)}task {index}: {reason}"
 
     def _limit(self, state: JobState) -> str:
         """Names the limit that failed a job of several tasks; empty in any other case."""

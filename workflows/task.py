@@ -85,12 +85,13 @@ class TaskWorkflow:
         return Attempts(attempts=self._run.gang.attempts)
 
     def _changed(self) -> None:
-        """Shows the new state, and reports to the job that the task runs or waits again. Its end reaches the job as this
-        workflow's own end."""
+        """Shows the new state, and reports to the job that the task is prepared, runs or waits again. Its end reaches the job
+        as this workflow's own end."""
         status = self.status()
         workflow.set_current_details(web_ui.task_details(self._task.spec, status))
         waits = status.state is TaskState.PENDING and status.reason
-        if (status.state is TaskState.RUNNING or waits) and not self._known(status):
+        built = status.state is TaskState.BUILDING and workflow.patched("built")
+        if (status.state is TaskState.RUNNING or waits or built) and not self._known(status):
             self._unreported = self._reported = status
 
     def _known(self, status: TaskStatus) -> bool:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from iris.model.contradictions import contradiction
 from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
 
@@ -64,10 +65,10 @@ def cut(text: str, most: int = PART) -> str:
 
 
 def check_demands(spec: JobSpec) -> None:
-    """Checks that the job's demands are small enough for the scheduler.
+    """Checks that the job's demands are small enough for the scheduler, and that a host could meet them.
 
     Raises:
-        InvalidValue: the demands are too large.
+        InvalidValue: the demands are too large, or exclude each other.
     """
     if len(spec.constraints) > CONSTRAINTS:
         raise InvalidValue(
@@ -82,6 +83,9 @@ def check_demands(spec: JobSpec) -> None:
                 f"has {size:,} bytes",
                 f"use at most {CONSTRAINT_BYTES:,}; give the hosts one attribute that distinguishes them",
             )
+    if excluding := contradiction(spec.constraints):
+        *texts, last = (cut(str(each)) for each in excluding)
+        raise InvalidValue("constraint", f"{', '.join(texts)} and {last}", "exclude each other", "drop one of them")
     sizes = {field: len(spec.model_dump_json(include={field}).encode()) for field in ("constraints", "resources", "coscheduling")}
     if (size := sum(sizes.values())) > DEMAND_BYTES:
         field = max(sizes, key=lambda each: sizes[each])

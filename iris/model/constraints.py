@@ -35,6 +35,7 @@ TPU_WORKER_ID = "tpu-worker-id"
 TPU_TOPOLOGY = "tpu-topology"
 TPU_VM_COUNT = "tpu-vm-count"
 SCALE_GROUP = "scale-group"
+HOST_ID = "host-id"
 
 #: The keys that Iris itself sets on hosts, and their meanings. Users may give their own hosts any other keys.
 WELL_KNOWN: Mapping[str, str] = {
@@ -48,6 +49,7 @@ WELL_KNOWN: Mapping[str, str] = {
     TPU_TOPOLOGY: "how the slice's chips are wired, such as 4x4",
     TPU_VM_COUNT: "how many hosts the TPU slice has",
     SCALE_GROUP: "the scale group that created it",
+    HOST_ID: "its own id, such as host:0",
 }
 
 
@@ -316,6 +318,11 @@ def zone_constraint(zone: str) -> Constraint:
     if not zone.strip():
         raise InvalidValue("zone", zone, "names no zone", "give one, such as us-west4-a")
     return Constraint(key=ZONE, values=(zone,))
+
+
+def avoiding(host_id: str) -> Constraint:
+    """Returns the preference for any other host than this one."""
+    return Constraint(key=HOST_ID, op=Operator.NE, values=(host_id,), preferred=True)
 
 
 def preemptible_constraint(preemptible: bool) -> Constraint:

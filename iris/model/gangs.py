@@ -116,6 +116,8 @@ class Gang(BaseModel):
     #: How long the gang has been held. The scheduling timeout does not count this time.
     held_for: timedelta = timedelta(0)
     attempts: tuple[AttemptRecord, ...] = ()
+    #: The hosts that spoilt its last attempts, one for each time. The next attempt avoids them if another host can take it.
+    avoided: tuple[str, ...] = ()
 
     @property
     def first(self) -> TaskStatus:

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.model.constraints import DEVICE_TYPE, DEVICE_VARIANT, Attribute, same_attributes
+from iris.model.constraints import DEVICE_TYPE, DEVICE_VARIANT, HOST_ID, Attribute, same_attributes
 from iris.model.resources import Resources
 
 
@@ -37,12 +37,12 @@ class Host(BaseModel):
 
     @property
     def facts(self) -> Mapping[str, Attribute]:
-        """The host's attributes, and those derived from its device."""
+        """The host's attributes, and those derived from its device and its id."""
         device = self.resources.device
         derived: dict[str, Attribute] = {DEVICE_TYPE: device.kind.value if device else "cpu"}
         if device is not None:
             derived[DEVICE_VARIANT] = device.variant
-        return {**derived, **self.attributes}
+        return {**derived, **self.attributes, HOST_ID: self.id}
 
 
 class ClosedBy(StrEnum):

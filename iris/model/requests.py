@@ -6,6 +6,7 @@ hosts each share it (a job over two slices).
 """
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from iris.model import names
-from iris.model.constraints import Constraint, Operator
+from iris.model.constraints import Constraint, Operator, avoiding
 from iris.model.jobs import Band, JobSpec
 from iris.model.resources import Resources
 from iris.model.rules import Contact
@@ -95,13 +96,22 @@ class Request(BaseModel):
 
 
 def request_for(
-    spec: JobSpec, *, index: int, attempt: int, run_id: str, owner: str, submitted_at: datetime, band: Band | None = None
+    spec: JobSpec,
+    *,
+    index: int,
+    attempt: int,
+    run_id: str,
+    owner: str,
+    submitted_at: datetime,
+    band: Band | None = None,
+    avoid: Sequence[str] = (),
 ) -> Request:
     """Builds the request of a job's gang, or of the task of this index if the job is not coscheduled.
 
     Args:
         run_id: the first run of the workflow that sends the request.
         band: the band, if the user has changed it since submission.
+        avoid: hosts that come after all others; one that is named twice comes last.
     """
     together = spec.coscheduling
     if together is None:
@@ -114,7 +124,7 @@ def request_for(
         task=task,
         user=spec.user,
         resources=spec.resources,
-        constraints=spec.constraints,
+        constraints=(*spec.constraints, *map(avoiding, avoid)),
         tasks=spec.replicas if together else 1,
         group_by=together.group_by if together else None,
         groups=together.groups if together else 1,

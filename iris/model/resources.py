@@ -106,7 +106,8 @@ def format_amounts(amounts: dict[str, int], device: Device | None = None) -> str
     """Formats the amounts that are not zero, a known device with its full name: `4 cpu, 8 GiB memory, tpu:v5litepod-16:4`."""
     shown = [f"{format_amount(name, amount)} {name}" for name, amount in amounts.items() if amount and name != "device"]
     if amounts.get("device"):
-        shown.append(str(device) if device else f"{amounts['device']} devices")
+        count = amounts["device"]
+        shown.append(str(device.model_copy(update={"count": count})) if device else f"{count} devices")
     return ", ".join(shown) or "nothing"
 
 

@@ -88,13 +88,12 @@ def step(moves: Mapping[State, frozenset[State]], now: State, to: State, what: s
     return to
 
 
-def roll_up(tasks: Iterable[TaskState], *, has_run: bool = False, max_task_failures: int = 0, held: bool = False) -> JobState:
+def roll_up(tasks: Iterable[TaskState], *, max_task_failures: int = 0, held: bool = False) -> JobState:
     """Derives a job's state from the states of its tasks, by the first rule that holds.
 
     Args:
         tasks: the tasks' states. FAILED, WORKER_FAILED and PREEMPTED count as ended: a task to be retried is already PENDING
             again.
-        has_run: whether any task ever had a host. A job that has run never shows PENDING again.
         max_task_failures: how many FAILED tasks the job tolerates.
         held: whether its user holds it. HELD shows only while none of its tasks runs.
     """
@@ -113,6 +112,4 @@ def roll_up(tasks: Iterable[TaskState], *, has_run: bool = False, max_task_failu
         if _T.WORKER_FAILED in states or _T.PREEMPTED in states:
             return JobState.WORKER_FAILED
         return JobState.SUCCEEDED  # only SUCCEEDED and tolerated FAILED are left
-    if held:
-        return JobState.HELD
-    return JobState.RUNNING if has_run else JobState.PENDING
+    return JobState.HELD if held else JobState.PENDING

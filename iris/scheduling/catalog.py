@@ -107,6 +107,17 @@ class Catalog:
             return []
         return [shares.get(value, ()) for value in places]
 
+    def fits_slices_of_others(self, request: Request) -> bool:
+        """Returns whether slices that other jobs or `min_slices` bring could serve the gang, though none is created for it.
+
+        A slice is created only for a gang that needs all its hosts, and all slices of a gang are created in one group.
+        """
+        if request.group_by != TPU_NAME:
+            return False
+        suitable = {self.group_of(number).name: self.group_of(number) for number in self.host_index.large_enough(request)}
+        large = (each for each in suitable.values() if each.hosts >= request.group_size and self.zones(each, request))
+        return sum(group.max_slices for group in large) >= request.groups
+
     def creators(self, request: Request, index: HostIndex) -> list[str]:
         """Returns the names of the groups whose new slices could serve the request, perhaps beside the hosts of the index."""
         alone = [each.group.name for each in self.candidates(request)]

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Sequence
 from iris.model.bounds import cut
 from iris.model.constraints import SCALE_GROUP, TPU_NAME, Constraint, written
 from iris.model.requests import Request
-from iris.model.resources import AMOUNTS, Device, format_amount, format_amounts
+from iris.model.resources import AMOUNTS, format_amount, format_amounts
 from iris.scheduling.capacity import Capacity, shortfall
 from iris.scheduling.catalog import NO_SCALE_GROUPS, Catalog, on_worker_id
 from iris.scheduling.cluster_state import ClusterState
 from iris.scheduling.host_index import HostIndex, covers
 from iris.scheduling.refusals import INFEASIBLE, Refusal, RefusalCode
+from iris.scheduling.wording import best_of, counted, have, kind_of, some_hosts
 
 #: The most constraints for which one refusal counts the excluded hosts.
 MOST_EXCLUDED = 8
@@ -43,7 +44,7 @@ def reason(state: ClusterState, request: Request) -> Refusal:
     else:
         # Without prospects although the configuration promises such hosts: the slices turned out to be smaller.
         hopeless = outlook is not None and not outlook.possible
-        never = infeasible(state.host_index, request, state.catalog)
+        never = _unserved(state.host_index, request, state.catalog)
         refusal = never or (absent if hopeless else _to_be_created(absent, state, request))
     if outlook is None or refusal.code not in _MORE_HOSTS_HELP:
         return refusal
@@ -54,7 +55,15 @@ def reason(state: ClusterState, request: Request) -> Refusal:
 
 
 def infeasible(index: HostIndex, request: Request, catalog: Catalog = NO_SCALE_GROUPS) -> Refusal | None:
-    """Returns why no host, empty or busy, open or closed, and no new slice could ever serve the request; None when one could."""
+    """Returns why no host, empty or busy, open or closed, and no new slice could ever serve the request; None when one could.
+
+    A gang for which no slice is created may still run on slices that other jobs or `min_slices` bring.
+    """
+    return None if catalog.fits_slices_of_others(request) else _unserved(index, request, catalog)
+
+
+def _unserved(index: HostIndex, request: Request, catalog: Catalog) -> Refusal | None:
+    """Returns why no present host could ever serve the request, and no slice is created for it."""
     refusal = _no_host(index, request)
     if refusal is None or not any(group.max_slices for group in catalog.groups):
         return refusal
@@ -104,10 +113,10 @@ def _no_device(index: HostIndex, request: Request) -> Refusal:
     wanted, noun = request.resources.device, _noun_of(index)
     by_kind: dict[str, list[int]] = {}
     for number, host in enumerate(index.hosts):
-        by_kind.setdefault(_kind(host.resources.device), []).append(number)
-    name = _kind(wanted)
-    near = difflib.get_close_matches(name, sorted(by_kind.keys() - {_kind(None)}), n=1, cutoff=0.5) if wanted else []
-    kinds = sorted(by_kind, key=lambda kind: (kind not in near, kind == _kind(None), kind))
+        by_kind.setdefault(kind_of(host.resources.device), []).append(number)
+    name = kind_of(wanted)
+    near = difflib.get_close_matches(name, sorted(by_kind.keys() - {kind_of(None)}), n=1, cutoff=0.5) if wanted else []
+    kinds = sorted(by_kind, key=lambda kind: (kind not in near, kind == kind_of(None), kind))
     on = "on" if noun == "host" else "in"
     there = ", ".join(f"{kind} {on} {_these(index, by_kind[kind])}" for kind in kinds[:MOST_NAMED])
     there += " …" if len(kinds) > MOST_NAMED else ""
@@ -127,7 +136,7 @@ def _too_big(index: HostIndex, request: Request, of_kind: list[int]) -> Refusal:
     largest = min(of_kind, key=lambda n: shortfall(index.hosts[n].resources.vector, request.shape.amounts))
     where = f"a host of {_these(index, [largest])}"
     if _noun_of(index) == "host":
-        where = f"{_best_of(len(of_kind), 'largest', 'host')} of this kind"
+        where = f"{best_of(len(of_kind), 'largest', 'host')} of this kind"
     vector = index.hosts[largest].resources.vector
     refusal = _short(RefusalCode.TOO_BIG, request, vector, of_kind, f"{where} has {{}} when empty")
     remedy = f"request at most {format_amounts(refusal.free, request.resources.device)}, or add larger hosts"
@@ -143,9 +152,9 @@ def _constraints(index: HostIndex, request: Request, large: list[int], required:
     is_there = f"{worst.key} is {', '.join(values[:MOST_NAMED])}{' …' if len(values) > MOST_NAMED else ''}"
     is_there = is_there if values else f"none has {worst.key}"
     if _noun_of(index) == "host":
-        whole = f"{_hosts(len(large))} that {'is' if len(large) == 1 else 'are'} large enough"
+        whole = f"{some_hosts(len(large))} that {'is' if len(large) == 1 else 'are'} large enough"
     else:
-        parts = f"{_hosts(len(large))} of new slices" if on_worker_id(request.required) else _count(len(large), "zone")
+        parts = f"{some_hosts(len(large))} of new slices" if on_worker_id(request.required) else counted(len(large), "zone")
         whole = f"{parts} of {_these(index, large)}"
     others = "" if len(request.required) == 1 else f"; {len(request.required)} constraints in all"
     return Refusal(
@@ -164,9 +173,9 @@ def _groups_too_small(index: HostIndex, request: Request) -> Refusal | None:
     if enough >= request.groups:
         return None
     if request.groups == 1:
-        message = f"needs {_hosts(each)} in one {_group(request)}; the largest of {there} has {sizes[0]}"
+        message = f"needs {some_hosts(each)} in one {_group(request)}; the largest of {there} has {sizes[0]}"
     else:
-        message = f"needs {_groups(request.groups, request)} of {_hosts(each)}; {enough} of {there} {_has(enough)} that many"
+        message = f"needs {_groups(request.groups, request)} of {some_hosts(each)}; {enough} of {there} {have(enough)} that many"
     return Refusal(
         code=RefusalCode.NO_GROUP,
         message=message,
@@ -188,16 +197,16 @@ def _slices_too_few(catalog: Catalog, request: Request) -> Refusal:
     groups, each = list(suitable.values()), request.group_size
     if request.group_by == TPU_NAME and all(group.hosts != each for group in groups):
         near = min(groups, key=lambda group: (abs(group.hosts - each), group.name))
-        message = f"needs {_hosts(each)} in one slice; the slices of scale group {near.name} have {near.hosts}"
-        remedy = f"request {near.hosts} tasks for each slice, or add a scale group with slices of {_hosts(each)}"
+        message = f"needs {some_hosts(each)} in one slice; the slices of scale group {near.name} have {near.hosts}"
+        remedy = f"request {near.hosts} tasks for each slice, or add a scale group with slices of {some_hosts(each)}"
     elif request.group_by in (None, TPU_NAME):
         exact = [group for group in groups if request.group_by is None or group.hosts == each]
         most = max(exact, key=lambda group: (group.max_slices, group.name))
-        needed = _count(request.groups, "slice")
+        needed = counted(request.groups, "slice")
         message = f"needs {needed}; scale group {most.name} has max_slices {most.max_slices}"
         remedy = f"increase max_slices of scale group {most.name}"
     else:
-        shared = f"{request.groups} x {_hosts(each)} that share {request.group_by}"
+        shared = f"{request.groups} x {some_hosts(each)} that share {request.group_by}"
         message = f"needs {shared}; all scale groups together may not have that many"
         remedy = "request fewer tasks, or increase max_slices of a scale group"
     return Refusal(code=RefusalCode.NO_GROUP, message=message, hosts=len(large), remedy=remedy)
@@ -235,7 +244,7 @@ def _occupied(state: ClusterState, request: Request) -> Refusal:
     others = sum(reserved.reserved.get(n, request.shape) != request.shape for n in candidates.hosts)
     return Refusal(
         code=RefusalCode.KEPT,
-        message=f"the free capacity on {_hosts(others)} is reserved for gangs ahead of this one in the queue",
+        message=f"the free capacity on {some_hosts(others)} is reserved for gangs ahead of this one in the queue",
         needed=needed,
         hosts=hosts,
         remedy="wait until those gangs have started, or until other hosts have free capacity",
@@ -250,7 +259,7 @@ def _closed(index: HostIndex, request: Request) -> Refusal:
     accepts = "accepts" if closed == 1 else "accept"
     return Refusal(
         code=RefusalCode.CLOSED,
-        message=f"{closed} of {_count(len(could), 'suitable host')} {accepts} no new tasks: {counts}",
+        message=f"{closed} of {counted(len(could), 'suitable host')} {accepts} no new tasks: {counts}",
         hosts=len(could),
         remedy="open them: iris host uncordon, iris cluster resume",
     )
@@ -261,18 +270,18 @@ def _busy(index: HostIndex, capacity: Capacity, request: Request, candidates: li
     amounts, each = request.shape.amounts, request.group_size
     if request.group_by is None:
         free = capacity.free[min(candidates, key=lambda n: shortfall(capacity.free[n], amounts))]
-        best = _best_of(len(candidates), "best", "suitable host")
+        best = best_of(len(candidates), "best", "suitable host")
         refusal = _short(RefusalCode.BUSY, request, free, candidates, f"{best} has {{}} free")
         return refusal.model_copy(update={"remedy": "wait until running tasks end, or add a host"})
     groups = index.candidates(request).groups
     fitting = sorted((len(capacity.fitting(members, request.shape)) for members in groups.values()), reverse=True)
     there = _groups(len(groups), request)
     if request.groups == 1:
-        message = f"needs {_count(each, 'free host')} in one {_group(request)}; the best of {there} has {fitting[0]}"
+        message = f"needs {counted(each, 'free host')} in one {_group(request)}; the best of {there} has {fitting[0]}"
     else:
         enough = sum(count >= each for count in fitting)
-        needs = f"{_groups(request.groups, request)} with {_count(each, 'free host')} each"
-        message = f"needs {needs}; {enough} of {there} {_has(enough)} that many"
+        needs = f"{_groups(request.groups, request)} with {counted(each, 'free host')} each"
+        message = f"needs {needs}; {enough} of {there} {have(enough)} that many"
     return Refusal(
         code=RefusalCode.BUSY,
         message=message,
@@ -311,7 +320,7 @@ def host_reasons(index: HostIndex, capacity: Capacity, request: Request) -> list
         if number not in of_kind:
             device = host.resources.device
             if device is None or request.resources.device is not None:
-                return f"has {_kind(device)}"
+                return f"has {kind_of(device)}"
             return f"accepts only tasks that request its {device}"
         if number not in large:
             return f"too small: has {_of_needed(host.resources.vector, request)}"
@@ -362,7 +371,7 @@ def _these(index: HostIndex, numbers: Iterable[int]) -> str:
     """Returns how many hosts these are; for hosts that do not exist yet, the names of their scale groups."""
     numbers = list(numbers)
     if _noun_of(index) == "host":
-        return _hosts(len(numbers))
+        return some_hosts(len(numbers))
     return _named_groups(list(dict.fromkeys(str(index.hosts[n].attributes[SCALE_GROUP]) for n in numbers)))
 
 
@@ -370,30 +379,10 @@ def _named_groups(names: Sequence[str]) -> str:
     return f"scale group{'s' if len(names) > 1 else ''} {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _best_of(count: int, best: str, noun: str) -> str:
-    return f"the only {noun}" if count == 1 else f"the {best} of {count} {noun}s"
-
-
-def _hosts(count: int) -> str:
-    return _count(count, "host")
-
-
 def _groups(count: int, request: Request) -> str:
-    return _count(count, _group(request))
+    return counted(count, _group(request))
 
 
 def _group(request: Request) -> str:
     """Returns the noun for a group of hosts. Groups by `tpu-name` are called slices."""
     return "slice" if request.group_by == TPU_NAME else str(request.group_by)
-
-
-def _has(count: int) -> str:
-    return "has" if count == 1 else "have"
-
-
-def _kind(device: Device | None) -> str:
-    return f"{device.kind}:{cut(device.variant)}" if device else "no devices"

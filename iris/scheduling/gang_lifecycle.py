@@ -152,6 +152,8 @@ class GangLifecycle:
         # The siblings of the culprit were ended because of it, and retry with it.
         again = move_task(after.gang.tasks[result.culprit].state, TaskState.PENDING)
         gang = after.gang.with_tasks(state=again, reason=f"retry after: {result.outcome.reason}")
+        spoilt_by = retries.hosts_after(self.placement, self.outcomes).spoilt_by
+        gang = gang.model_copy(update={"avoided": retries.avoided_after(gang.avoided, spoilt_by)})
         return after._move(GangEvent.RETRY, gang=gang, delay=decision.delay)
 
     # -- signals ---------------------------------------------------------------------------------------------------------------

@@ -65,6 +65,8 @@ class HostsAfter(NamedTuple):
 #: The delay before the first retry. It doubles each time, so that a broken host or program does not cause a busy loop.
 FIRST_DELAY = timedelta(seconds=1)
 MAX_DELAY = timedelta(minutes=5)
+#: The most hosts that a gang avoids at once. Each is a constraint of its request, whose size is limited (`REQUEST_BYTES`).
+MAX_AVOIDED = 4
 
 #: The precedence of accounts when several tasks of a gang end badly.
 _WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.FAILURES)
@@ -196,6 +198,11 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
             spoilt_by.append(seat.host_id)
     ran = any(outcome.started_at for outcome in outcomes)
     return HostsAfter(tuple(spoilt_by), ran, placement.placed_at if spoilt_by else None, tuple(over))
+
+
+def avoided_after(avoided: Sequence[str], spoilt_by: Sequence[str]) -> tuple[str, ...]:
+    """Returns the hosts that the next attempt avoids: those that spoilt the last ones, once for each attempt that they spoilt."""
+    return (*avoided, *spoilt_by)[-MAX_AVOIDED:]
 
 
 def _delay(times: int) -> timedelta:

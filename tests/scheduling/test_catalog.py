@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from iris.model.requests import Request
+from iris.model.rules import Rules
 from iris.model.scale_groups import ScaleGroup, SliceType
 from iris.model.scaling import Outlook
 from iris.scheduling.catalog import Catalog
@@ -12,6 +13,8 @@ from iris.scheduling.cluster_state import ClusterState
 from iris.scheduling.feasibility import infeasible, no_scale_group, reason
 from iris.scheduling.forecast import forecast
 from iris.scheduling.host_index import HostIndex
+from iris.scheduling.placement import place
+from iris.scheduling.queue import Queue
 from iris.scheduling.refusals import Refusal, RefusalCode
 from tests.builders import NOON, TPU_HOST, a_fleet, a_gang, a_host, a_request, a_slice, demands, some
 
@@ -42,7 +45,6 @@ def test_a_request_that_a_scale_group_can_serve_is_feasible(index: HostIndex) ->
     ("request_", "code", "message"),
     [
         (a_gang(tasks=8), RefusalCode.NO_GROUP, "needs 8 hosts in one slice; the slices of scale group tpus have 4"),
-        (a_gang(tasks=2), RefusalCode.NO_GROUP, "needs 2 hosts in one slice; the slices of scale group tpus have 4"),
         (a_gang(tasks=12, groups=3), RefusalCode.NO_GROUP, "needs 3 slices; scale group tpus has max_slices 2"),
         (
             a_gang(wants=some(cpu=9, device="tpu:v5litepod-16:4")),
@@ -78,7 +80,7 @@ def test_a_request_that_a_scale_group_can_serve_is_feasible(index: HostIndex) ->
         ),
     ],
     ids=[
-        *("more hosts", "fewer hosts", "more slices", "larger hosts", "another device", "another zone"),
+        *("more hosts", "more slices", "larger hosts", "another device", "another zone"),
         *("one host of a slice", "no host of a slice", "all hosts but one of a slice"),
     ],
 )
@@ -95,6 +97,30 @@ def test_a_request_that_no_scale_group_can_serve_has_the_reason_and_a_remedy(
     both = infeasible(NO_HOSTS, request_, catalog)
     assert both is not None
     assert (both.code, both.message) == (code, f"no host has joined the cluster; {message}")
+
+
+@pytest.mark.parametrize(
+    ("request_", "groups", "message"),
+    [
+        (a_gang(tasks=2), [a_group()], "needs 2 hosts in one slice; the slices of scale group tpus have 4"),
+        (
+            a_gang(tasks=8, groups=2),
+            [a_group(max_slices=1), a_group("more", max_slices=1)],
+            "needs 2 slices; scale group tpus has max_slices 1",
+        ),
+    ],
+)
+def test_a_gang_for_which_no_slice_is_created_may_run_on_those_of_others(
+    request_: Request, groups: list[ScaleGroup], message: str
+) -> None:
+    """A warning said that it could never run, `--require-feasible` refused it, and then it ran. While it waits it says why."""
+    catalog = Catalog(groups)
+
+    assert infeasible(NO_HOSTS, request_, catalog) is None
+    waits = reason(ClusterState.of(NO_HOSTS, [], {}, paused=None, catalog=catalog), request_)
+    assert (waits.code, waits.message) == (RefusalCode.NO_GROUP, f"no host has joined the cluster; {message}")
+    slices = [host for group in groups for host in a_slice(group.name)]
+    assert place(HostIndex(slices), [], Queue([request_]), NOON, Rules()).placed
 
 
 def test_a_constraint_that_one_zone_of_a_group_meets_is_feasible() -> None:

@@ -91,6 +91,15 @@ def test_whoever_can_never_fit_these_hosts_is_told_why(
     assert text(a_fleet(*hosts), a_request(wants=wanted)) == (code, message)
 
 
+def test_the_remedy_names_no_more_devices_than_a_host_has() -> None:
+    """It said "request at most gpu:H100:9" to a job that had asked nine of a host of eight."""
+    fleet = a_fleet(a_host(offers=some(cpu=4, device="gpu:H100:8")))
+    refusal = infeasible(fleet, a_request(wants=some(cpu=1, device="gpu:H100:9")))
+
+    assert refusal is not None
+    assert refusal.remedy == "request at most gpu:H100:8, or add larger hosts"
+
+
 def test_of_several_constraints_the_one_that_excludes_most_is_named() -> None:
     """It is the one to drop; the numbers of the others are there for those who ask."""
     hosts = [a_host(f"h{i}", attributes={"zone": zone, "fast": i > 1}) for i, zone in enumerate("aab")]

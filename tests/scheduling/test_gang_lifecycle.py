@@ -133,6 +133,7 @@ class Scenario:
             owner="job",
             submitted_at=gang.submission,
             band=gang.band,
+            avoid=gang.avoided,
         )
 
     def _placement(self, hosts: list[str]) -> Placement:

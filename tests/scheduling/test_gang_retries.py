@@ -128,7 +128,7 @@ def test_the_job_is_what_ended_its_gang(outcomes: list[TaskOutcome], evicted: st
         Account.NONE: JobState.KILLED if stopped else JobState.SUCCEEDED,
     }
 
-    assert roll_up((task.state for task in tasks), has_run=True) is expected[decision.account]
+    assert roll_up(task.state for task in tasks) is expected[decision.account]
 
 
 def test_one_terminal_failure_ends_the_siblings_and_says_whose_it_was() -> None:

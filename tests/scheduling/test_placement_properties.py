@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris.model.constraints import avoiding
 from iris.model.jobs import Band
 from iris.model.requests import Placement, Request
 from iris.model.rules import Rules
@@ -68,6 +69,23 @@ def test_a_gang_is_placed_whole_on_hosts_that_suit_it_or_not_at_all(situation: S
             groups = groups_of(hosts, request)
             assert [len(members) for members in groups.values()] == [each] * request.groups
             assert [host for members in groups.values() for host in members] == hosts
+
+
+@CHEAP
+@given(situations(), st.lists(st.sampled_from(["h0", "h1", "h2", "s0-0", "s0-1", "s1-0"]), max_size=4))
+def test_a_job_avoids_hosts_but_never_waits_because_of_them(situation: Situation, avoided: list[str]) -> None:
+    """Hosts that spoilt its attempts come last. If no other host can take it, it runs there all the same."""
+    for request in situation.queue:
+        anywhere = after(situation, queue=[request]).placed
+        wary = request.model_copy(update={"constraints": (*request.constraints, *map(avoiding, avoided))})
+        placed = after(situation, queue=[wary]).placed
+
+        assert len(placed) == len(anywhere)
+        if placed and request.tasks == 1 and not request.constraints:
+            host_id = placed[0].seats[0].host_id
+            for host in situation.fleet.hosts:
+                if takes(situation.fleet, host, wary, situation.live):
+                    assert avoided.count(host_id) <= avoided.count(host.id)
 
 
 @CHEAP

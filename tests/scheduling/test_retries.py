@@ -11,7 +11,7 @@ from iris.model.attempts import Account
 from iris.model.errors import IllegalMove
 from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
 from iris.model.states import TaskState
-from iris.scheduling.retries import MAX_DELAY, RetryDecision, account_of, after, decide, judge
+from iris.scheduling.retries import MAX_AVOIDED, MAX_DELAY, RetryDecision, account_of, after, avoided_after, decide, judge
 from tests.builders import NOON, a_spec, a_task, an_outcome, at
 from tests.strategies import CHEAP
 
@@ -192,3 +192,14 @@ def test_a_task_that_has_ended_does_not_end_again() -> None:
 
     with pytest.raises(IllegalMove):
         after([before], result, decide(a_spec(), before, result), NOON)
+
+
+def test_a_host_is_avoided_more_the_more_attempts_it_spoilt_and_only_the_last_ones_count() -> None:
+    """With two broken hosts the job tries both in turn; a request stays small, and old faults are forgotten."""
+    once = avoided_after((), ["h1"])
+    twice = avoided_after(avoided_after(once, ["h2"]), ["h1"])
+
+    assert [once, twice] == [("h1",), ("h1", "h2", "h1")]
+    assert avoided_after(twice, []) == twice
+    assert avoided_after(twice, [f"s{number}" for number in range(9)]) == ("s5", "s6", "s7", "s8")
+    assert len(avoided_after(twice, ["h3", "h4"])) == MAX_AVOIDED

@@ -48,14 +48,16 @@ async def test_a_failed_program_waits_before_it_is_tried_again(cluster: Cluster)
     assert timedelta(seconds=3) <= status.finished_at - status.submitted_at < timedelta(seconds=5)
 
 
-async def test_a_job_is_running_between_its_attempts_and_says_why_there_is_another(cluster: Cluster) -> None:
-    """Its last attempt has ended, the job has not: whoever looks then must not be told that it failed."""
+async def test_a_job_is_pending_between_its_attempts_and_says_why_there_is_another(cluster: Cluster) -> None:
+    """Its last attempt has ended, the job has not: whoever looks then must not be told that it failed, or that it runs. Lists
+    show the same."""
     await cluster.join(program=in_turn(fails, succeeds))
     job = await cluster.submit(max_retries_failure=1)
     await cluster.until(lambda: _is_pending_again(cluster, job))
     status = await cluster.status(job)
 
-    assert status.state is JobState.RUNNING
+    assert status.state is JobState.PENDING
+    assert await cluster.shown_state(cluster.job(job)) == "PENDING"
     assert status.finished_at is None
     assert "retry after: exited with code 7" in status.reason
     assert (await cluster.end(job, within=MINUTE)).state is JobState.SUCCEEDED

@@ -1,8 +1,5 @@
 """What Temporal's Web UI shows: what a workflow is, in which state, why, on which hosts, and where its logs are."""
 
-from temporalio.common import SearchAttributeKey
-
-from iris.model import names
 from tests.builders import some
 from tests.harness import Cluster, Held, fails
 
@@ -28,19 +25,14 @@ async def test_the_page_of_a_running_job_says_where_it_runs(cluster: Cluster) ->
     await cluster.until(lambda: _says(cluster, job, "**RUNNING**"))
 
     assert "| 0 | RUNNING | rack-7 | 1 |" in await cluster.page(cluster.job(job))
-    assert await _listed_as(cluster, job) == "RUNNING"
+    assert await cluster.shown_state(cluster.job(job)) == "RUNNING"
     runs.let_go()
     await cluster.end(job)
-    assert await _listed_as(cluster, job) == "SUCCEEDED"
+    assert await cluster.shown_state(cluster.job(job)) == "SUCCEEDED"
 
 
 async def _says(cluster: Cluster, job: str, text: str) -> bool:
     return text in await cluster.page(cluster.job(job))
-
-
-async def _listed_as(cluster: Cluster, job: str) -> str | None:
-    described = await cluster.job(job).describe()
-    return described.typed_search_attributes.get(SearchAttributeKey.for_keyword(names.SA_STATE))
 
 
 async def test_the_page_of_a_failed_job_says_why(cluster: Cluster) -> None:
@@ -52,7 +44,7 @@ async def test_the_page_of_a_failed_job_says_why(cluster: Cluster) -> None:
 
     assert "**FAILED** exited with code 7" in page
     assert "| 0 | FAILED | rack-7 | 1 | 7 | exited with code 7 |" in page
-    assert await _listed_as(cluster, job) == "FAILED"
+    assert await cluster.shown_state(cluster.job(job)) == "FAILED"
 
 
 async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_about(cluster: Cluster) -> None:

@@ -23,13 +23,28 @@ from tests.harness import (
 )
 
 MINUTE = timedelta(minutes=1)
-#: A host that this is said of is the better one, until it is closed.
-PREFERRED = (Constraint(key="disk", op=Operator.EQ, values=("fast",), preferred=True),)
+#: A host that this is said of is the better one, even after it has spoilt two attempts.
+PREFERRED = (
+    Constraint(key="disk", op=Operator.EQ, values=("fast",), preferred=True),
+    Constraint(key="disk", op=Operator.EXISTS, preferred=True),
+)
 
 
 async def _closed(cluster: Cluster) -> dict[str, str]:
     """Why hosts take nothing new."""
     return {view.host.id: view.closed for view in (await cluster.snapshot()).hosts if view.closed}
+
+
+@pytest.mark.parametrize("spoils", [is_not_taken, meets_a_fault])
+async def test_an_attempt_that_a_host_spoilt_is_tried_again_on_another_idle_host(cluster: Cluster, spoils: Program) -> None:
+    """A job was tried seven times on the same broken host while another one was idle."""
+    broken = await cluster.join("broken", program=spoils)
+    sound = await cluster.join("sound")
+    end = await cluster.end(await cluster.submit(), within=MINUTE)
+
+    assert [end.state, end.tasks[0].host] == [JobState.SUCCEEDED, "sound"]
+    assert [len(broken.taken), len(sound.taken)] == [1, 1]
+    assert await _closed(cluster) == {}
 
 
 @pytest.mark.parametrize("spoils", [is_not_taken, meets_a_fault])

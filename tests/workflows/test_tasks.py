@@ -89,15 +89,36 @@ async def test_cancelling_a_job_cancels_its_tasks_whether_they_run_or_wait(clust
     host = await cluster.join(offers=some(cpu=4), program=runs)
     job = await cluster.submit(replicas=3, resources=some(cpu=3))
     await cluster.until(lambda: _one_runs_two_wait(cluster))
-    await cluster.cancel(job)
+    await cluster.cancel(job, "cancelled by ada")
     status = await cluster.end(job)
 
-    assert status.state is JobState.KILLED
+    assert (status.state, status.reason) == (JobState.KILLED, "cancelled by ada")
     assert [task.state for task in status.tasks] == [TaskState.KILLED] * 3
+    assert [task.reason for task in status.tasks] == ["cancelled by ada"] * 3
     assert [await cluster.shown_end(cluster.task(job, i)) for i in range(3)] == ["CANCELED"] * 3
     assert await cluster.shown_end(cluster.job(job)) == "CANCELED"
     assert [len(host.taken), runs.cancelled] == [1, True]
     assert await cluster.nothing_held()
+
+
+async def test_a_job_shows_where_its_tasks_are_prepared(cluster: Cluster) -> None:
+    """An environment may take minutes. Until then `status` showed PENDING without a host, and lists showed a job that waits."""
+    runs = Held()
+    host = await cluster.join("rack-7", program=runs)
+    job = await cluster.submit(replicas=2)
+    await cluster.until(lambda: len(host.taken) == 2)
+    for task in host.taken:
+        await cluster.announce(task, TaskState.BUILDING)
+    await cluster.until(lambda: _both_are_built(cluster, job))
+
+    assert [task.host for task in (await cluster.status(job)).tasks] == ["rack-7", "rack-7"]
+    assert await cluster.shown_state(cluster.job(job)) == "RUNNING"
+    runs.let_go()
+    assert (await cluster.end(job, within=MINUTE)).state is JobState.SUCCEEDED
+
+
+async def _both_are_built(cluster: Cluster, job: str) -> bool:
+    return all(task.state is TaskState.BUILDING for task in (await cluster.status(job)).tasks)
 
 
 async def _one_runs_two_wait(cluster: Cluster) -> bool:
