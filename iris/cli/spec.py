@@ -139,6 +139,10 @@ def _name(option: Callable[[Any], Any]) -> str:
     return str(option(click.Command("any")).params[0].name)
 
 
+#: The names of the parameters that describe a job.
+SPEC_OPTIONS = tuple(_name(option) for options in _OPTIONS.values() for option in options)
+
+
 def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
     """Returns the job that the options describe, without its files.
 

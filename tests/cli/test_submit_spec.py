@@ -11,8 +11,9 @@ from typing import Any
 import click
 import pytest
 
+from iris.cli.advice import secret_warnings
 from iris.cli.spec import make_spec
-from iris.cli.submit import secret_warnings, submit
+from iris.cli.submit import submit
 from iris.cli.workspace import send_workspace, workspace_of
 from iris.model.constraints import TPU_NAME
 from iris.model.environments import EnvironmentSpec
