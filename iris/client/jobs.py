@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
@@ -18,7 +18,6 @@ from iris.client.submission import BatchResult, start_job, start_once
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, cancelling, described, overruled, state_of
 from iris.messages.job import Attempts
-from iris.messages.scheduler import Answer
 from iris.model import names
 from iris.model.attempts import AttemptRecord
 from iris.model.bounds import check_demands
@@ -30,8 +29,10 @@ from iris.model.resources import Resources
 from iris.model.states import JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
-from iris.scheduling.forecast import Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
+
+if TYPE_CHECKING:
+    from iris.scheduling.forecast import Forecast
 
 #: How long `final_status` waits for a control plane to answer.
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
@@ -189,13 +190,15 @@ class JobsClient:
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
         return LogSource(run_id=first_run, tasks=tasks_in(await described.memo()))
 
-    async def forecast(self, spec: JobSpec) -> Forecast:
+    async def forecast(self, spec: JobSpec) -> "Forecast":
         """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.
 
         Raises:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
+        from iris.scheduling.forecast import Forecast  # with the scheduler's state, which most commands do not need
+
         return await self._connection.query(self._connection.scheduler, "forecast", Forecast, _trial(spec))
 
     async def why_infeasible(self, spec: JobSpec) -> Refusal | None:
@@ -205,6 +208,8 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
+        from iris.messages.scheduler import Answer
+
         return (await self._connection.query(self._connection.scheduler, "never", Answer, _trial(spec))).refusal
 
     async def usage(self, status: JobStatus) -> Sequence[InUse]:
