@@ -16,7 +16,18 @@ from iris.client.connect.rpc import Connection, memo_of
 from iris.client.job_filter import JobFilter, tasks_in
 from iris.client.submission import BatchResult, start_job, start_once
 from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, cancelling, described, overruled, state_of
+from iris.client.views import (
+    Explanation,
+    JobRow,
+    LogSource,
+    Refused,
+    Submitted,
+    attribute,
+    cancelling,
+    described,
+    overruled,
+    state_of,
+)
 from iris.messages.job import Attempts
 from iris.model import names
 from iris.model.attempts import AttemptRecord
@@ -208,9 +219,7 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
-        from iris.messages.scheduler import Answer
-
-        return (await self._connection.query(self._connection.scheduler, "never", Answer, _trial(spec))).refusal
+        return (await self._connection.query(self._connection.scheduler, "never", Refused, _trial(spec))).refusal
 
     async def usage(self, status: JobStatus) -> Sequence[InUse]:
         """Returns the resource use of each task that is on a host now.
