@@ -138,6 +138,18 @@ def data_converter(keys: PayloadKeys | None = None, *, tolerant: bool = False) -
     )
 
 
+def cause_of(message: str) -> str:
+    """Returns the cause in a message of the SDK, which wraps the system's message in the types of its layers."""
+    if quoted := re.search(r'(?:message|error): "([^"]+)"', message):
+        return quoted[1].lower()
+    text, layers, _ = message.partition("tonic::")
+    if not layers:
+        return message
+    if "InvalidContentType" in message:
+        return "it does not speak TLS, which Temporal's variables or profile ask for"
+    return text.rstrip(": ").lower()
+
+
 async def connect(
     address: str,
     namespace: str = "default",
@@ -171,7 +183,6 @@ async def connect(
             connect_timeout=timeout,
         )
     except (RuntimeError, ValueError) as error:  # ValueError: the address is malformed
-        cause = re.search(r'message: "([^"]+)"', str(error))  # the SDK wraps the system's message in those of its layers
-        problem = cause[1].lower() if cause else str(error)
+        problem = cause_of(str(error))
         hint = f"; {credentials.withheld}" if credentials.withheld else ""
         raise Unreachable(f"no Temporal service answers at {address} (namespace {namespace}): {problem}{hint}") from None
