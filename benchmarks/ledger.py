@@ -15,7 +15,7 @@ from temporalio.converter import DataConverter
 from benchmarks import paper
 from benchmarks.passes import LATER, asked
 from benchmarks.table import Row
-from iris.client.connect.connection import IrisPlugin
+from iris.client.connect.plugin import IrisPlugin
 from iris.messages.scheduler import SchedulerStart
 from iris.model.units import MIB
 from iris.scheduling.ledger import REMEMBERED, Ledger

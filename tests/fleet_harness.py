@@ -26,7 +26,7 @@ from iris.activities.control.observe import FleetObserver
 from iris.activities.control.recovery import RecoveryQueries
 from iris.activities.control.slices import Slices
 from iris.autoscaling.liveness import Silent
-from iris.client.connect.connection import IrisPlugin
+from iris.client.connect.plugin import IrisPlugin
 from iris.messages.autoscaler import AutoscalerStart, AutoscalerStatus, FleetReport, ObserveFleet, ScalingSettings
 from iris.messages.scheduler import Ask, Configure, Envelope, Message, Release
 from iris.messages.slice import CloudState, HostReady, SliceInput

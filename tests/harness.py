@@ -42,7 +42,7 @@ from iris.activities.control.recovery import RecoveryQueries
 from iris.autoscaling.liveness import Silent
 from iris.client.client import IrisClient
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.connect.connection import IrisPlugin
+from iris.client.connect.plugin import IrisPlugin
 from iris.messages.autoscaler import AutoscalerStart, FleetReport
 from iris.messages.job import Attempts
 from iris.messages.scheduler import (

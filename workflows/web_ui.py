@@ -1,6 +1,7 @@
 """Builds the markdown that Temporal's Web UI shows of a workflow: its kind, state, reason, hosts and logs."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from iris.model.bounds import cut
 from iris.model.hosts import Host
@@ -8,8 +9,10 @@ from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.scaling import Action, GroupStatus
 from iris.model.slices import SliceStatus
 from iris.model.units import MIB
-from iris.scheduling.ledger import Ledger
-from iris.scheduling.ledger_size import LedgerSize
+
+if TYPE_CHECKING:  # a client, which needs `summary` only, has no ledger
+    from iris.scheduling.ledger import Ledger
+    from iris.scheduling.ledger_size import LedgerSize
 
 #: The most rows of a table; a job's other tasks are counted.
 SHOWN = 20
@@ -60,7 +63,7 @@ def slice_details(status: SliceStatus) -> str:
     return "\n".join(lines)
 
 
-def scheduler_details(ledger: Ledger, size: LedgerSize) -> str:
+def scheduler_details(ledger: "Ledger", size: "LedgerSize") -> str:
     """Returns the numbers of the ledger, and what keeps gangs from hosts."""
     lines = [f"**{len(ledger.hosts)}** hosts, **{len(ledger.live)}** gangs placed, **{len(ledger.waiting)}** waiting"]
     if len(ledger.held):

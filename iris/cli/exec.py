@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
+import stat
+import struct
 import sys
 import termios
 import threading
@@ -71,6 +74,8 @@ def exec_(
             return await _talk(session, with_input=with_input, terminal=terminal)
 
     end = with_client(ctx, work)
+    if not with_input and _has_unread_input():
+        click.echo("warning: standard input was not passed to COMMAND; add -i", err=True)
     if end.reason:
         click.echo(f"error: {end.reason}", err=True)
     return end.exit_code
@@ -111,6 +116,19 @@ async def _talk(session: Session, *, with_input: bool, terminal: bool) -> ExecEn
         return ExecEnd(exit_code=INTERRUPTED, reason="interrupted")
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+
+
+def _has_unread_input() -> bool:
+    """Returns whether a file or a pipe on standard input has data, as in `iris exec train -- sh < script`."""
+    try:
+        kind, descriptor = os.fstat(sys.stdin.fileno()), sys.stdin.fileno()
+        if stat.S_ISREG(kind.st_mode):
+            return os.lseek(descriptor, 0, os.SEEK_CUR) < kind.st_size
+        if stat.S_ISFIFO(kind.st_mode):
+            return bool(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0])
+    except (OSError, ValueError):  # it is closed
+        pass
+    return False
 
 
 def _size() -> tuple[int, int]:

@@ -12,7 +12,7 @@ from iris.cli.lines import LinePrinter, Printer
 from iris.client.client import IrisClient
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import LogReader
-from iris.model.errors import IrisError, JobCancelled, JobFailed
+from iris.model.errors import IrisError, JobCancelled, JobFailed, first_line
 from iris.model.jobs import JobStatus
 from iris.model.states import JobState
 from iris.model.units import format_duration
@@ -39,7 +39,7 @@ def reading_from(store: Store, title: str) -> Iterator[None]:
     except BrokenPipeError:  # the reader of the output has closed it
         raise
     except (OSError, BaseError) as error:
-        raise IrisError(f"{title} cannot be read from the store {store.url}: {error}") from None
+        raise IrisError(f"{title} cannot be read from the store {store.url}: {first_line(error)}") from None
 
 
 async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[None]", title: str) -> None:

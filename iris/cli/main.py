@@ -1,41 +1,17 @@
-"""Assembles the commands of `iris`, imports each one only when it is called, and turns errors into messages and exit codes."""
+"""Runs a command line of `iris`, and turns errors into messages and exit codes."""
 
 import errno
 import json
 import os
 import sys
-from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-#: command -> (module under iris.cli, attribute, one line for `iris --help`). Kept here so that the help needs no imports.
-COMMANDS = {
-    "submit": ("submit", "submit", "Run a command on the cluster, and follow it until it ends."),
-    "jobs": ("jobs", "jobs", "List jobs, the newest first."),
-    "status": ("jobs", "status", "Show a job and its tasks."),
-    "logs": ("logs", "logs", "Show the output of a job's tasks."),
-    "fetch": ("fetch", "fetch", "Fetch the output files of a job's tasks."),
-    "exec": ("exec", "exec_", "Run a command next to a running task."),
-    "profile": ("profile", "profile", "Profile a running Python program."),
-    "wait": ("jobs", "wait", "Wait until jobs have ended."),
-    "cancel": ("jobs", "cancel", "Cancel jobs."),
-    "explain": ("jobs", "explain", "Explain the state of a job."),
-    "hold": ("jobs", "hold", "Hold jobs: start none of their tasks until they are released."),
-    "release": ("jobs", "release", "Release held jobs."),
-    "priority": ("jobs", "priority", "Move jobs to another priority band."),
-    "cluster": ("cluster", "cluster", "Start, stop, show and pause clusters."),
-    "autoscaler": ("autoscaler", "autoscaler", "Show, pause and resume the autoscaler."),
-    "group": ("group", "group", "Show scale groups: the kinds of slice that a cluster can have."),
-    "slice": ("slice", "slice_", "List, show, drain and delete slices."),
-    "host": ("host", "host", "List, cordon, uncordon and drain hosts."),
-    "debug": ("debug", "debug", "Find faults in a cluster."),
-    "controller": ("processes", "controller", "Run a control plane."),
-    "agent": ("processes", "agent", "Run this machine as a host."),
-}
-#: The names of other tools for some of them.
-ALIASES = {"ps": "jobs", "kill": "cancel"}
+from iris.cli.commands import ALIASES, COMMANDS, LazyGroup
+
 #: Commands that run another command, each with an example.
 RUNS_A_COMMAND = {
     "submit": "iris submit [options] -- python train.py --lr 0.1",
@@ -43,34 +19,7 @@ RUNS_A_COMMAND = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        cmd_name = ALIASES.get(cmd_name, cmd_name)
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f"iris.cli.{module}"), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in {*COMMANDS, *ALIASES}:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            ctx.fail(f"there is no command {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, table=COMMANDS, aliases=ALIASES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--cluster",
     metavar="NAME|ADDRESS",
@@ -156,6 +105,8 @@ def _explain(error: Exception, *, as_json: bool) -> int:
         message = str(error)
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
         message = f"the output cannot be written: {error.strerror}"
+    elif isinstance(error, FileNotFoundError) and error.filename is None and _directory_is_gone():
+        message = "the current directory was deleted; change to another one"
     elif isinstance(error, OSError) and error.filename is not None:
         message = f"{error.filename}: {error.strerror}"
     else:
@@ -165,6 +116,14 @@ def _explain(error: Exception, *, as_json: bool) -> int:
     else:
         click.echo(f"error: {message}", err=True)
     return code
+
+
+def _directory_is_gone() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 if __name__ == "__main__":

@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iris.cli.columns import Column, Listing, age, coloured, several
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
-from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord
 from iris.model.constraints import written
 from iris.model.hosts import ClosedBy
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.resources import Resources, format_amounts
 from iris.model.units import format_bytes, format_cpu, format_duration
-from iris.scheduling.forecast import Fit, Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
+
+if TYPE_CHECKING:  # they come with the scheduler's state, which most commands do not need
+    from iris.messages.scheduler import HostView
+    from iris.scheduling.forecast import Fit, Forecast
 
 #: The most characters of a job's command in a list.
 MAX_COMMAND = 60
@@ -116,7 +118,7 @@ ATTEMPTS: Listing[AttemptRecord] = Listing(
     Column(key="ends"),
     keys="number hosts placed_at started_at ended_at account reason ends",
 )
-FITS: Listing[Fit] = Listing(
+FITS: "Listing[Fit]" = Listing(
     Column("GROUP", "group"),
     Column("HOSTS", "hosts"),
     Column("FITS", "fits"),
@@ -169,7 +171,7 @@ def explanation_text(explanation: Explanation, now: datetime) -> str:
     return "\n".join(lines)
 
 
-def forecast_json(found: Forecast) -> dict[str, Any]:
+def forecast_json(found: "Forecast") -> dict[str, Any]:
     refusal = found.refusal and found.refusal.model_dump(mode="json", include={"code", "message", "remedy"})
     return {
         "starts": bool(found.hosts),
@@ -180,7 +182,7 @@ def forecast_json(found: Forecast) -> dict[str, Any]:
     }
 
 
-def forecast_text(spec: JobSpec, found: Forecast) -> str:
+def forecast_text(spec: JobSpec, found: "Forecast") -> str:
     """Formats what would happen to a job, for people."""
     what = "the job" if spec.replicas == 1 or spec.coscheduling else f"each of its {spec.replicas} tasks"
     if found.hosts:
@@ -199,7 +201,7 @@ def forecast_text(spec: JobSpec, found: Forecast) -> str:
 # -- hosts ---------------------------------------------------------------------------------------------------------------------
 
 
-def _host_state(view: HostView) -> str:
+def _host_state(view: "HostView") -> str:
     """Returns READY, or how the host is closed: CORDONED, DRAINED, QUARANTINED, PAUSED."""
     if not view.closed:
         return "READY"
@@ -207,7 +209,7 @@ def _host_state(view: HostView) -> str:
     return by.upper() if by in list(ClosedBy) else "PAUSED"
 
 
-HOSTS: Listing[HostView] = Listing(
+HOSTS: "Listing[HostView]" = Listing(
     Column("ID", "id", lambda view: view.host.id),
     Column("STATE", "state", _host_state),
     Column("SLICE", "slice", lambda view: view.host.slice_id),
@@ -221,7 +223,7 @@ HOSTS: Listing[HostView] = Listing(
 )
 
 
-def host_text(view: HostView) -> str:
+def host_text(view: "HostView") -> str:
     """Formats one host with its attributes and all its tasks, for people."""
     lines = [
         _headline(view.host.id, _host_state(view), view.closed or ""),

@@ -23,9 +23,10 @@ from iris.model.constraints import (
     zone_constraint,
 )
 from iris.model.errors import InvalidValue, Rejected
-from iris.model.jobs import Band, Coscheduling, JobSpec
+from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.resources import Device, Resources
 from iris.model.secrets import parse_secret
+from iris.model.units import format_duration
 
 #: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, and a name with its source.
 TPU = Parsed("variant[,variant]", parse_tpu)
@@ -99,7 +100,7 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         ),
         click.option("--prefer", type=PREFERRED, multiple=True, help="Preferred attribute of hosts. Repeatable."),
         click.option("--region", multiple=True, help="Only in this region. Repeatable."),
-        click.option("--zone", help="Only in this zone."),
+        click.option("--zone", multiple=True, help="Only in this zone. Several: in any of them. Repeatable."),
         click.option(
             "--preemptible/--no-preemptible", default=None, help="Only on preemptible hosts, or only on others."
         ),
@@ -111,6 +112,11 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
     ),
     "When it ends": (
         click.option("--timeout", type=DURATION, help="How long a task may run, such as 12h."),
+        click.option(
+            "--grace", type=DURATION, default=DEFAULT_GRACE,
+            help="Time from SIGTERM to SIGKILL when a task is stopped, such as 2m.  "
+            f"[default: {format_duration(DEFAULT_GRACE)}]",
+        ),
         click.option("--max-retries", type=int, default=0, show_default=True, help="How often a failed task is retried."),
         click.option(
             "--max-retries-preemption", type=int, default=100, show_default=True, help="How often a preempted task is retried."
@@ -163,6 +169,10 @@ def _name(option: Callable[[Any], Any]) -> str:
     return str(option(click.Command("any")).params[0].name)
 
 
+#: The names of the parameters that describe a job.
+SPEC_OPTIONS = tuple(_name(option) for options in _OPTIONS.values() for option in options)
+
+
 def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
     """Returns the job that the options describe, without its files.
 
@@ -205,6 +215,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
             band=Band(options["priority"]),
             scheduling_timeout=options["scheduling_timeout"],
             timeout=options["timeout"],
+            grace=options["grace"],
             max_retries_failure=options["max_retries"],
             max_retries_preemption=options["max_retries_preemption"],
             max_task_failures=options["max_task_failures"],
@@ -256,8 +267,8 @@ def _constraints(options: dict[str, Any]) -> tuple[Constraint, ...]:
     found = [*options["constraint"], *options["prefer"]]
     if options["region"]:
         found.append(region_constraint(options["region"]))
-    if options["zone"] is not None:
-        found.append(zone_constraint(options["zone"]))
+    if options["zone"]:
+        found.append(zone_constraint(*options["zone"]))
     if options["preemptible"] is not None:
         found.append(preemptible_constraint(options["preemptible"]))
     return tuple(found)

@@ -6,14 +6,17 @@ import secrets
 import signal
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
+from click.core import ParameterSource
 
 from iris.cli import render
+from iris.cli.advice import infeasible, secret_warnings
+from iris.cli.batch import submit_batch
 from iris.cli.common import TEXT, cluster_option, json_option, print_json, selected
 from iris.cli.follow import follow_job, print_end
-from iris.cli.spec import JobCommand, make_spec, spec_options
+from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
 from iris.cli.workspace import files_of, send_workspace
 from iris.client.client import IrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -21,8 +24,6 @@ from iris.client.logs.stored import LogReader
 from iris.client.views import Submitted
 from iris.model.errors import IrisError, Rejected
 from iris.model.jobs import JobSpec
-from iris.model.secrets import looks_secret
-from iris.scheduling.refusals import Refusal
 from iris.storage.object_store import Store
 
 #: How long a submit waits for the check that may print a warning.
@@ -38,11 +39,23 @@ WARNING_TIMEOUT = timedelta(seconds=2)
 @click.option("--require-feasible", is_flag=True, help="Refuse a job that no host can ever run (exit code 5).")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow the job.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id, and do not follow the job.")
+@click.option(
+    "--batch",
+    type=click.File("rb"),
+    metavar="FILE|-",
+    help="Submit a job for each line, which has the rest of its own `iris submit` command. Other options apply to every line.",
+)
+@click.option(
+    "--batch-key",
+    default="",
+    metavar="TEXT",
+    help="Submit the lines of the batch again that were submitted with another key or without one.",
+)
 @json_option
-@click.argument("command", nargs=-1, required=True, type=TEXT)
+@click.argument("command", nargs=-1, metavar="COMMAND...", type=TEXT)
 @cluster_option
 @click.pass_context
-def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, **options: Any) -> None:
+def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: BinaryIO | None, **options: Any) -> None:
     """Run COMMAND on the cluster.
 
     Follows its output until it ends, and exits with 0 if it succeeded, 125 if it failed, 126 if it was cancelled. Ctrl-C does not
@@ -55,7 +68,17 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, **optio
     iris submit --pip numpy --extra tpu --setup 'make data' -- python train.py
     iris submit --dry-run --gpu H100x8 -- python train.py
     iris submit --local -- python -c 'print(1)'
+    iris submit --cpu 2 --batch jobs.txt    lines such as: -n small -- python train.py --lr 0.1
     """
+    if batch is not None:
+        _check_batch(ctx, needs_no_cluster, options)
+        asyncio.run(submit_batch(selected(ctx), batch.read(), _given(ctx), {**options, "dry_run": dry_run}))
+        return
+    if options["batch_key"]:
+        raise click.UsageError("--batch-key needs --batch")
+    if not options["command"]:
+        argument = next(param for param in ctx.command.params if param.name == "command")
+        raise click.MissingParameter(ctx=ctx, param=argument)
     if needs_no_cluster and (dry_run or any(options[name] for name in ("detach", "quiet", "as_json"))):
         raise click.UsageError("--local ends with the job and excludes -d, -q, --json and --dry-run")
     cluster = None if needs_no_cluster else selected(ctx)
@@ -70,6 +93,20 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, **optio
         raise job
 
 
+def _check_batch(ctx: click.Context, needs_no_cluster: bool, options: dict[str, Any]) -> None:
+    if options["command"]:
+        raise click.UsageError("--batch and COMMAND exclude each other: each line of the batch has its command")
+    if needs_no_cluster:
+        raise click.UsageError("--batch and --local exclude each other")
+    if options["name"] is not None:
+        raise click.UsageError("--batch and --name exclude each other: write the names into the lines")
+
+
+def _given(ctx: click.Context) -> dict[str, Any]:
+    """Returns the options of the command line that describe a job."""
+    return {name: ctx.params[name] for name in SPEC_OPTIONS if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+
+
 async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None:
     client = await IrisClient.connect(cluster)
     spec = make_spec(options, shares_files=client.record.supervisor is not None)
@@ -79,7 +116,7 @@ async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None
     else:
         click.echo(render.forecast_text(spec, found))
     if options["require_feasible"] and found.infeasible is not None:
-        raise Rejected(_infeasible(found.infeasible))
+        raise Rejected(infeasible(found.infeasible))
 
 
 async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: dict[str, Any]) -> IrisError | None:
@@ -94,7 +131,7 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
             client = await IrisClient.connect(cluster)
         spec = make_spec(options, shares_files=client.record.supervisor is not None)
         if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(spec)) is not None:
-            raise Rejected(_infeasible(refusal))
+            raise Rejected(infeasible(refusal))
         for warning in secret_warnings(spec):
             click.echo(f"warning: {warning}", err=True)
         spec = await _with_files(client, spec, options)
@@ -132,18 +169,7 @@ async def _warn(client: IrisClient, spec: JobSpec) -> None:
     with contextlib.suppress(TimeoutError, IrisError):  # the job is submitted, even if no control plane answers
         refusal = await asyncio.wait_for(client.jobs.why_infeasible(spec), WARNING_TIMEOUT.total_seconds())
     if refusal is not None:
-        click.echo(f"warning: {_infeasible(refusal)}", err=True)
-
-
-def secret_warnings(spec: JobSpec) -> list[str]:
-    """Returns a line for each variable that looks like a secret. It may not be one, so the job is submitted all the same."""
-    why = "looks like a secret: every user of the cluster can read the values of --env"
-    return [f"{name} {why}; use --secret {name}" for name, value in spec.env.items() if value and looks_secret(name)]
-
-
-def _infeasible(refusal: Refusal) -> str:
-    remedy = f"; {refusal.remedy}" if refusal.remedy else ""
-    return f"no host can ever run this job: {refusal.message}{remedy}"
+        click.echo(f"warning: {infeasible(refusal)}", err=True)
 
 
 async def _follow(client: IrisClient, spec: JobSpec, submitted: Submitted, *, detachable: bool) -> IrisError | None:

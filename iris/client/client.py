@@ -1,19 +1,22 @@
 """The client of one cluster. It needs only the Temporal service; statuses and explanations also need a control plane."""
 
-from typing import Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
 
 from temporalio.client import Client
 
-from iris.client.autoscaler import AutoscalerClient
-from iris.client.cluster import ClusterClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
-from iris.client.exec import ExecClient
-from iris.client.hosts import HostsClient
 from iris.client.jobs import JobsClient
-from iris.client.slices import SlicesClient
+
+if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a tenth of a command's imports
+    from iris.client.autoscaler import AutoscalerClient
+    from iris.client.cluster import ClusterClient
+    from iris.client.exec import ExecClient
+    from iris.client.hosts import HostsClient
+    from iris.client.slices import SlicesClient
 
 
 class IrisClient:
@@ -28,12 +31,37 @@ class IrisClient:
         """Creates a client from a connected Temporal client and the cluster's record."""
         self.record = record
         self.connection = Connection(client, record)
-        self.autoscaler = AutoscalerClient(self.connection)
-        self.slices = SlicesClient(self.connection, self.autoscaler)
-        self.hosts = HostsClient(self.connection, self.slices)
         self.jobs = JobsClient(self.connection)
-        self.exec = ExecClient(self.connection, self.jobs)
-        self.cluster = ClusterClient(self.connection)
+
+    @cached_property
+    def autoscaler(self) -> "AutoscalerClient":
+        from iris.client.autoscaler import AutoscalerClient
+
+        return AutoscalerClient(self.connection)
+
+    @cached_property
+    def slices(self) -> "SlicesClient":
+        from iris.client.slices import SlicesClient
+
+        return SlicesClient(self.connection, self.autoscaler)
+
+    @cached_property
+    def hosts(self) -> "HostsClient":
+        from iris.client.hosts import HostsClient
+
+        return HostsClient(self.connection, self.slices)
+
+    @cached_property
+    def exec(self) -> "ExecClient":
+        from iris.client.exec import ExecClient
+
+        return ExecClient(self.connection, self.jobs)
+
+    @cached_property
+    def cluster(self) -> "ClusterClient":
+        from iris.client.cluster import ClusterClient
+
+        return ClusterClient(self.connection)
 
     @classmethod
     async def connect(cls, cluster: str | ClusterRef | None = None) -> Self:

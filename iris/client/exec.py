@@ -31,7 +31,7 @@ from iris.messages.exec import (
     ProfileRequest,
 )
 from iris.model import names
-from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable
+from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable, first_line
 from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
@@ -131,7 +131,7 @@ class ExecClient:
             profile = await store.get(found.path)
             await store.delete([found.path])
         except STORE_ERRORS as error:
-            raise Unreachable(f"the store at {self._connection.record.store} does not answer: {error}") from None
+            raise Unreachable(f"the store at {self._connection.record.store} does not answer: {first_line(error)}") from None
         if profile is None:
             raise Unreachable(
                 f"the profile that host {where.host} stored is not in {store.url}; check that the host uses the same store"
@@ -197,7 +197,7 @@ class Session:
                     yield frame
                 self._stream.acknowledge(self._stream.received)
         except (ValueError, *STORE_ERRORS) as error:
-            raise Unreachable(f"the store at {self._connection.record.store} does not answer: {error}") from None
+            raise Unreachable(f"the store at {self._connection.record.store} does not answer: {first_line(error)}") from None
 
     async def end(self) -> ExecEnd:
         """Waits until the command has ended and returns its result.

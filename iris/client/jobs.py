@@ -5,22 +5,30 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
-from temporalio.common import WorkflowIDConflictPolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
 from iris.client.job_filter import JobFilter, tasks_in
+from iris.client.submission import BatchResult, start_job, start_once
 from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, cancelling, described, overruled, state_of
-from iris.messages.job import Attempts, JobInput
-from iris.messages.scheduler import Answer
+from iris.client.views import (
+    Explanation,
+    JobRow,
+    LogSource,
+    Refused,
+    Submitted,
+    attribute,
+    cancelling,
+    described,
+    overruled,
+    state_of,
+)
+from iris.messages.job import Attempts
 from iris.model import names
 from iris.model.attempts import AttemptRecord
 from iris.model.bounds import check_demands
@@ -32,18 +40,15 @@ from iris.model.resources import Resources
 from iris.model.states import JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
-from iris.scheduling.forecast import Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
-from iris.workflows import web_ui
-from iris.workflows.search_attributes import keywords
+
+if TYPE_CHECKING:
+    from iris.scheduling.forecast import Forecast
 
 #: How long `final_status` waits for a control plane to answer.
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
 #: The delay between two tries while the service or the control plane does not answer.
 RETRY_INTERVAL = timedelta(seconds=1)
-#: How long a job waits for a control plane that died with the job's workflow task: half of the server's default. A task takes
-#: milliseconds, or two seconds when the scheduler answers slowly (`policies.EXCHANGE_QUICK`).
-TASK_TIMEOUT = timedelta(seconds=5)
 #: The most tasks of a job whose attempts one explanation lists.
 MAX_TASKS_WITH_ATTEMPTS = 20
 
@@ -62,36 +67,16 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: a live job has this name.
         """
-        check_demands(spec)
-        workflow_id = names.job_workflow(self._cluster.name, spec.id)
-        await self._connection.check_keys()
-        with self._connection.rpc_errors():
-            try:
-                handle = await self._connection.client.start_workflow(
-                    names.WORKFLOW_TYPES[names.KIND_JOB],  # importing its code would take a tenth of a second
-                    JobInput(cluster=self._cluster.name, spec=spec),
-                    id=workflow_id,
-                    task_queue=names.control_queue(self._cluster.name),
-                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                    task_timeout=TASK_TIMEOUT,
-                    memo={names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas},
-                    search_attributes=keywords(
-                        {
-                            names.SA_CLUSTER: self._cluster.name,
-                            names.SA_KIND: names.KIND_JOB,
-                            names.SA_USER: spec.user,
-                            names.SA_PRIORITY: spec.band,
-                        }
-                    ),
-                    static_summary=web_ui.summary(spec),
-                )
-            except WorkflowAlreadyStartedError:
-                raise Rejected(
-                    f"job {spec.id} already exists and has not ended; show it with `iris status {spec.id}`, "
-                    f"cancel it with `iris cancel {spec.id}`, or choose another name with -n"
-                ) from None
-        run_id = handle.first_execution_run_id or ""
-        return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=self._ui(workflow_id, run_id))
+        return await start_job(self._connection, spec)
+
+    async def submit_once(self, spec: JobSpec, key: str) -> BatchResult:
+        """Starts the job of a batch, unless a job with its name and this key was started before.
+
+        Raises:
+            InvalidValue: the job demands more of its hosts than the scheduler can represent.
+            Rejected: another live job has this name.
+        """
+        return await start_once(self._connection, spec, key)
 
     async def status(self, job: str, run_id: str | None = None) -> JobStatus:
         """Returns the job's current status. A waiting task's reason is the scheduler's current one.
@@ -216,13 +201,15 @@ class JobsClient:
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
         return LogSource(run_id=first_run, tasks=tasks_in(await described.memo()))
 
-    async def forecast(self, spec: JobSpec) -> Forecast:
+    async def forecast(self, spec: JobSpec) -> "Forecast":
         """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.
 
         Raises:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
+        from iris.scheduling.forecast import Forecast  # with the scheduler's state, which most commands do not need
+
         return await self._connection.query(self._connection.scheduler, "forecast", Forecast, _trial(spec))
 
     async def why_infeasible(self, spec: JobSpec) -> Refusal | None:
@@ -232,7 +219,7 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
-        return (await self._connection.query(self._connection.scheduler, "never", Answer, _trial(spec))).refusal
+        return (await self._connection.query(self._connection.scheduler, "never", Refused, _trial(spec))).refusal
 
     async def usage(self, status: JobStatus) -> Sequence[InUse]:
         """Returns the resource use of each task that is on a host now.
@@ -299,11 +286,6 @@ class JobsClient:
 
     def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
-
-    def _ui(self, workflow_id: str, run_id: str) -> str:
-        if not self._cluster.ui:
-            return ""
-        return f"{self._cluster.ui}/namespaces/{self._cluster.namespace}/workflows/{quote(workflow_id, safe='')}/{run_id}"
 
     async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
         """Describes the job's latest run, or the run with this id where a later job has taken the name."""

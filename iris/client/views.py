@@ -39,6 +39,14 @@ class JobRow(BaseModel):
     tasks: int = 1
 
 
+class Refused(BaseModel):
+    """The part of the scheduler's `Answer` that tells why a job cannot run. The whole would import the scheduler's state."""
+
+    model_config = ConfigDict(frozen=True)
+
+    refusal: Refusal | None = None
+
+
 class LogSource(BaseModel):
     """The run id and task count that a reader of a job's logs needs."""
 

@@ -309,15 +309,16 @@ def region_constraint(regions: Sequence[str]) -> Constraint:
     return Constraint(key=REGION, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
 
 
-def zone_constraint(zone: str) -> Constraint:
-    """Returns the constraint that the host is in the zone.
+def zone_constraint(*zones: str) -> Constraint:
+    """Returns the constraint that the host is in one of the zones.
 
     Raises:
-        InvalidValue: the zone is empty.
+        InvalidValue: no zone, or an empty one.
     """
-    if not zone.strip():
-        raise InvalidValue("zone", zone, "names no zone", "give one, such as us-west4-a")
-    return Constraint(key=ZONE, values=(zone,))
+    names = tuple(dict.fromkeys(zones))
+    if not names or not all(name.strip() for name in names):
+        raise InvalidValue("zone", ", ".join(names), "names no zone", "give one, such as us-west4-a")
+    return Constraint(key=ZONE, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
 
 
 def avoiding(host_id: str) -> Constraint:

@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 from iris.activities.control.polls import poll_ages
 from iris.activities.host.ping import Ping, ask
 from iris.autoscaling.liveness import POLL_LIMIT
-from iris.client.connect.connection import IrisPlugin
+from iris.client.connect.plugin import IrisPlugin
 from iris.model import names
 from tests.builders import a_host, a_silent
 

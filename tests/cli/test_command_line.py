@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.cli.main import COMMANDS, run
+from iris.cli.commands import COMMANDS
+from iris.cli.main import run
+from iris.client.connect.connection import cause_of
 from iris.client.connect.identity import full_job_id
 from iris.model.errors import InvalidValue
 
@@ -39,13 +41,15 @@ sys.exit(f"imported: {heavy}" if heavy else code)
 
 @pytest.mark.parametrize("module", ["jobs", "submit", "logs", "exec", "fetch", "slice", "host"])
 def test_a_command_imports_no_code_of_hosts_and_workflows(module: str) -> None:
-    """It took a tenth of the time of every command. The client names the workflows that it starts."""
+    """They took a third of the time of every command. The client names the workflows that it starts."""
     script = f"""
 import sys
 import iris.cli.{module}
 hosts = {{"iris.activities.host.attempt", "iris.workflows.job", "iris.workflows.slice", "psutil", "rich", "uv"}}
 if "{module}" != "slice":  # which shows what is configured
     hosts.add("iris.config.schema")
+if "{module}" in ("jobs", "submit", "logs"):  # the state of the scheduler, and Temporal's workers
+    hosts |= {{"iris.messages.scheduler", "iris.messages.autoscaler", "iris.scheduling.ledger", "temporalio.worker"}}
 heavy = hosts & set(sys.modules)
 sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """
@@ -261,6 +265,11 @@ def test_a_job_is_one_of_mine_or_somebodys() -> None:
         ("iris cluster list <&- > /dev/null", 0, ""),
         ("iris cluster list 2>&- > /dev/null", 0, ""),
         ("mkdir gone && cd gone && rmdir ../gone && iris cluster list > /dev/null", 0, ""),
+        (
+            "mkdir gone && cd gone && rmdir ../gone && IRIS_STATE_DIR=state iris jobs",
+            1,
+            "error: the current directory was deleted; change to another one\n",
+        ),
         ("IRIS_STATE_DIR=/dev/null/state iris cluster start --local -d", 1, "error: /dev/null/state: Not a directory\n"),
     ],
 )
@@ -270,6 +279,44 @@ def test_a_stream_or_a_directory_that_cannot_be_used_is_one_line(tmp_path: Path,
     env = {**os.environ, "PATH": path, "IRIS_STATE_DIR": str(tmp_path / "state")}
     ran = subprocess.run(["bash", "-c", shell], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (ran.returncode, ran.stderr) == (code, said)
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ('Error(Transport, ConnectError("tcp", Os { code: 111, message: "Connection refused" }))', "connection refused"),
+        (
+            'tonic::transport::Error(ConnectError("dns error", Custom { kind: Uncategorized, error: "failed to lookup x" }))',
+            "failed to lookup x",
+        ),
+        (
+            "Server connection error: tonic::transport::Error(Custom { error: InvalidMessage(InvalidContentType) })",
+            "it does not speak TLS, which Temporal's variables or profile ask for",
+        ),
+        ("Failed client connect: tonic::transport::Error(Transport, Unknown)", "failed client connect"),
+        ("invalid target URL: empty host", "invalid target URL: empty host"),
+    ],
+)
+def test_an_error_of_the_connection_has_no_types_of_the_sdk_s_layers(message: str, cause: str) -> None:
+    """A user can act on the system's message, and not on the Rust types around it."""
+    assert cause_of(message) == cause
+
+
+def test_jobs_are_also_reached_by_their_noun(capsys: pytest.CaptureFixture[str]) -> None:
+    """`host list` and `slice show` exist, so `job list` and `job show` are tried."""
+    for verb, words in {"list": "List jobs", "show": "Show JOB", "cancel": "Cancel each JOB", "logs": "Show the output"}.items():
+        assert run(["job", verb, "--help"]) == 0
+        assert words in capsys.readouterr().out
+    assert run(["job", "lst"]) == 2
+    assert "there is no command 'lst'; did you mean 'list'?" in capsys.readouterr().err
+
+
+def test_the_version_is_a_command_and_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """Other tools have one or the other."""
+    assert (run(["version"]), run(["--version"])) == (0, 0)
+    one, other = capsys.readouterr().out.splitlines()
+    assert one == other
+    assert one.startswith("iris, version ")
 
 
 @pytest.mark.parametrize("alias", ["ps", "kill"])

@@ -11,8 +11,9 @@ from typing import Any
 import click
 import pytest
 
+from iris.cli.advice import secret_warnings
 from iris.cli.spec import make_spec
-from iris.cli.submit import secret_warnings, submit
+from iris.cli.submit import submit
 from iris.cli.workspace import files_of, send_workspace, workspace_of
 from iris.model.constraints import TPU_NAME
 from iris.model.environments import EnvironmentSpec
@@ -46,6 +47,7 @@ def test_every_option_arrives_in_the_job() -> None:
         *("-n", "train", "--cpu", "2.5", "--memory", "3g", "--disk", "4g", "--device", "gpu:H100:8", "--replicas", "3"),
         *("--env", "A=1", "--env", "A=2", "-e", "B=x=y", "--workdir", "/data", "--priority", "batch"),
         *("--secret", "HF_TOKEN", "--secret", "KEY=gcp:wandb", "--scheduling-timeout", "1m", "--timeout", "2h"),
+        *("--grace", "90s"),
         *("--max-retries", "4", "--max-retries-preemption", "5", "--max-task-failures", "2"),
         command=("python", "train.py", "--lr", "0.1"),
     )
@@ -58,6 +60,7 @@ def test_every_option_arrives_in_the_job() -> None:
     assert (spec.environment.pip, spec.environment.setup) == (("numpy", "jax[tpu]>=0.5"), ("make data", "ls"))
     assert (spec.environment.sync, spec.image, spec.ports) == (False, "python:3.11", ("metrics", "rpc"))
     assert (spec.scheduling_timeout, spec.timeout) == (timedelta(minutes=1), timedelta(hours=2))
+    assert spec.grace == timedelta(seconds=90)
     assert (spec.max_retries_failure, spec.max_retries_preemption, spec.max_task_failures) == (4, 5, 2)
 
 
@@ -118,7 +121,7 @@ def test_constraints_preferences_and_the_short_forms_all_arrive() -> None:
     """Required ones and preferred ones, in whatever way they were said."""
     spec = job(
         *("--constraint", "driver >= 550", "--constraint", "zone in (a, b)", "--constraint", "nvlink exists"),
-        *("--prefer", "rack = 4", "--region", "us", "--region", "eu", "--zone", "eu-a", "--no-preemptible"),
+        *("--prefer", "rack = 4", "--region", "us", "--region", "eu", "--zone", "eu-a", "--zone", "us-b", "--no-preemptible"),
     )
     found = {f"{'?' if each.preferred else ''}{each}" for each in spec.constraints}
     assert found == {
@@ -127,7 +130,7 @@ def test_constraints_preferences_and_the_short_forms_all_arrive() -> None:
         "nvlink exists",
         "?rack = 4",
         "region in (us, eu)",
-        "zone = eu-a",
+        "zone in (eu-a, us-b)",
         "preemptible = false",
     }
 

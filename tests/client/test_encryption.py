@@ -14,8 +14,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.exceptions import ApplicationError
 
-from iris.client.connect.connection import CompressionCodec, IrisPlugin
+from iris.client.connect.connection import CompressionCodec
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, read_keys
+from iris.client.connect.plugin import IrisPlugin
 from iris.client.operate.codec_server import codec_server
 from iris.model.errors import InvalidValue, Rejected
 

@@ -32,6 +32,34 @@ def test_a_quiet_submit_prints_the_id_and_nothing_else(cluster: Cluster) -> None
     assert (ran.out, ran.err) == (f"{USER}/quiet\n", "")
 
 
+def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(cluster: Cluster) -> None:
+    """A loop of submits is a process each, and repeated after a failure it would start jobs twice, also those that have ended."""
+    cluster.submit("taken", "--", "sh", "-c", until("taken.go"))
+    lines = ["# three jobs", "-n first -- true", "-n taken --cpu 2 -- true", "", "-- sh -c 'exit 0'"]
+    cluster.file("jobs.txt").write_text("\n".join(lines))
+    command = ("submit", "--batch", "jobs.txt", "--no-workspace")
+
+    stopped = cluster.iris(*command, code=5)
+    assert f"submitted {USER}/first\n" in stopped.err
+    assert "the same command again submits only the others\nline 3 was not submitted:\n" in stopped.err
+    assert f"error: job {USER}/taken already exists and has not ended" in stopped.err
+    cluster.iris("wait", "first")
+    cluster.file("taken.go").touch()
+    cluster.iris("wait", "taken")
+
+    whole = cluster.iris(*command).err
+    assert f"submitted {USER}/first before\nsubmitted {USER}/taken\n" in whole
+    assert "of 3 jobs had been submitted before; to submit them again, give a new --batch-key" in whole
+    again = cluster.iris(*command, "--json")
+    assert [(job["line"], job["before"]) for job in again.json] == [(2, True), (3, True), (5, True)]
+    assert set(again.json[0]) == {"line", "before", "id", "workflow_id", "run_id", "ui"}
+    for job in again.json:
+        cluster.iris("wait", job["id"])
+    another = cluster.iris(*command, "--batch-key", "2", "-q").out.splitlines()
+    assert another[:2] == [f"{USER}/first", f"{USER}/taken"]
+    assert another[2] != again.json[2]["id"]
+
+
 def test_the_status_of_a_job_has_every_key_of_its_contract(cluster: Cluster) -> None:
     """`status --json` of a job of two tasks that has ended: states, hosts, exit codes, times in order."""
     cluster.submit("contract-status", "--replicas", "2", "--", "sh", "-c", "exit $((IRIS_TASK_INDEX * 3))")

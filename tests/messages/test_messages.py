@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from temporalio.converter import DataConverter
 
-from iris.client.connect.connection import IrisPlugin
+from iris.client.connect.plugin import IrisPlugin
 from iris.messages import autoscaler, job, scheduler, slice, task, wire
 from iris.messages.scheduler import Ask, Batch, Envelope, Message
 from iris.messages.slice import SliceInput

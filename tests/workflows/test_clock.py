@@ -12,7 +12,7 @@ from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from iris.client.connect.connection import IrisPlugin
+from iris.client.connect.plugin import IrisPlugin
 from iris.model.jobs import Band
 from iris.model.slices import SliceState
 from iris.model.states import JobState

@@ -23,7 +23,7 @@ from temporalio.worker import Replayer
 from iris.activities.control import observe as looks
 from iris.activities.control.observe import made_slices
 from iris.autoscaling import availability
-from iris.client.connect.connection import IrisPlugin
+from iris.client.connect.plugin import IrisPlugin
 from iris.client.operate.delete_slices import delete_all
 from iris.messages.autoscaler import CloseDown
 from iris.model import names, slice_lifecycle

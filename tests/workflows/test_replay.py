@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from iris.client.connect.connection import IrisPlugin
+from iris.client.connect.plugin import IrisPlugin
 from tests.harness import WORKFLOWS
 
 HISTORIES = sorted((Path(__file__).parent.parent / "histories").glob("*.json"))

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.worker import Replayer
 
-from iris.client.connect.connection import IrisPlugin
+from iris.client.connect.plugin import IrisPlugin
 from iris.model import names
 from iris.model.states import JobState
 from iris.scheduling import ledger

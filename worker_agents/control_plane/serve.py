@@ -30,7 +30,9 @@ from iris.activities.control.recovery import RecoveryQueries
 from iris.activities.control.slices import Slices
 from iris.client.configuring import configure_planners, scaling_settings
 from iris.client.connect.connection import connect
+from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid
+from iris.client.connect.plugin import IrisPlugin
 from iris.client.connect.process import rest_memory, stop_event
 from iris.config import ClusterConfig, rules_of
 from iris.messages.autoscaler import AutoscalerStart
@@ -96,7 +98,7 @@ async def serve(options: ControlPlaneOptions) -> None:
     """
     stop = stop_event()
     rest_memory()
-    client = await connect(options.address, options.namespace, tolerant=True)
+    client = await connect(options.address, options.namespace, plugins=[IrisPlugin(payload_keys(), tolerant=True)])
     await register_search_attributes(client)
     platform = await _platform(options, ConfigFile(options.config)) if options.config is not None else None
     # A worker of an earlier version would fail the planners' workflow tasks, so it must not even poll for them.

@@ -1,4 +1,4 @@
-"""Connects to Temporal. One plugin gives clients, workers, tests and the replayer the same converter and codec."""
+"""Connects to Temporal, with the converter and codec that all processes of Iris share."""
 
 import bz2
 import re
@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client
+from temporalio.client import Client, Plugin
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
     DataConverter,
@@ -16,9 +16,7 @@ from temporalio.converter import (
     DefaultFailureConverterWithEncodedAttributes,
     PayloadCodec,
 )
-from temporalio.plugin import SimplePlugin
 from temporalio.runtime import Runtime, TelemetryConfig
-from temporalio.worker import UnsandboxedWorkflowRunner
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
 from iris.client.connect.credentials import credentials_for
@@ -125,28 +123,31 @@ class SharedConverter(PydanticPayloadConverter):
         self.__dict__ = self._shared.__dict__
 
 
-class IrisPlugin(SimplePlugin):
-    """The converter, codec and workflow runner that every client, worker and replayer of Iris uses.
-
-    Workflows run outside the SDK's sandbox, because it re-imports their modules for every run. The layering test (no clock, no
-    randomness and no network in workflows and pure packages) and the replay of recorded histories guard against the same faults.
+def data_converter(keys: PayloadKeys | None = None, *, tolerant: bool = False) -> DataConverter:
+    """Returns the converter and codec that every client, worker and replayer of Iris uses.
 
     Args:
         keys: encrypt payloads and the texts of failures.
         tolerant: what cannot be decoded fails its own message only, as a control plane needs it.
     """
+    codec = EncryptionCodec(CompressionCodec(), keys)
+    return DataConverter(
+        payload_converter_class=SharedConverter,
+        payload_codec=TolerantCodec(codec) if tolerant else codec,
+        failure_converter_class=DefaultFailureConverterWithEncodedAttributes if keys else DefaultFailureConverter,
+    )
 
-    def __init__(self, keys: PayloadKeys | None = None, *, tolerant: bool = False) -> None:
-        codec = EncryptionCodec(CompressionCodec(), keys)
-        super().__init__(
-            "iris",
-            data_converter=DataConverter(
-                payload_converter_class=SharedConverter,
-                payload_codec=TolerantCodec(codec) if tolerant else codec,
-                failure_converter_class=DefaultFailureConverterWithEncodedAttributes if keys else DefaultFailureConverter,
-            ),
-            workflow_runner=UnsandboxedWorkflowRunner(),
-        )
+
+def cause_of(message: str) -> str:
+    """Returns the cause in a message of the SDK, which wraps the system's message in the types of its layers."""
+    if quoted := re.search(r'(?:message|error): "([^"]+)"', message):
+        return quoted[1].lower()
+    text, layers, _ = message.partition("tonic::")
+    if not layers:
+        return message
+    if "InvalidContentType" in message:
+        return "it does not speak TLS, which Temporal's variables or profile ask for"
+    return text.rstrip(": ").lower()
 
 
 async def connect(
@@ -156,14 +157,14 @@ async def connect(
     identity: str | None = None,
     timeout: timedelta = timedelta(seconds=10),
     quiet: bool = False,
-    tolerant: bool = False,
+    plugins: Sequence[Plugin] = (),
 ) -> Client:
     """Connects to the Temporal service at `host:port`. Temporal's environment variables and profile supply TLS, API key and the
     like, if they are for this address.
 
     Args:
         quiet: the SDK's core logs nothing. It logs to standard output, which a command needs for its own output.
-        tolerant: as in `IrisPlugin`.
+        plugins: those of the workers that use the client. One may replace the converter.
 
     Raises:
         Unreachable: no service answers there within the timeout, or the service refuses the connection.
@@ -175,13 +176,13 @@ async def connect(
     try:
         return await Client.connect(
             **settings,
-            plugins=[IrisPlugin(payload_keys(), tolerant=tolerant)],
+            plugins=plugins,
+            data_converter=data_converter(payload_keys()),
             identity=identity,
             runtime=Runtime(telemetry=telemetry, worker_heartbeat_interval=REPORT_INTERVAL),
             connect_timeout=timeout,
         )
     except (RuntimeError, ValueError) as error:  # ValueError: the address is malformed
-        cause = re.search(r'message: "([^"]+)"', str(error))  # the SDK wraps the system's message in those of its layers
-        problem = cause[1].lower() if cause else str(error)
+        problem = cause_of(str(error))
         hint = f"; {credentials.withheld}" if credentials.withheld else ""
         raise Unreachable(f"no Temporal service answers at {address} (namespace {namespace}): {problem}{hint}") from None

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -25,10 +25,12 @@ from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import payload_keys
-from iris.messages.scheduler import Answers, Batch, Message
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.scheduling.refusals import Refusal
+
+if TYPE_CHECKING:
+    from iris.messages.scheduler import Message
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -165,13 +167,15 @@ class Connection:
             except RPCError as error:
                 raise self._not_started(error) from None
 
-    async def update_scheduler(self, message: Message) -> None:
+    async def update_scheduler(self, message: "Message") -> None:
         """Sends one message to the scheduler and waits for its answer.
 
         Raises:
             Rejected: the scheduler refuses the message; the error has its reason.
             Unreachable: no control plane answers.
         """
+        from iris.messages.scheduler import Answers, Batch  # with the scheduler's state, which most commands do not need
+
         update = self.workflow(self.scheduler).execute_update("exchange", Batch(messages=(message,)), result_type=Answers)
         with self.rpc_errors():
             try:

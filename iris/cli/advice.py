@@ -1,0 +1,17 @@
+"""Describes what may be wrong with a job that is valid."""
+
+from iris.model.jobs import JobSpec
+from iris.model.secrets import looks_secret
+from iris.scheduling.refusals import Refusal
+
+
+def secret_warnings(spec: JobSpec) -> list[str]:
+    """Returns a line for each variable that looks like a secret. It may not be one, so the job is submitted all the same."""
+    why = "looks like a secret: every user of the cluster can read the values of --env"
+    return [f"{name} {why}; use --secret {name}" for name, value in spec.env.items() if value and looks_secret(name)]
+
+
+def infeasible(refusal: Refusal) -> str:
+    """Returns why no host can ever run a job, and the remedy."""
+    remedy = f"; {refusal.remedy}" if refusal.remedy else ""
+    return f"no host can ever run this job: {refusal.message}{remedy}"

@@ -1,0 +1,158 @@
+"""Implements `iris submit --batch`: submits the jobs of many lines with one connection."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from iris.cli.advice import infeasible, secret_warnings
+from iris.cli.batch_lines import BatchJob, decoded, jobs_of, line_ranges
+from iris.cli.common import print_json
+from iris.cli.workspace import files_of, send_workspace
+from iris.client.client import IrisClient
+from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.submission import BatchResult
+from iris.model.bundles import Bundle
+from iris.model.errors import IrisError, Rejected
+from iris.model.jobs import JobSpec
+from iris.scheduling.refusals import Refusal
+from iris.storage.object_store import Store
+
+#: How many submissions wait for the service at a time.
+CONCURRENT = 16
+#: How long all checks that may print a warning take together.
+WARNING_TIMEOUT = timedelta(seconds=2)
+#: Fields of a job that do not change which hosts can run it.
+_EVERYWHERE_ALIKE = {"name", "command", "env", "secrets", "bundle", "workdir", "environment"}
+
+
+async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Submits the jobs of a batch in the order of their lines. Checks all lines before the first is submitted.
+
+    Args:
+        given: the options that apply to every line.
+        options: the other options: `batch_key`, `dry_run`, `require_feasible`, `quiet`, `as_json`.
+
+    Raises:
+        click.UsageError: lines are wrong. Nothing was submitted.
+        Rejected: no host can ever run a job, with `require_feasible`, and nothing was submitted; or a live job has a line's name.
+        IrisError: a job could not be submitted. Standard error has the lines that were.
+    """
+    client = await IrisClient.connect(cluster)
+    shares_files = client.record.supervisor is not None
+    jobs = jobs_of(decoded(content), given, batch_key=options["batch_key"], shares_files=shares_files)
+    if options["require_feasible"]:
+        await _check_feasible(client, jobs)
+    for warning in dict.fromkeys(warning for job in jobs for warning in secret_warnings(job.spec)):
+        click.echo(f"warning: {warning}", err=True)
+    if options["dry_run"]:
+        click.echo(f"{_jobs(len(jobs))} can be submitted; nothing was submitted")
+        return
+    specs = await _with_files(client, jobs, quiet=options["quiet"] or options["as_json"])
+    await _submit_all(client, jobs, specs, options)
+    if not options["as_json"]:
+        with contextlib.suppress(TimeoutError, IrisError):  # the jobs are submitted, even if no control plane answers
+            await asyncio.wait_for(_warn(client, jobs), WARNING_TIMEOUT.total_seconds())
+
+
+async def _submit_all(client: IrisClient, jobs: Sequence[BatchJob], specs: Sequence[JobSpec], options: Mapping[str, Any]) -> None:
+    """Starts the jobs, some at a time, and prints their ids in the order of the lines. After a failure, no more are started."""
+    free = asyncio.Semaphore(CONCURRENT)
+    failed: dict[int, Exception] = {}
+    results: list[tuple[BatchJob, BatchResult]] = []
+
+    async def start(job: BatchJob, spec: JobSpec) -> BatchResult | None:
+        async with free:
+            if failed:
+                return None
+            try:
+                return await client.jobs.submit_once(spec, job.key)
+            except Exception as error:  # raised below, after the lines that were submitted are known
+                failed[job.line] = error
+                return None
+
+    starting = [asyncio.create_task(start(job, spec)) for job, spec in zip(jobs, specs, strict=True)]
+    try:
+        for job, task in zip(jobs, starting, strict=True):
+            if (result := await task) is not None:
+                results.append((job, result))
+                _report(result, options)
+    except asyncio.CancelledError:
+        _report_part([job.line for job, _ in results], len(jobs), "at least ")
+        raise
+    if options["as_json"]:
+        print_json([{"line": job.line, **result.job.model_dump(), "before": result.before} for job, result in results])
+    if failed:
+        line = min(failed)
+        _report_part([job.line for job, _ in results], len(jobs))
+        click.echo(f"line {line} was not submitted:", err=True)
+        raise failed[line]
+    before = sum(result.before for _, result in results)
+    if before:
+        text = f"{before} of {_jobs(len(jobs))} had been submitted before; to submit them again, give a new --batch-key"
+        click.echo(text, err=True)
+
+
+def _report(result: BatchResult, options: Mapping[str, Any]) -> None:
+    if options["quiet"]:
+        click.echo(result.job.id)
+    elif not options["as_json"]:
+        click.echo(f"submitted {result.job.id}{' before' * result.before}", err=True)
+
+
+def _report_part(lines: Sequence[int], total: int, at_least: str = "") -> None:
+    """Prints which lines of an interrupted batch were submitted."""
+    which = f": {line_ranges(lines)}" if lines else ""
+    click.echo(f"{at_least}{len(lines)} of {_jobs(total)} were submitted{which}", err=True)
+    click.echo("the same command again submits only the others", err=True)
+
+
+async def _with_files(client: IrisClient, jobs: Sequence[BatchJob], *, quiet: bool) -> list[JobSpec]:
+    """Uploads the files of the jobs, the same ones once, and returns the jobs with them."""
+    shares_files = client.record.supervisor is not None
+    bundles: dict[Any, Bundle] = {}
+    build_envs: dict[Any, dict[str, str]] = {}
+    specs = []
+    for job in jobs:
+        files = files_of(job.options, shares_files=shares_files)
+        if not files.sent:
+            specs.append(job.spec)
+            continue
+        of_build = (files.project, job.options["no_sync"], job.options["image"], tuple(job.options["env"]))
+        if of_build not in build_envs:
+            build_envs[of_build] = files.build_env(job.options, shares_files=shares_files)
+        sent = (files.directory, files.extra)
+        if sent not in bundles:
+            bundles[sent] = await send_workspace(Store(client.record.store), *sent, quiet=quiet)
+        environment = job.spec.environment.model_copy(update={"build_env": build_envs[of_build]})
+        specs.append(job.spec.model_copy(update={"bundle": bundles[sent], "environment": environment}))
+    return specs
+
+
+async def _check_feasible(client: IrisClient, jobs: Sequence[BatchJob]) -> None:
+    for lines, refusal in await _refusals(client, jobs):
+        raise Rejected(f"{line_ranges(lines)}: {infeasible(refusal)}; nothing was submitted")
+
+
+async def _warn(client: IrisClient, jobs: Sequence[BatchJob]) -> None:
+    for lines, refusal in await _refusals(client, jobs):
+        click.echo(f"warning: {line_ranges(lines)}: {infeasible(refusal)}", err=True)
+
+
+async def _refusals(client: IrisClient, jobs: Sequence[BatchJob]) -> list[tuple[list[int], Refusal]]:
+    """Returns the lines of jobs that no host can ever run. Asks once about jobs that differ only in their programs."""
+    alike: dict[str, list[BatchJob]] = {}
+    for job in jobs:
+        alike.setdefault(job.spec.model_dump_json(exclude=_EVERYWHERE_ALIKE), []).append(job)
+    found = []
+    for group in alike.values():
+        if (refusal := await client.jobs.why_infeasible(group[0].spec)) is not None:
+            found.append(([job.line for job in group], refusal))
+    return found
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job{'s' * (count != 1)}"

@@ -1,0 +1,135 @@
+"""Reads the lines of `iris submit --batch`: each has the options and the command of one job, quoted as for a shell."""
+
+import hashlib
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from iris.cli.common import TEXT
+from iris.cli.spec import JobCommand, make_spec, spec_options
+from iris.model.bounds import check_demands
+from iris.model.errors import InvalidValue, IrisError
+from iris.model.jobs import JobSpec
+
+#: The most wrong lines that one error lists.
+MAX_PROBLEMS = 20
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """The job of one line.
+
+    Args:
+        line: the number of the line, from 1.
+        options: the line's options, for its files.
+        key: identifies the job among all jobs: the same line of a repeated batch has the same key.
+    """
+
+    line: int
+    spec: JobSpec
+    options: dict[str, Any]
+    key: str
+
+
+@click.command(cls=JobCommand, add_help_option=False)
+@spec_options
+@click.argument("command", nargs=-1, required=True, type=TEXT)
+def _line(**_: Any) -> None:
+    """One line of a batch."""
+
+
+def decoded(content: bytes) -> str:
+    """Returns the text of a batch.
+
+    Raises:
+        click.UsageError: it is not UTF-8.
+    """
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise click.UsageError(f"line {line} of the batch is not UTF-8") from None
+
+
+def jobs_of(text: str, given: Mapping[str, Any], *, batch_key: str, shares_files: bool) -> list[BatchJob]:
+    """Returns the jobs of a batch. Skips empty lines and those that begin with `#`.
+
+    Args:
+        given: the options of the command itself: each line's defaults. A line adds to those that are repeatable.
+        batch_key: part of the jobs' keys, to submit the same lines again.
+        shares_files: as for `make_spec`.
+
+    Raises:
+        click.UsageError: lines are wrong, or there are none; the message lists them.
+    """
+    jobs: list[BatchJob] = []
+    problems: list[str] = []
+    seen: Counter[str] = Counter()
+    named: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            options = _options_of(line, given)
+            spec = make_spec(options, shares_files=shares_files)
+            check_demands(spec)
+            if options["name"] is not None and spec.name in named:
+                raise InvalidValue("name", spec.name, f"is the name of line {named[spec.name]}", "give each job its own")
+        except click.UsageError as error:
+            problems.append(f"line {number}: {error.format_message()}")
+            continue
+        except IrisError as error:
+            problems.append(f"line {number}: {error}")
+            continue
+        content = _content(spec, named=options["name"] is not None, batch_key=batch_key)
+        key = hashlib.sha256(f"{seen[content]} {content}".encode()).hexdigest()
+        seen[content] += 1
+        if options["name"] is None:
+            spec = spec.model_copy(update={"name": f"job-{key[:12]}"})
+        named[spec.name] = number
+        jobs.append(BatchJob(number, spec, options, key))
+    if problems:
+        more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+        raise click.UsageError("\n".join(["nothing was submitted:", *problems[:MAX_PROBLEMS], *more]))
+    if not jobs:
+        raise click.UsageError("the batch has no jobs; write the options and the command of one on each line")
+    return jobs
+
+
+def line_ranges(numbers: Sequence[int]) -> str:
+    """Returns ascending line numbers as ranges, such as `lines 1-3, 7`."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    noun = "line" if len(numbers) == 1 else "lines"
+    return f"{noun} " + ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _options_of(line: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise click.UsageError(f"the quotes are wrong: {str(error).lower()}") from None
+    if words[:1] == ["iris"]:
+        raise click.UsageError("begins with 'iris'; write only the options and the command")
+    repeatable = {param.name for param in _line.params if param.multiple}
+    defaults = {name: value for name, value in given.items() if name not in repeatable}
+    try:
+        params = _line.make_context("iris submit", words, default_map=defaults).params
+    except click.NoSuchOption as error:
+        hint = "" if "--" in words else "; put -- before the command"
+        raise click.UsageError(f"{error.format_message()}{hint}") from None
+    return {name: (*given.get(name, ()), *value) if name in repeatable else value for name, value in params.items()}
+
+
+def _content(spec: JobSpec, *, named: bool, batch_key: str) -> str:
+    """Returns what identifies a line: all that it asks for but its files, which may have changed when a batch is repeated."""
+    left_out = {"bundle"} if named else {"bundle", "name"}
+    return f"{batch_key} {spec.model_dump_json(exclude=left_out)}"

@@ -1,0 +1,81 @@
+"""Names the commands of `iris`, and imports each one only when it is called."""
+
+import difflib
+import gc
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+#: command -> (module under iris.cli, attribute, one line for the help). Kept here so that the help needs no imports.
+Table = Mapping[str, tuple[str, str, str]]
+JOB_COMMANDS: Table = {
+    "submit": ("submit", "submit", "Run a command on the cluster, and follow it until it ends."),
+    "jobs": ("jobs", "jobs", "List jobs, the newest first."),
+    "status": ("jobs", "status", "Show a job and its tasks."),
+    "logs": ("logs", "logs", "Show the output of a job's tasks."),
+    "fetch": ("fetch", "fetch", "Fetch the output files of a job's tasks."),
+    "exec": ("exec", "exec_", "Run a command next to a running task."),
+    "profile": ("profile", "profile", "Profile a running Python program."),
+    "wait": ("jobs", "wait", "Wait until jobs have ended."),
+    "cancel": ("jobs", "cancel", "Cancel jobs."),
+    "explain": ("jobs", "explain", "Explain the state of a job."),
+    "hold": ("jobs", "hold", "Hold jobs: start none of their tasks until they are released."),
+    "release": ("jobs", "release", "Release held jobs."),
+    "priority": ("jobs", "priority", "Move jobs to another priority band."),
+}
+COMMANDS: Table = {
+    **JOB_COMMANDS,
+    "job": ("job", "job", "The commands above by the name of their noun: list, show, logs and so on."),
+    "cluster": ("cluster", "cluster", "Start, stop, show and pause clusters."),
+    "autoscaler": ("autoscaler", "autoscaler", "Show, pause and resume the autoscaler."),
+    "group": ("group", "group", "Show scale groups: the kinds of slice that a cluster can have."),
+    "slice": ("slice", "slice_", "List, show, drain and delete slices."),
+    "host": ("host", "host", "List, cordon, uncordon and drain hosts."),
+    "debug": ("debug", "debug", "Find faults in a cluster."),
+    "controller": ("processes", "controller", "Run a control plane."),
+    "agent": ("processes", "agent", "Run this machine as a host."),
+    "version": ("version", "show_version", "Show the version of Iris."),
+}
+#: The names of other tools for some of them.
+ALIASES = {"ps": "jobs", "kill": "cancel"}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called.
+
+    Args:
+        table: its commands.
+        aliases: other names of some of them.
+    """
+
+    def __init__(self, *args: Any, table: Table, aliases: Mapping[str, str] | None = None, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._table = table
+        self._aliases = aliases or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = self._aliases.get(cmd_name, cmd_name)
+        if cmd_name not in self._table:
+            return None
+        module, attribute, _ = self._table[cmd_name]
+        gc.disable()  # imports make much and leave no garbage; looking for it takes a twentieth of their time
+        try:
+            command: click.Command = getattr(import_module(f"iris.cli.{module}"), attribute)
+        finally:
+            gc.enable()
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in self._table.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in {*self._table, *self._aliases}:
+            near = difflib.get_close_matches(args[0], self._table, n=1)
+            ctx.fail(f"there is no command {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
