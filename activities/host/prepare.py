@@ -74,7 +74,10 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         if task.bundle is not None:
             await context.bundles.unpack(task.bundle, workdir, runtime.owner)
         if task.workdir is None and context.umask >= 0:
-            await in_thread(lambda _: _set_modes(workdir, context.umask))
+            if task.bundle is not None:
+                await in_thread(lambda _: _set_modes(workdir, context.umask))
+            else:
+                _set_modes(workdir, context.umask)  # it is empty
         env = attempt_env(
             task,
             context.base_env if users is None else {**context.base_env, **_own_env(files)},
@@ -135,8 +138,10 @@ def _set_modes(workdir: Path, umask: int) -> None:
             os.fchmod(visit.at, 0o777 & ~umask)
 
 
-async def _fresh(directory: Path) -> Path:
+async def _fresh(directory: Path) -> None:
     """Makes an empty directory; removes what an agent that died has left there."""
-    await in_thread(lambda _: trees.remove(directory))
-    directory.mkdir()
-    return directory
+    try:
+        directory.mkdir()
+    except FileExistsError:
+        await in_thread(lambda _: trees.remove(directory))
+        directory.mkdir()
