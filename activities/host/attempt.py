@@ -220,7 +220,9 @@ class Attempt:
 
     async def _outcome(self) -> TaskOutcome:
         """Runs the attempt and returns its outcome. Its logs and outputs are in the store by then, if the store is reachable."""
-        beside = [asyncio.create_task(work) for work in (self._heartbeat.beat_on(), self._limit())]
+        beside = [asyncio.create_task(self._heartbeat.beat_on())]
+        if self.task.timeout is not None:
+            beside.append(asyncio.create_task(self._limit(self.task.timeout)))
         try:
             outcome = None if self._program.launched else await self._start()
             if outcome is None:
@@ -327,15 +329,15 @@ class Attempt:
 
     async def _watch_program(self) -> None:
         while True:
+            await asyncio.sleep(READ_INTERVAL.total_seconds())
             if self._heartbeat.state is not TaskState.RUNNING and (started := self._program.started) is not None:
                 self._heartbeat.moved_to(TaskState.RUNNING, started.started_at)
             self._program.check()
-            await asyncio.sleep(READ_INTERVAL.total_seconds())
 
     async def _ship_on(self) -> None:
-        while True:
-            await self._logs.ship()
+        while True:  # not at once: a program that ends at once has all its output read then
             await asyncio.sleep(0 if self._logs.behind else READ_INTERVAL.total_seconds())
+            await self._logs.ship()
 
     def _evidence(self) -> outcomes.Evidence:
         return outcomes.Evidence(
@@ -367,11 +369,10 @@ class Attempt:
         self._peak_memory = max(self._peak_memory, use.memory_bytes)
         return {**use._asdict(), "peak_memory_bytes": self._peak_memory}
 
-    async def _limit(self) -> None:
-        if self.task.timeout is not None:
-            left = self._record.taken_at + self.task.timeout - datetime.now(UTC)
-            await asyncio.sleep(left.total_seconds())
-            self.handle(Event.TIMEOUT, f"ran longer than its timeout of {format_duration(self.task.timeout)}")
+    async def _limit(self, timeout: timedelta) -> None:
+        left = self._record.taken_at + timeout - datetime.now(UTC)
+        await asyncio.sleep(left.total_seconds())
+        self.handle(Event.TIMEOUT, f"ran longer than its timeout of {format_duration(timeout)}")
 
     async def _clear_away(self) -> None:
         """Removes everything that the attempt has left, but not before its logs and outputs are in the store."""

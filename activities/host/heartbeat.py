@@ -90,9 +90,9 @@ class Heartbeat:
 
     async def beat_on(self) -> None:
         """Sends heartbeats until the attempt is given up, contact is lost for too long, or this is cancelled."""
+        await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())
         announcing = asyncio.create_task(self._announce_changes())
         try:
-            await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())
             while (left := self.lease - shim.now()) > 0:
                 await self.beat(min(RPC_TIMEOUT, timedelta(seconds=left)))
                 if self._given_up:
@@ -126,7 +126,6 @@ class Heartbeat:
         self._renew_lease(self.lease)
 
     async def _announce_changes(self) -> None:
-        await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())
         while True:
             self._changed.clear()
             state, since = self._state

@@ -75,6 +75,8 @@ async def keep(
                 return size
 
     try:
+        if _is_empty(root):
+            return Kept(0, 0)
         chosen = await asyncio.to_thread(lambda: select(_files(root, directory), limit))
         results = await asyncio.gather(*(put(file.path) for file in chosen.stored), return_exceptions=True)
     finally:
@@ -97,6 +99,12 @@ def _open_root(directory: Path) -> int:
         raise
     except OSError:
         raise links.Replaced(directory) from None
+
+
+def _is_empty(root: int) -> bool:
+    """Returns whether an open directory has no entries. Most jobs leave no outputs, and this needs no thread."""
+    with os.scandir(root) as entries:
+        return next(entries, None) is None
 
 
 def _files(root: int, directory: Path) -> Iterator[OutputFile]:

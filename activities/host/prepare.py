@@ -74,7 +74,10 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         if task.bundle is not None:
             await context.bundles.unpack(task.bundle, root, runtime.owner)
         if task.workdir is None and context.umask >= 0:
-            await in_thread(lambda _: _set_modes(root, context.umask))
+            if task.bundle is not None:
+                await in_thread(lambda _: _set_modes(root, context.umask))
+            else:
+                _set_modes(root, context.umask)  # it is empty
         workdir = root / task.environment.project if task.bundle is not None else root
         if task.bundle is not None and not workdir.is_dir():
             raise CannotStart(f"the workspace has no directory {task.environment.project!r}; submit it, too", 2)
@@ -139,8 +142,10 @@ def _set_modes(workdir: Path, umask: int) -> None:
             os.fchmod(visit.at, 0o777 & ~umask)
 
 
-async def _fresh(directory: Path) -> Path:
+async def _fresh(directory: Path) -> None:
     """Makes an empty directory; removes what an agent that died has left there."""
-    await in_thread(lambda _: trees.remove(directory))
-    directory.mkdir()
-    return directory
+    try:
+        directory.mkdir()
+    except FileExistsError:
+        await in_thread(lambda _: trees.remove(directory))
+        directory.mkdir()

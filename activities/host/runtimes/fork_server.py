@@ -27,7 +27,8 @@ SECRETS = b"\0secrets"
 def main() -> None:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     shim = __import__("shim")  # imported by its bare name, so that nothing of Iris is loaded
-    __import__("shim_output")  # every shim needs it
+    for needed in ("shim_output", "shim_user", "resource"):  # otherwise every shim would load them
+        __import__(needed)
     agent = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the shims
     if sys.platform == "linux":  # a stopped fork server ends with its agent, too

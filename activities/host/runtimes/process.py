@@ -48,6 +48,8 @@ class ProcessRuntime:
         self._umask = umask
         self._user = user
         self._groups = tuple(groups)
+        #: The cgroups of the last command that this agent launched; None: it has launched none.
+        self._cgroups: tuple[str, ...] | None = None
 
     @property
     def identity(self) -> str:
@@ -98,18 +100,22 @@ class ProcessRuntime:
     async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
         """Implements `Runtime.launch`. A missing program is noticed only when it is started."""
         owner = self.owner
-        await asyncio.to_thread(_check, workdir, owner)
-        groups = await asyncio.to_thread(cgroups.make, self._key, self._resources)
+        groups = self._cgroups = await asyncio.to_thread(self._checked_groups, workdir, owner)
         launch = Launch(argv=tuple(argv), env=self._marked(env), cwd=str(workdir), cgroups=groups, umask=self._umask)
         return launch if owner is None else launch.model_copy(update={"uid": owner, "groups": self._groups})
 
     async def clear(self, *, swept: bool = False) -> None:
         """Implements `Runtime.clear`. A shim that swept the attempt also removed the cgroups."""
-        if not swept or any(Path(group).exists() for group in _launched_in(self._dir)):
+        groups = _launched_in(self._dir) if self._cgroups is None else self._cgroups
+        if not swept or any(Path(group).exists() for group in groups):
             await asyncio.to_thread(self._clear)
         with contextlib.suppress(OSError):  # the directory of its files was deleted
             if (owner := self.owner) is not None:
                 await asyncio.to_thread(job_users.end_user, owner)
+
+    def _checked_groups(self, workdir: Path, owner: int | None) -> tuple[str, ...]:
+        _check(workdir, owner)
+        return cgroups.make(self._key, self._resources)
 
     def _clear(self) -> None:
         orphans.end({self._key})

@@ -96,8 +96,8 @@ class Program:
         #: is replaced.
         self._lock: int | None = None
         self._launch: Launch | None = None
-        #: Set when an order makes the program due to be dead earlier than before.
-        self._sooner = asyncio.Event()
+        #: Set when the shim ends, and when an order makes the program due to be dead earlier than before.
+        self._news = asyncio.Event()
         with suppress(OSError, ValueError):  # the orders of an earlier agent
             lease, grace = links.read(directory / shim.ORDERS).split()
             self._lease, self._grace = float(lease), float(grace)
@@ -158,20 +158,18 @@ class Program:
 
     async def wait(self) -> Exit:
         """Waits for the end of the program and returns it. Kills a program that runs on after it should be dead."""
-        while (found := self.exit) is None:
+        while True:
             with self._shim_away() as away:
                 if away:
-                    # It may have ended between the check and the lock. A shim that has yet to start the program finds this file
-                    # and does not start it.
-                    found = self._written_exit() or Exit()
-                    with suppress(OSError):
-                        links.write(self._dir / shim.EXIT, found.model_dump_json())
+                    if (found := self._written_exit()) is None:
+                        found = Exit()
+                        with suppress(OSError):  # a shim that has yet to start the program finds this file and does not start it
+                            links.write(self._dir / shim.EXIT, found.model_dump_json())
                     return found
             if (left := self._overdue_at - shim.now()) > 0:
                 await self._shim_ends(left)
             else:
                 await in_thread(self.kill)
-        return found
 
     def check(self) -> None:
         """Checks that the files beside the program are there and unchanged.
@@ -198,7 +196,7 @@ class Program:
         self._wake(signal.SIGUSR1)
         if not written:  # the order was not written, so the shim cannot read it
             self._kill_at = -math.inf
-        self._sooner.set()
+        self._news.set()
 
     def keep_until(self, lease: float) -> None:
         """Extends the lease at least to this time, on the clock of `shim.now`."""
@@ -329,15 +327,14 @@ class Program:
             fd = os.pidfd_open(pid)
         except OSError:
             return
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(fd, ended.set)
-        self._sooner.clear()
+        loop = asyncio.get_running_loop()
+        self._news.clear()
+        loop.add_reader(fd, self._news.set)
         try:
-            waits = [asyncio.ensure_future(each.wait()) for each in (ended, self._sooner)]
-            await asyncio.wait(waits, timeout=None if patience == math.inf else patience, return_when=asyncio.FIRST_COMPLETED)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if patience == math.inf else patience):
+                    await self._news.wait()
         finally:
-            for each in waits:
-                each.cancel()
             loop.remove_reader(fd)
             os.close(fd)
 
