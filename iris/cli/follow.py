@@ -2,27 +2,19 @@
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Iterator
 
 import click
-from obstore.exceptions import BaseError
 
 from iris.cli.lines import LinePrinter, Printer
 from iris.client.client import IrisClient
+from iris.client.logs.follow import new_lines
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import LogReader
 from iris.model.errors import IrisError, JobCancelled, JobFailed
 from iris.model.jobs import JobStatus
 from iris.model.states import JobState
 from iris.model.units import format_duration
-from iris.storage.object_store import Store
 
-#: Between checks for new output: short enough to feel immediate. A check of a local file costs almost nothing.
-POLL_INTERVAL_S = 0.25
-POLL_INTERVAL_LOCAL_S = 0.1
-#: A store that has failed for this many seconds counts as gone.
-STORE_TIMEOUT_S = 20.0
 #: Between checks of the state; each queries the control plane.
 STATE_INTERVAL_S = 1.0
 
@@ -31,42 +23,14 @@ def attempt_mark(task: int, attempt: int, *, prefixed: bool) -> str:
     return f"-- task {task}, attempt {attempt} --" if prefixed else f"-- attempt {attempt} --"
 
 
-@contextlib.contextmanager
-def reading_from(store: Store, title: str) -> Iterator[None]:
-    """Turns failures of the store into readable errors."""
-    try:
-        yield
-    except BrokenPipeError:  # the reader of the output has closed it
-        raise
-    except (OSError, BaseError) as error:
-        raise IrisError(f"{title} cannot be read from the store {store.url}: {error}") from None
-
-
 async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[None]", title: str) -> None:
     """Prints output until `ended` is done, and then the rest that was written before.
 
     Raises:
         IrisError: the store is gone.
     """
-    interval = POLL_INTERVAL_LOCAL_S if reader.store.url.startswith("file:") else POLL_INTERVAL_S
-    last = False
-    failing_since: float | None = None
-    while True:
-        try:
-            with reading_from(reader.store, title):
-                async for lines in reader.new_lines(quick=not last):
-                    printer.print(lines)
-            if last:
-                break
-            failing_since = None
-        except IrisError:  # perhaps temporary; nothing is skipped
-            failing_since = failing_since or time.monotonic()
-            if time.monotonic() - failing_since > STORE_TIMEOUT_S:
-                raise
-            await asyncio.sleep(POLL_INTERVAL_S)
-        await asyncio.wait({ended}, timeout=interval)
-        # All output is stored before a job ends, so one check after the end sees all of it.
-        last = ended.done()
+    async for lines in new_lines(reader, ended, title):
+        printer.print(lines)
     printer.finish()
 
 
@@ -117,4 +81,4 @@ def print_end(status: JobStatus) -> None:
         click.echo(f"{status.id} SUCCEEDED{ran}", err=True)
         return
     kind = JobCancelled if status.state is JobState.KILLED else JobFailed
-    raise kind(f"{status.id} {status.state}{ran}: {status.reason}")
+    raise kind(f"{status.id} {status.state}{ran}: {status.reason}", status)

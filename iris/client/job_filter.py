@@ -1,4 +1,4 @@
-"""Selects jobs for a list, and reads what the list has of each."""
+"""Selects jobs for a list; writes and reads what the list has of each."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from iris.model import names
-from iris.model.jobs import MAX_REPLICAS
+from iris.model.jobs import MAX_REPLICAS, JobSpec
 from iris.model.states import JobState
+from iris.workflows import web_ui
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ class JobFilter:
         if self.since is not None:
             conditions.append(f"StartTime >= '{self.since.astimezone(UTC).isoformat()}'")
         return " AND ".join(conditions)
+
+
+def memo_for(spec: JobSpec) -> dict[str, Any]:
+    """Returns the memo of a job: what a list and the readers of its logs and results need of it."""
+    memo = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
+    return memo | ({names.MEMO_FUNCTION: True} if spec.call is not None else {})
 
 
 def tasks_in(memo: Mapping[str, Any]) -> int:

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.job_filter import JobFilter, tasks_in
+from iris.client.job_filter import JobFilter, memo_for, tasks_in
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow, LogSource, Submitted, attribute, cancelling, described, overruled, state_of
 from iris.messages.job import Attempts, JobInput
@@ -74,7 +74,7 @@ class JobsClient:
                     task_queue=names.control_queue(self._cluster.name),
                     id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                     task_timeout=TASK_TIMEOUT,
-                    memo={names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas},
+                    memo=memo_for(spec),
                     search_attributes=keywords(
                         {
                             names.SA_CLUSTER: self._cluster.name,
@@ -214,7 +214,8 @@ class JobsClient:
         """
         described = await self._describe(job)
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
-        return LogSource(run_id=first_run, tasks=tasks_in(await described.memo()))
+        memo = await described.memo()
+        return LogSource(run_id=first_run, tasks=tasks_in(memo), function=bool(memo.get(names.MEMO_FUNCTION)))
 
     async def forecast(self, spec: JobSpec) -> Forecast:
         """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.

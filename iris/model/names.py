@@ -194,6 +194,8 @@ MEMO_VERSION = "iris_book"
 #: Memo of a job's workflow: its command line, for lists, and its number of tasks, for readers of its logs.
 MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"
+#: Whether the job runs a function.
+MEMO_FUNCTION = "iris_function"
 
 # -- object store --------------------------------------------------------------------------------------------------------------
 
@@ -228,6 +230,13 @@ def job_outputs(job: str, run_id: str) -> str:
     return f"outputs/{job}/{short_run(run_id)}"
 
 
+#: The script of a function's directory that runs it.
+CALL_SCRIPT = "run.py"
+#: Where a function's result is in the task's output directory, in a folder that no user fetches.
+RESULT_FOLDER = ".iris"
+RESULT_FILE = f"{RESULT_FOLDER}/result"
+
+
 def agent_logs(cluster: str, host_id: str) -> str:
     """Returns the folder of an agent's logs. Each incarnation of the agent has a folder in it, and these sort by time."""
     return f"agents/{cluster}/{host_id}"
@@ -256,6 +265,8 @@ ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
 #: Iris keeps what the program leaves in this directory; `iris fetch` downloads it.
 ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
+#: The directory of the function that the task runs.
+ENV_CALL_DIR = "IRIS_CALL_DIR"
 #: The directory in which the program starts.
 ENV_WORKDIR = "IRIS_WORKDIR"
 #: The address at which other hosts reach this one.
