@@ -174,7 +174,7 @@ async def _own_cluster() -> AsyncIterator[IrisClient]:
     from iris.config import local_config
 
     own = local_config(f"once-{secrets.token_hex(3)}")
-    manager = ClusterManager(own, ephemeral=True)
+    manager = ClusterManager(own, ephemeral=True, owned=True)
     click.echo("starting a cluster for this job …", err=True)
     starting = asyncio.ensure_future(asyncio.to_thread(manager.start))
     try:

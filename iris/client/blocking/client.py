@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.client import IrisClient as AsyncIrisClient
-from iris.client.event_loop import BackgroundLoop
 from iris.client.hosts import HostView
 from iris.client.job import AsyncJob, LogEntry
 from iris.client.job_filter import JobFilter
@@ -145,7 +145,8 @@ class IrisClient:
         from iris.config import local_config, make_local_config
 
         name = f"python-{secrets.token_hex(4)}"
-        manager = ClusterManager(make_local_config(config, name) if config else local_config(name), ephemeral=True)
+        own = make_local_config(config, name) if config is not None else local_config(name)
+        manager = ClusterManager(own, ephemeral=True, owned=True)
         manager.start()
         try:
             client = cls(name)
