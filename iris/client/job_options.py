@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from iris.model import resources as model
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
-from iris.model.constraints import TPU_NAME, Constraint
+from iris.model.constraints import TPU_NAME, Constraint, parse_constraint
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
@@ -34,7 +34,7 @@ class Resources:
     """
 
     cpu: float | str = 1
-    memory: int | str = 0
+    memory: int | str = "1g"
     disk: int | str = 0
     tpu: str | None = None
     slices: int | None = None
@@ -73,7 +73,8 @@ class JobOptions(TypedDict, total=False):
     env: Mapping[str, str]
     #: Variables whose values the host looks up, by their sources.
     secret: Mapping[str, str]
-    constraints: Sequence[Constraint]
+    #: Texts as for `iris submit --constraint`: `"zone = europe-west4-b"`.
+    constraints: Sequence[Constraint | str]
     image: str
     #: The directory on the host in which the program starts.
     workdir: str
@@ -121,7 +122,9 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             ),
             replicas=1 if replicas is None else replicas,
             coscheduling=together,
-            constraints=tuple(options.get("constraints", ())),
+            constraints=tuple(
+                parse_constraint(each) if isinstance(each, str) else each for each in options.get("constraints", ())
+            ),
             env=dict(options.get("env", {})),
             secrets=dict(options.get("secret", {})),
             workdir=options.get("workdir"),
@@ -169,7 +172,7 @@ def _duration(options: JobOptions, field: Literal["scheduling_timeout", "timeout
 
 
 def _new_name(command: Sequence[str]) -> str:
-    """Returns a name that nobody has: the last word of the program's or function's name, and a random number."""
-    word = re.split(r"[/:.]", command[0] if command else "")[-1]
-    word = re.sub("[^a-zA-Z0-9]+", "-", word).strip("-")[:40]
+    """Returns a name that nobody has: the program's or function's name, and a random number."""
+    word = re.split("[/:]", command[0] if command else "")[-1]
+    word = re.sub("[^a-zA-Z0-9]+", "-", word.removesuffix(".py").rpartition(".")[2]).strip("-")[:40]
     return f"{word or 'job'}-{secrets.token_hex(4)}"

@@ -41,12 +41,11 @@ def main() -> int:
 
 
 def _cloudpickle() -> Any:
-    """Imports cloudpickle from the job's environment, or else the copy that came with the call."""
-    try:
-        import cloudpickle
-    except ImportError:
-        sys.path.append(HERE)
-        import cloudpickle
+    """Imports the copy of cloudpickle that came with the call. Another version cannot always read what this one has written."""
+    sys.path.insert(0, HERE)
+    import cloudpickle
+
+    sys.path.remove(HERE)
     return cloudpickle
 
 
