@@ -24,7 +24,9 @@ def by_command_line(*arguments: str) -> JobSpec:
     def submit(**options: Any) -> None:
         made.append(make_spec(options, shares_files=False))
 
-    ran = CliRunner().invoke(submit, ["-n", "x", "--no-workspace", *arguments, "--", "python", "train.py"], catch_exceptions=False)
+    ran = CliRunner().invoke(
+        submit, ["-n", "x", "--no-workspace", *arguments, "--", "python", "train.py"], catch_exceptions=False
+    )
     assert made, ran.output
     return made[0]
 
@@ -44,7 +46,10 @@ def by_command_line(*arguments: str) -> JobSpec:
         ({"image": "python:3.11", "workdir": "/data"}, ("--image", "python:3.11", "--workdir", "/data")),
         ({"priority": "batch", "ports": ["metrics"]}, ("--priority", "batch", "--port", "metrics")),
         ({"timeout": "12h", "scheduling_timeout": 600}, ("--timeout", "12h", "--scheduling-timeout", "10m")),
-        ({"retries": 3, "max_task_failures": 1, "replicas": 2}, ("--max-retries", "3", "--max-task-failures", "1", "--replicas", "2")),
+        (
+            {"retries": 3, "max_task_failures": 1, "replicas": 2},
+            ("--max-retries", "3", "--max-task-failures", "1", "--replicas", "2"),
+        ),
         ({"constraints": ["zone = a"]}, ("--constraint", "zone = a")),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
@@ -79,7 +84,10 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
         ({"resources": Resources(cpu="many")}, "cpu: 'many'"),
         ({"resources": Resources(tpu="v5litepod-16", gpu="H100")}, "gpu: 'H100' does not go with tpu"),
         ({"resources": Resources(slices=2)}, "slices: '2' is the number of slices of a type of TPU; give tpu, too"),
-        ({"resources": Resources(tpu="v5litepod-16"), "replicas": 3}, "replicas: '3' is not a task for each host of a slice of 4"),
+        (
+            {"resources": Resources(tpu="v5litepod-16"), "replicas": 3},
+            "replicas: '3' is not a task for each host of a slice of 4",
+        ),
         ({"resources": Resources(tpu="v5litepod-16"), "gang_by": "zone"}, "gang_by: 'zone' does not go with tpu"),
         ({"priority": "high"}, "priority: 'high' is not a priority band; write production, interactive, batch"),
         ({"timeout": "soon"}, "timeout: 'soon' is not a duration"),

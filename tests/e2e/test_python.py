@@ -1,6 +1,7 @@
 """Iris from Python, on a cluster that the program starts for itself: functions as jobs, and everything that one asks of a job."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from iris.config import local_config
 from iris.model.accelerators import tpu
 from iris.model.states import JobState
 from tests.e2e.cluster import Cluster, eventually
+from tests.images import docker_image
 
 pytestmark = pytest.mark.long
 
@@ -121,6 +123,28 @@ def test_a_hundred_submissions_of_ten_threads_are_a_hundred_jobs(client: iris.Ir
 
     assert len({job.id for job in jobs}) == 100
     assert results == list(range(100))
+
+
+def test_the_guide_runs_from_its_first_block_to_its_last(state: Cluster, client: iris.IrisClient, tmp_path: Path) -> None:
+    """docs/python.md, as one program. It has a cluster of its own."""
+    guide = Path(__file__).parents[2] / "docs" / "python.md"
+    blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+    assert len(blocks) > 4
+    (tmp_path / "guide.py").write_text("".join(blocks))
+    ran = subprocess.run([sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "the job raised loss is nan" in ran.stdout
+    assert "step 1 loss 0.25" in ran.stdout
+
+
+@pytest.mark.docker
+def test_a_function_runs_in_an_image_that_has_never_heard_of_iris(client: iris.IrisClient) -> None:
+    """It has an interpreter and its standard library; the rest comes with the call."""
+    factor = 6
+    job = client.submit(lambda by: factor * by, 7, image=docker_image())
+
+    assert job.result() == 42
 
 
 KILLED = """
