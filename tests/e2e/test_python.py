@@ -48,7 +48,7 @@ def client(state: Cluster) -> Iterator[iris.IrisClient]:
 
 def rank_and_size(base: int) -> tuple[int, int]:
     """What each task of a slice does: it says who it is."""
-    print("rank", os.environ["IRIS_TASK_INDEX"], flush=True)
+    sys.stdout.write(f"rank {os.environ['IRIS_TASK_INDEX']}\n")
     Path(os.environ["IRIS_OUTPUT_DIR"], "rank.txt").write_text(os.environ["IRIS_TASK_INDEX"])
     return base + int(os.environ["IRIS_TASK_INDEX"]), int(os.environ["IRIS_NUM_TASKS"])
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.client import IrisClient as AsyncIrisClient
-from iris.client.hosts import HostView
 from iris.client.job import AsyncJob, LogEntry
 from iris.client.job_filter import JobFilter
 from iris.client.job_options import JobOptions
 from iris.client.slices import SliceRow
 from iris.client.submission import Work
 from iris.client.views import Explanation, JobRow
+from iris.messages.scheduler import HostView
 from iris.model import names
 from iris.model.errors import Unreachable
 from iris.model.jobs import JobStatus, TaskStatus
