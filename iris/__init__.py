@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from iris.client.blocking.client import IrisClient, Job
     from iris.client.client import AsyncIrisClient
+    from iris.client.context import JobContext, context
     from iris.client.job import AsyncJob, LogEntry
     from iris.client.job_options import Resources
     from iris.client.operate.cluster_manager import ClusterManager
@@ -25,6 +26,7 @@ __all__ = [
     "IrisError",
     "Job",
     "JobCancelled",
+    "JobContext",
     "JobFailed",
     "JobSpec",
     "JobStatus",
@@ -34,6 +36,7 @@ __all__ = [
     "Resources",
     "Unreachable",
     "WaitTimeout",
+    "context",
 ]
 
 _MODULES = {
@@ -45,6 +48,7 @@ _MODULES = {
     "IrisError": "iris.model.errors",
     "Job": "iris.client.blocking.client",
     "JobCancelled": "iris.model.errors",
+    "JobContext": "iris.client.context",
     "JobFailed": "iris.model.errors",
     "JobSpec": "iris.model.jobs",
     "JobStatus": "iris.model.jobs",
@@ -54,6 +58,7 @@ _MODULES = {
     "Resources": "iris.client.job_options",
     "Unreachable": "iris.model.errors",
     "WaitTimeout": "iris.model.errors",
+    "context": "iris.client.context",
 }
 
 
