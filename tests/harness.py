@@ -101,7 +101,12 @@ SELDOM = timedelta(days=365)
 HEARTBEAT_INTERVAL = timedelta(milliseconds=50)
 #: How long a query waits for its answer before it is asked again.
 QUERY_TIMEOUT = timedelta(seconds=5)
-LOST_QUERY = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
+LOST_QUERY = (
+    RPCStatusCode.CANCELLED,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.FAILED_PRECONDITION,  # a workflow task has timed out on a busy machine, and is tried again
+)
 
 #: What a host makes of an attempt.
 Program = Callable[[RunTask], Awaitable[TaskOutcome]]

@@ -125,7 +125,8 @@ def test_a_control_plane_killed_at_each_step_of_a_slices_life_and_restarted_give
     for group in WANTS:
         cluster.there_is(f"{group}.runs")
     chaos.kill_in("READY")
-    cluster.iris("slice", "drain", *slices, "--reason", "chaos")
+    # The control plane has just been killed: a command may find that it does not answer yet.
+    eventually(lambda: cluster.iris("slice", "drain", *slices, "--reason", "chaos", code=None).code == 0)
     chaos.kill_in("DRAINING")
     with cluster.no_machine_starts():
         cluster.file("go").touch()
