@@ -87,7 +87,7 @@ class IrisClient:
 
         spec = await make_job(self.record, work, args, kwargs, workspace, **options)
         submitted = await self.jobs.submit(spec)
-        return AsyncJob(self.jobs, self.record.store, submitted.id, submitted.run_id, submitted.ui)
+        return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
 
     def job(self, job: str) -> "AsyncJob":
         """Returns a job by its name or `USER/NAME`. Asks nothing: whether it exists shows with the first question.
@@ -97,4 +97,4 @@ class IrisClient:
         """
         from iris.client.job import AsyncJob
 
-        return AsyncJob(self.jobs, self.record.store, full_job_id(job), None)
+        return AsyncJob(self, full_job_id(job), None)

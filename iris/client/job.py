@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iris.client import outputs
 from iris.client.connect.identity import current_user
+from iris.client.exec import new_session
 from iris.client.functions.result import PATIENCE, NoResult, Raised, RemoteTraceback, read_result
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.stored import LogReader
+from iris.messages.exec import ExecRequest, FrameKind
 from iris.model.errors import JobCancelled, JobFailed, Rejected
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
@@ -18,7 +20,7 @@ from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
-    from iris.client.jobs import JobsClient
+    from iris.client.client import IrisClient
     from iris.client.views import Explanation, LogSource
 
 
@@ -41,18 +43,28 @@ class LogEntry(NamedTuple):
         return self.text
 
 
+class ExecResult(NamedTuple):
+    """The end of a command beside a task."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    #: Why it could not be started or was ended; empty: it ended by itself.
+    reason: str
+
+
 class AsyncJob:
     """A job of a cluster. `await job` waits for its end and returns its result."""
 
-    def __init__(self, jobs: "JobsClient", store: str, job_id: str, run_id: str | None, ui: str = "") -> None:
+    def __init__(self, client: "IrisClient", job_id: str, run_id: str | None, ui: str = "") -> None:
         """Creates the handle of a job that exists. `AsyncIrisClient.submit` and `.job` do this.
 
         Args:
-            store: the URL of the cluster's object store.
             run_id: the run of the job's workflow; None: the latest with this id.
         """
-        self._jobs = jobs
-        self._store_url = store
+        self._jobs = client.jobs
+        self._exec = client.exec
+        self._store_url = client.record.store
         self._run_id = run_id
         #: `USER/NAME`.
         self.id = job_id
@@ -179,6 +191,31 @@ class AsyncJob:
             files = await outputs.outputs_of(store, self.id, self._run_id or source.run_id)
             fetched = await outputs.fetch(store, files, Path(directory), by_task=source.tasks > 1, force=force)
         return [each.to for each in fetched]
+
+    async def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
+        """Runs a command beside a running task, with the task's environment, directory and limits, and waits for its end.
+
+        Args:
+            task: None: the only task of the job.
+            timeout: the command is ended after this time, in seconds if it is a number; None: with the attempt.
+
+        Raises:
+            Rejected: the task does not run, or its host cannot run the command.
+            NotFound: there is no such job, or it has no such task.
+            InvalidValue: the job has several tasks, and `task` is None.
+            Unreachable: the host or the store does not answer.
+        """
+        where = await self._exec.locate(self.id, task)
+        limit = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
+        request = ExecRequest(session=new_session(), job=where.job, index=where.task, argv=command, timeout=limit)
+        written = {FrameKind.OUT: bytearray(), FrameKind.ERR: bytearray()}
+        async with self._exec.run(where, request) as session:
+            async for kind, data in session.output():
+                if kind in written:
+                    written[kind] += data
+            end = await session.end()
+        out, err = (written[kind].decode(errors="replace") for kind in (FrameKind.OUT, FrameKind.ERR))
+        return ExecResult(end.exit_code, out, err, end.reason)
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"

@@ -110,6 +110,7 @@ def test_a_wait_that_is_over_leaves_the_job_alone(client: iris.IrisClient) -> No
     with pytest.raises(iris.WaitTimeout, match="it continues"):
         job.wait(timeout=0.1)
     eventually(lambda: job.status().state is JobState.RUNNING)
+    assert job.exec("sh", "-c", "echo $IRIS_JOB_ID; exit 3")[:2] == (3, f"{job.id}\n")
     job.cancel()
     with pytest.raises(iris.JobCancelled):
         job.result()

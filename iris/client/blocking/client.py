@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.client import IrisClient as AsyncIrisClient
-from iris.client.job import AsyncJob, LogEntry
+from iris.client.job import AsyncJob, ExecResult, LogEntry
 from iris.client.job_filter import JobFilter
 from iris.client.job_options import JobOptions
 from iris.client.slices import SliceRow
@@ -86,6 +86,10 @@ class Job:
     def fetch(self, directory: Path | str = ".", *, force: bool = False) -> list[Path]:
         """As `AsyncJob.fetch`."""
         return self._loop.run(self._job.fetch(directory, force=force))
+
+    def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
+        """As `AsyncJob.exec`."""
+        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout))
 
     def __repr__(self) -> str:
         return repr(self._job)
