@@ -17,7 +17,7 @@ from statistics import median
 from benchmarks.ground import NAME, Ground, cluster
 from benchmarks.latency import PAUSE, WARM_UP, start_of
 from benchmarks.table import Row
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.config import load_config, make_local_config
 from iris.model.errors import Unreachable
 from iris.model.jobs import JobSpec
@@ -77,7 +77,7 @@ def _job(name: str, cores: int, command: tuple[str, ...] = ("true",)) -> JobSpec
     return spec.model_copy(update={"resources": Resources(cpu_millis=1000 * cores)})
 
 
-async def _starts(iris: IrisClient, count: int) -> list[float]:
+async def _starts(iris: AsyncIrisClient, count: int) -> list[float]:
     """Returns the milliseconds from submission until the agent took the job, for several jobs one after the other."""
     taken = []
     for _ in range(WARM_UP + count):
@@ -86,7 +86,7 @@ async def _starts(iris: IrisClient, count: int) -> list[float]:
     return taken[WARM_UP:]
 
 
-async def _submit(iris: IrisClient, crowd: int) -> None:
+async def _submit(iris: AsyncIrisClient, crowd: int) -> None:
     numbers = iter(range(crowd))
 
     async def work() -> None:
@@ -96,7 +96,7 @@ async def _submit(iris: IrisClient, crowd: int) -> None:
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 
 
-async def _all_wait(iris: IrisClient, crowd: int) -> None:
+async def _all_wait(iris: AsyncIrisClient, crowd: int) -> None:
     """Returns when the scheduler knows the whole crowd.
 
     Raises:
@@ -110,7 +110,7 @@ async def _all_wait(iris: IrisClient, crowd: int) -> None:
             await asyncio.sleep(1)
 
 
-async def _killed(ground: Ground, iris: IrisClient) -> tuple[float, float]:
+async def _killed(ground: Ground, iris: AsyncIrisClient) -> tuple[float, float]:
     """Returns the seconds from the control plane's death until a job submitted then starts, and until the scheduler answers."""
     os.kill(ground.controller.pid, signal.SIGKILL)
     killed = time.monotonic()

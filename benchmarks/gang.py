@@ -13,7 +13,7 @@ from benchmarks.ground import Ground, child, cluster
 from benchmarks.idle import all_there
 from benchmarks.standins import OFFERS
 from benchmarks.table import Row
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
 from iris.model import names
 from iris.model.constraints import TPU_NAME
@@ -48,7 +48,7 @@ async def _measure(ground: Ground, tasks: int) -> list[Row]:
     ]
 
 
-async def _one(iris: IrisClient, tasks: int) -> tuple[float, str]:
+async def _one(iris: AsyncIrisClient, tasks: int) -> tuple[float, str]:
     """Returns the seconds until the gang has ended, and the id of its workflow."""
     spec = JobSpec(
         user="bench",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, cluster_dir
 from iris.client.connect.connection import connect
 from iris.config import ClusterConfig, dump_config, local_config
@@ -43,8 +43,8 @@ class Ground:
         children = [child for server in self.servers for child in server.children()]
         return cpu_seconds(self.servers, children=True) + cpu_seconds(children)
 
-    async def client(self) -> IrisClient:
-        return IrisClient(await connect(self.record.address), self.record)
+    async def client(self) -> AsyncIrisClient:
+        return AsyncIrisClient(await connect(self.record.address), self.record)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from benchmarks.follower import PRINTS, Follower, Lines
 from benchmarks.ground import NAME, Ground, cluster, cpu_seconds
 from benchmarks.latency import PAUSE, STAMP, WARM_UP
 from benchmarks.table import Row
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import cluster_dir
 from iris.client.connect.connection import connect
 from iris.client.logs.stored import LogReader
@@ -107,7 +107,7 @@ def _packages(directory: Path) -> Iterator[None]:
                 os.environ[name] = value
 
 
-async def _building(iris: IrisClient, directory: Path, count: int) -> list[Row]:
+async def _building(iris: AsyncIrisClient, directory: Path, count: int) -> list[Row]:
     """Measures from submission to the time that the program prints: bare, with a workspace, and with its environment too."""
     project = directory / "project"
     project.mkdir()
@@ -140,7 +140,7 @@ async def _building(iris: IrisClient, directory: Path, count: int) -> list[Row]:
     ]
 
 
-async def _start(iris: IrisClient, spec: JobSpec) -> float:
+async def _start(iris: AsyncIrisClient, spec: JobSpec) -> float:
     """Returns the milliseconds from submission to the time that the program prints."""
     begun = time.time_ns()
     submitted = await iris.jobs.submit(_named(spec))
@@ -150,7 +150,7 @@ async def _start(iris: IrisClient, spec: JobSpec) -> float:
     return (stamp - begun) / 1e6
 
 
-async def _send(iris: IrisClient, directory: Path) -> tuple[Bundle, float, int]:
+async def _send(iris: AsyncIrisClient, directory: Path) -> tuple[Bundle, float, int]:
     """Uploads the workspace; returns its bundle, the seconds that this took, and the bytes sent."""
     sent, begun = 0, time.perf_counter()
 
@@ -163,7 +163,7 @@ async def _send(iris: IrisClient, directory: Path) -> tuple[Bundle, float, int]:
     return bundle, time.perf_counter() - begun, sent
 
 
-async def _upload(iris: IrisClient, directory: Path) -> list[Row]:
+async def _upload(iris: AsyncIrisClient, directory: Path) -> list[Row]:
     """Measures the upload of a workspace of 500 files that do not compress."""
     workspace = directory / "workspace"
     workspace.mkdir()
@@ -188,7 +188,7 @@ async def _upload(iris: IrisClient, directory: Path) -> list[Row]:
 # -- the log of a program ------------------------------------------------------------------------------------------------------
 
 
-async def _latency(iris: IrisClient, directory: Path, seconds: int) -> list[Row]:
+async def _latency(iris: AsyncIrisClient, directory: Path, seconds: int) -> list[Row]:
     rows = []
     for what, (lines, pause, target) in PRINTERS.items():
         shown = await _followed(iris, directory, 1, lines, pause, int(seconds / pause))
@@ -197,7 +197,7 @@ async def _latency(iris: IrisClient, directory: Path, seconds: int) -> list[Row]
     return rows
 
 
-async def _throughput(iris: IrisClient, directory: Path, seconds: int) -> list[Row]:
+async def _throughput(iris: AsyncIrisClient, directory: Path, seconds: int) -> list[Row]:
     """Measures 10,000 lines a second from four tasks, on the same cores as the programs that print and read them."""
     agent = _agent()
     before, used = agent.memory_info().rss, cpu_seconds([agent])
@@ -214,7 +214,7 @@ async def _throughput(iris: IrisClient, directory: Path, seconds: int) -> list[R
     ]
 
 
-async def _followed(iris: IrisClient, directory: Path, tasks: int, lines: int, pause: float, bursts: int) -> Lines:
+async def _followed(iris: AsyncIrisClient, directory: Path, tasks: int, lines: int, pause: float, bursts: int) -> Lines:
     counts = Path(tempfile.mkdtemp(dir=directory))
     submitted = await iris.jobs.submit(_prints(counts, tasks, lines, pause, bursts))
     follower = Follower(submitted.id)
@@ -230,7 +230,7 @@ def _prints(counts: Path, tasks: int, lines: int, pause: float, bursts: int) -> 
 # -- the agent -----------------------------------------------------------------------------------------------------------------
 
 
-async def _crowd(iris: IrisClient, window: float) -> list[Row]:
+async def _crowd(iris: AsyncIrisClient, window: float) -> list[Row]:
     """Measures what an agent needs for 100 programs that do nothing."""
     agent, tasks = _agent(), 100
     (idle,), before = await _cpu_shares([[agent]], window), agent.memory_info().rss
@@ -253,7 +253,7 @@ async def _crowd(iris: IrisClient, window: float) -> list[Row]:
     ]
 
 
-async def _adoption(iris: IrisClient, temporal: Client, directory: Path, rounds: int) -> list[Row]:
+async def _adoption(iris: AsyncIrisClient, temporal: Client, directory: Path, rounds: int) -> list[Row]:
     """Measures the time from `kill -9` of an agent with 20 programs until the server has a heartbeat of each again."""
     tasks = 20
     counts = Path(tempfile.mkdtemp(dir=directory))
@@ -318,7 +318,7 @@ def _p95(times: list[float]) -> float:
     return sorted(times)[len(times) * 95 // 100]
 
 
-async def _succeeds(iris: IrisClient, submitted: Submitted) -> JobStatus:
+async def _succeeds(iris: AsyncIrisClient, submitted: Submitted) -> JobStatus:
     await iris.jobs.wait_until_ended(submitted.id, submitted.run_id)
     status = await iris.jobs.final_status(submitted.id, submitted.run_id)
     assert status.state is JobState.SUCCEEDED, status.reason

@@ -15,7 +15,7 @@ import psutil
 from benchmarks.events import added, count_events, of_cluster
 from benchmarks.ground import NAME, Ground, child, cluster, cpu_seconds
 from benchmarks.table import Row
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
 from iris.config import ClusterConfig, load_config, make_local_config
 from iris.model.errors import Unreachable
@@ -87,7 +87,7 @@ async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.
     ]
 
 
-async def all_there(client: IrisClient, hosts: int) -> None:
+async def all_there(client: AsyncIrisClient, hosts: int) -> None:
     """Returns when the scheduler has that many hosts.
 
     Raises:

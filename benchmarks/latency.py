@@ -16,7 +16,7 @@ from temporalio.api.enums.v1 import EventType
 from benchmarks import floor
 from benchmarks.ground import Ground, beside_floor, official_beside_floor
 from benchmarks.table import Row
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
 from iris.model.jobs import JobSpec, TaskOutcome
 
@@ -75,7 +75,7 @@ async def _measure(ground: Ground, count: int) -> list[Row]:
     ]
 
 
-async def start_of(client: IrisClient) -> Start:
+async def start_of(client: AsyncIrisClient) -> Start:
     """Submits a job, waits for its end, and returns when it started."""
     spec = JobSpec(user="bench", name=f"latency-{secrets.token_hex(4)}", command=STAMP)
     begun = time.time_ns()
@@ -87,7 +87,7 @@ async def start_of(client: IrisClient) -> Start:
     return Start(taken, (int(outcome.last_lines) - begun) / 1e6)
 
 
-async def _outcome(client: IrisClient, workflow_id: str) -> TaskOutcome:
+async def _outcome(client: AsyncIrisClient, workflow_id: str) -> TaskOutcome:
     temporal = await connect(client.record.address)
     async for event in temporal.get_workflow_handle(workflow_id).fetch_history_events():
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:

@@ -18,7 +18,7 @@ from benchmarks import floor
 from benchmarks.events import FLOOR, added, count_events, of_cluster
 from benchmarks.ground import Ground, beside_floor, cpu_seconds, official_beside_floor
 from benchmarks.table import Row
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
 from iris.model.jobs import JobSpec
 
@@ -92,7 +92,7 @@ def _rows(results: dict[str, list[Round]], grown: dict[str, dict[str, int]], job
     ]
 
 
-def _job(client: IrisClient) -> One:
+def _job(client: AsyncIrisClient) -> One:
     async def one(name: str) -> None:
         submitted = await client.jobs.submit(JobSpec(user="bench", name=name, command=("true",)))
         await client.jobs.wait_until_ended(submitted.id, submitted.run_id)

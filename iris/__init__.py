@@ -7,21 +7,58 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from iris.client.client import IrisClient
+    from iris.client.blocking.client import IrisClient, Job
+    from iris.client.client import AsyncIrisClient
+    from iris.client.context import JobContext, context
+    from iris.client.job import AsyncJob, LogEntry
+    from iris.client.job_options import Resources
     from iris.client.operate.cluster_manager import ClusterManager
-    from iris.model.errors import IrisError
+    from iris.model.environments import EnvironmentSpec
+    from iris.model.errors import IrisError, JobCancelled, JobFailed, NotFound, Rejected, Unreachable, WaitTimeout
     from iris.model.jobs import JobSpec, JobStatus
-    from iris.model.resources import Resources
 
-__all__ = ["ClusterManager", "IrisClient", "IrisError", "JobSpec", "JobStatus", "Resources"]
+__all__ = [
+    "AsyncIrisClient",
+    "AsyncJob",
+    "ClusterManager",
+    "EnvironmentSpec",
+    "IrisClient",
+    "IrisError",
+    "Job",
+    "JobCancelled",
+    "JobContext",
+    "JobFailed",
+    "JobSpec",
+    "JobStatus",
+    "LogEntry",
+    "NotFound",
+    "Rejected",
+    "Resources",
+    "Unreachable",
+    "WaitTimeout",
+    "context",
+]
 
 _MODULES = {
+    "AsyncIrisClient": "iris.client.client",
+    "AsyncJob": "iris.client.job",
     "ClusterManager": "iris.client.operate.cluster_manager",
-    "IrisClient": "iris.client.client",
+    "EnvironmentSpec": "iris.model.environments",
+    "IrisClient": "iris.client.blocking.client",
     "IrisError": "iris.model.errors",
+    "Job": "iris.client.blocking.client",
+    "JobCancelled": "iris.model.errors",
+    "JobContext": "iris.client.context",
+    "JobFailed": "iris.model.errors",
     "JobSpec": "iris.model.jobs",
     "JobStatus": "iris.model.jobs",
-    "Resources": "iris.model.resources",
+    "LogEntry": "iris.client.job",
+    "NotFound": "iris.model.errors",
+    "Rejected": "iris.model.errors",
+    "Resources": "iris.client.job_options",
+    "Unreachable": "iris.model.errors",
+    "WaitTimeout": "iris.model.errors",
+    "context": "iris.client.context",
 }
 
 

@@ -40,7 +40,7 @@ from iris.activities.control import outbox
 from iris.activities.control.job_tasks import JobTasks
 from iris.activities.control.recovery import RecoveryQueries
 from iris.autoscaling.liveness import Silent
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.plugin import IrisPlugin
 from iris.messages.autoscaler import AutoscalerStart, FleetReport
@@ -372,7 +372,9 @@ class Cluster:
         self.name = name
         self.client = env.client
         self._env = env
-        self.users = IrisClient(env.client, ClusterRecord(name=name, address="trial:7233", namespace="default", store="", ui=""))
+        self.users = AsyncIrisClient(
+            env.client, ClusterRecord(name=name, address="trial:7233", namespace="default", store="", ui="")
+        )
         self.outbox = Outbox(env.client, name)
         self.notifier = notifier(env.client)
         self.job_tasks = JobTasks(env.client)

@@ -103,6 +103,7 @@ class GangAttempt:
                 contact=self._placement.contact,
                 resources=spec.resources,
                 bundle=spec.bundle,
+                call=spec.call,
                 environment=spec.environment,
                 image=spec.image,
                 ports=spec.ports,

@@ -18,6 +18,7 @@ from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, 
 from iris.activities.host.runtimes.environment import attempt_env
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
+from iris.model import names
 from iris.model.resources import DeviceKind
 from iris.model.units import MIB, format_bytes
 
@@ -25,6 +26,8 @@ from iris.model.units import MIB, format_bytes
 MIN_FREE_BYTES = 4 * MIB
 
 
+#: The command that runs a task's function. Some machines and images have only one of the two names of Python.
+CALL = ("sh", "-c", f'exec "$(command -v python || echo python3)" "${names.ENV_CALL_DIR}/{names.CALL_SCRIPT}"')
 #: The name that programs show for a user who has only a number.
 USER_NAME = "iris-job"
 
@@ -67,12 +70,16 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             files = await in_thread(lambda _: users.make_files(directory))
         else:
             files = directory
-            for name in ("work", "environment"):
+            for name in ("work", "call", "environment"):
                 await _fresh(files / name)
             (files / "outputs").mkdir(exist_ok=True)
         root = Path(task.workdir) if task.workdir is not None else files / "work"
         if task.bundle is not None:
             await context.bundles.unpack(task.bundle, root, runtime.owner)
+        call = None
+        if task.call is not None:
+            call = files / "call"
+            await context.bundles.unpack(task.call, call, runtime.owner)
         if task.workdir is None and context.umask >= 0:
             if task.bundle is not None:
                 await in_thread(lambda _: _set_modes(root, context.umask))
@@ -89,6 +96,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             defaults=context.env_vars,
             workdir=workdir,
             outputs=files / "outputs",
+            call=call,
             ports=ports.numbers,
             tpu=context.accelerators.tpu,
             gpus=gpus,
@@ -107,7 +115,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             content=task.bundle.sha256 if task.bundle is not None else "",
         )
         undo.callback(ready.release)
-        launch = await runtime.launch(task.command, ready.env, workdir)
+        launch = await runtime.launch(CALL if call is not None else task.command, ready.env, workdir)
         undo.pop_all()
         return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers, secrets)
 

@@ -12,7 +12,7 @@ from iris.cli.advice import infeasible, secret_warnings
 from iris.cli.batch_lines import BatchJob, decoded, jobs_of, line_ranges
 from iris.cli.common import print_json
 from iris.cli.workspace import files_of, send_workspace
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.submission import BatchResult
 from iris.model.bundles import Bundle
@@ -41,7 +41,7 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
         Rejected: no host can ever run a job, with `require_feasible`, and nothing was submitted; or a live job has a line's name.
         IrisError: a job could not be submitted. Standard error has the lines that were.
     """
-    client = await IrisClient.connect(cluster)
+    client = await AsyncIrisClient.connect(cluster)
     shares_files = client.record.supervisor is not None
     jobs = jobs_of(decoded(content), given, batch_key=options["batch_key"], shares_files=shares_files)
     if options["require_feasible"]:
@@ -58,7 +58,9 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
             await asyncio.wait_for(_warn(client, jobs), WARNING_TIMEOUT.total_seconds())
 
 
-async def _submit_all(client: IrisClient, jobs: Sequence[BatchJob], specs: Sequence[JobSpec], options: Mapping[str, Any]) -> None:
+async def _submit_all(
+    client: AsyncIrisClient, jobs: Sequence[BatchJob], specs: Sequence[JobSpec], options: Mapping[str, Any]
+) -> None:
     """Starts the jobs, some at a time, and prints their ids in the order of the lines. After a failure, no more are started."""
     free = asyncio.Semaphore(CONCURRENT)
     failed: dict[int, Exception] = {}
@@ -110,7 +112,7 @@ def _report_part(lines: Sequence[int], total: int, at_least: str = "") -> None:
     click.echo("the same command again submits only the others", err=True)
 
 
-async def _with_files(client: IrisClient, jobs: Sequence[BatchJob], *, quiet: bool) -> list[JobSpec]:
+async def _with_files(client: AsyncIrisClient, jobs: Sequence[BatchJob], *, quiet: bool) -> list[JobSpec]:
     """Uploads the files of the jobs, the same ones once, and returns the jobs with them."""
     shares_files = client.record.supervisor is not None
     bundles: dict[Any, Bundle] = {}
@@ -132,17 +134,17 @@ async def _with_files(client: IrisClient, jobs: Sequence[BatchJob], *, quiet: bo
     return specs
 
 
-async def _check_feasible(client: IrisClient, jobs: Sequence[BatchJob]) -> None:
+async def _check_feasible(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:
     for lines, refusal in await _refusals(client, jobs):
         raise Rejected(f"{line_ranges(lines)}: {infeasible(refusal)}; nothing was submitted")
 
 
-async def _warn(client: IrisClient, jobs: Sequence[BatchJob]) -> None:
+async def _warn(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:
     for lines, refusal in await _refusals(client, jobs):
         click.echo(f"warning: {line_ranges(lines)}: {infeasible(refusal)}", err=True)
 
 
-async def _refusals(client: IrisClient, jobs: Sequence[BatchJob]) -> list[tuple[list[int], Refusal]]:
+async def _refusals(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> list[tuple[list[int], Refusal]]:
     """Returns the lines of jobs that no host can ever run. Asks once about jobs that differ only in their programs."""
     alike: dict[str, list[BatchJob]] = {}
     for job in jobs:

@@ -25,7 +25,7 @@ from iris.cli.common import (
 )
 from iris.cli.config import config
 from iris.cli.validate import validate
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, check_is_free, cluster_dir, kept_records, read_record
 from iris.client.job_filter import JobFilter
 from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config, with_rules
@@ -193,7 +193,7 @@ def list_clusters(as_json: bool) -> None:
 def status(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
     """Show a cluster: its location, hosts, slices and jobs, and what blocks it."""
 
-    async def work(client: IrisClient) -> tuple[ClusterRecord, Snapshot, AutoscalerStatus, int]:
+    async def work(client: AsyncIrisClient) -> tuple[ClusterRecord, Snapshot, AutoscalerStatus, int]:
         live = await client.jobs.list(JobFilter(live_only=True), limit=1_000)
         return client.record, await client.cluster.status(), await client.autoscaler.status(), len(live)
 

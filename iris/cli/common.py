@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.identity import full_job_id
 from iris.model.errors import InvalidValue, IrisError, NotFound, Unreachable
@@ -164,25 +164,25 @@ async def locate(cluster: ClusterRef) -> None:
         await asyncio.to_thread(controllers.locate, cluster)
 
 
-def with_client(ctx: click.Context, work: Callable[[IrisClient], Awaitable[T]], cluster: ClusterRef | None = None) -> T:
+def with_client(ctx: click.Context, work: Callable[[AsyncIrisClient], Awaitable[T]], cluster: ClusterRef | None = None) -> T:
     """Connects to the cluster, else to the one that the options select, and runs `work`."""
 
     async def run() -> T:
         chosen = cluster or selected(ctx)
         await locate(chosen)
-        return await work(await IrisClient.connect(chosen))
+        return await work(await AsyncIrisClient.connect(chosen))
 
     return asyncio.run(run())
 
 
-def for_each(ctx: click.Context, names: Sequence[str], work: Callable[[IrisClient, str], Awaitable[str]]) -> None:
+def for_each(ctx: click.Context, names: Sequence[str], work: Callable[[AsyncIrisClient, str], Awaitable[str]]) -> None:
     """Runs `work` for every name, even if it fails for others, and prints the results.
 
     Raises:
         IrisError: the first failure; the others are printed.
     """
 
-    async def all_of_them(client: IrisClient) -> list[IrisError]:
+    async def all_of_them(client: AsyncIrisClient) -> list[IrisError]:
         errors = []
         for name in names:
             try:

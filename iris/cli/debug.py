@@ -16,7 +16,7 @@ import click
 from iris.cli import debug_render, render, render_fleet
 from iris.cli.common import CommandGroup, cluster_option, json_option, locate, print_json, selected, with_client
 from iris.cli.tunnel import show_tunnel
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.operate.controller_ssh import container_log, machine_status
 from iris.client.operate.controllers import gcp_controller
@@ -94,10 +94,10 @@ def health(ctx: click.Context, as_json: bool) -> None:
 
 async def _checks(cluster: ClusterRef) -> list[Check]:
     await locate(cluster)
-    clients: list[IrisClient] = []
+    clients: list[AsyncIrisClient] = []
 
     async def service() -> str:
-        clients.append(await IrisClient.connect(cluster))  # queries the service
+        clients.append(await AsyncIrisClient.connect(cluster))  # queries the service
         record = clients[0].record
         return f"answers at {record.address}, namespace {record.namespace}"
 

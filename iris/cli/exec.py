@@ -17,7 +17,7 @@ from datetime import timedelta
 import click
 
 from iris.cli.common import DURATION, Command, cluster_option, job_and_task, utf8, with_client
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.exec import Session, new_session
 from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, size_frame
 from iris.model.errors import InvalidValue
@@ -56,7 +56,7 @@ def exec_(
     job_id, task = job_and_task(job)
     rows, columns = _size() if terminal else DEFAULT_SIZE
 
-    async def work(client: IrisClient) -> ExecEnd:
+    async def work(client: AsyncIrisClient) -> ExecEnd:
         where = await client.exec.locate(job_id, task)
         request = ExecRequest(
             session=new_session(),

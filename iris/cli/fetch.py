@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from iris.cli.common import Command, cluster_option, job_and_task, json_option, print_json
-from iris.cli.follow import reading_from
 from iris.cli.logs import find_archive
+from iris.client.logs.follow import reading_from
 from iris.client.outputs import Fetched, OutputFile, outputs_of
 from iris.client.outputs import fetch as fetch_files
 from iris.model.errors import NotFound

@@ -2,27 +2,19 @@
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Iterator
 
 import click
-from obstore.exceptions import BaseError
 
 from iris.cli.lines import LinePrinter, Printer
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
+from iris.client.logs.follow import new_lines
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import LogReader
-from iris.model.errors import IrisError, JobCancelled, JobFailed, first_line
+from iris.model.errors import IrisError, JobCancelled, JobFailed
 from iris.model.jobs import JobStatus
 from iris.model.states import JobState
 from iris.model.units import format_duration
-from iris.storage.object_store import Store
 
-#: Between checks for new output: short enough to feel immediate. A check of a local file costs almost nothing.
-POLL_INTERVAL_S = 0.25
-POLL_INTERVAL_LOCAL_S = 0.1
-#: A store that has failed for this many seconds counts as gone.
-STORE_TIMEOUT_S = 20.0
 #: Between checks of the state; each queries the control plane.
 STATE_INTERVAL_S = 1.0
 
@@ -31,46 +23,18 @@ def attempt_mark(task: int, attempt: int, *, prefixed: bool) -> str:
     return f"-- task {task}, attempt {attempt} --" if prefixed else f"-- attempt {attempt} --"
 
 
-@contextlib.contextmanager
-def reading_from(store: Store, title: str) -> Iterator[None]:
-    """Turns failures of the store into readable errors."""
-    try:
-        yield
-    except BrokenPipeError:  # the reader of the output has closed it
-        raise
-    except (OSError, BaseError) as error:
-        raise IrisError(f"{title} cannot be read from the store {store.url}: {first_line(error)}") from None
-
-
 async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[None]", title: str) -> None:
     """Prints output until `ended` is done, and then the rest that was written before.
 
     Raises:
         IrisError: the store is gone.
     """
-    interval = POLL_INTERVAL_LOCAL_S if reader.store.url.startswith("file:") else POLL_INTERVAL_S
-    last = False
-    failing_since: float | None = None
-    while True:
-        try:
-            with reading_from(reader.store, title):
-                async for lines in reader.new_lines(quick=not last):
-                    printer.print(lines)
-            if last:
-                break
-            failing_since = None
-        except IrisError:  # perhaps temporary; nothing is skipped
-            failing_since = failing_since or time.monotonic()
-            if time.monotonic() - failing_since > STORE_TIMEOUT_S:
-                raise
-            await asyncio.sleep(POLL_INTERVAL_S)
-        await asyncio.wait({ended}, timeout=interval)
-        # All output is stored before a job ends, so one check after the end sees all of it.
-        last = ended.done()
+    async for lines in new_lines(reader, ended, title):
+        printer.print(lines)
     printer.finish()
 
 
-async def follow_logs(client: IrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
+async def follow_logs(client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
     """Prints output until the job has ended and everything is printed."""
     ended = asyncio.create_task(client.jobs.wait_until_ended(job, run_id))
     try:
@@ -80,7 +44,7 @@ async def follow_logs(client: IrisClient, reader: LogReader, printer: Printer, j
         ended.cancel()
 
 
-async def follow_job(client: IrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool) -> JobStatus:
+async def follow_job(client: AsyncIrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool) -> JobStatus:
     """Follows logs and state until the job ends, and returns its last status."""
     states = asyncio.create_task(_print_states(client, job, run_id))
     printer = LinePrinter(
@@ -93,7 +57,7 @@ async def follow_job(client: IrisClient, reader: LogReader, job: str, run_id: st
     return await client.jobs.final_status(job, run_id)
 
 
-async def _print_states(client: IrisClient, job: str, run_id: str) -> None:
+async def _print_states(client: AsyncIrisClient, job: str, run_id: str) -> None:
     """Prints changes of the job's state or reason on standard error."""
     printed = ""
     while True:
@@ -117,4 +81,4 @@ def print_end(status: JobStatus) -> None:
         click.echo(f"{status.id} SUCCEEDED{ran}", err=True)
         return
     kind = JobCancelled if status.state is JobState.KILLED else JobFailed
-    raise kind(f"{status.id} {status.state}{ran}: {status.reason}")
+    raise kind(f"{status.id} {status.state}{ran}: {status.reason}", status)

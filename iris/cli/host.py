@@ -7,7 +7,7 @@ import click
 
 from iris.cli import render
 from iris.cli.common import DURATION, CommandGroup, cluster_option, for_each, json_option, print_json, with_client
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 
 
 @click.group(cls=CommandGroup)
@@ -76,8 +76,8 @@ def drain(ctx: click.Context, host: tuple[str, ...], deadline: timedelta | None,
     for_each(ctx, host, lambda client, name: client.hosts.drain(name, reason, deadline))
 
 
-def _each(ctx: click.Context, hosts: Sequence[str], work: Callable[[IrisClient, str], Awaitable[None]], done: str) -> None:
-    async def one(client: IrisClient, name: str) -> str:
+def _each(ctx: click.Context, hosts: Sequence[str], work: Callable[[AsyncIrisClient, str], Awaitable[None]], done: str) -> None:
+    async def one(client: AsyncIrisClient, name: str) -> str:
         await work(client, name)
         return f"host {name} {done}"
 

@@ -10,7 +10,7 @@ import click
 from iris.cli import render
 from iris.cli.common import DURATION, Command, cluster_option, for_each, json_option, print_json, raise_first, with_client
 from iris.cli.follow import print_end
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
@@ -54,7 +54,7 @@ def jobs(
         since=None if since is None else datetime.now(UTC) - since,
     )
 
-    async def work(client: IrisClient) -> tuple[list[JobRow], int]:
+    async def work(client: AsyncIrisClient) -> tuple[list[JobRow], int]:
         rows = await client.jobs.list(wanted, limit=limit)
         return rows, await client.jobs.count_ended(wanted) if wanted.live_only and not rows else 0
 
@@ -74,7 +74,7 @@ def jobs(
 def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None:
     """Show JOB (NAME or USER/NAME) and its tasks."""
 
-    async def work(client: IrisClient) -> tuple[JobStatus, Sequence[InUse], Resources | None]:
+    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], Resources | None]:
         found = await client.jobs.status(full_job_id(job))
         if not resources:
             return found, [], None
@@ -102,7 +102,7 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
     Exits with 0 if all succeeded, 125 if one failed, 126 if one was cancelled, 124 if the timeout expired.
     """
 
-    async def work(client: IrisClient) -> list[JobStatus | BaseException]:
+    async def work(client: AsyncIrisClient) -> list[JobStatus | BaseException]:
         ids = [full_job_id(name) for name in job]
         return await asyncio.gather(*(client.jobs.wait(name, timeout=timeout) for name in ids), return_exceptions=True)
 
@@ -131,7 +131,7 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     if reason and os.environ.get(ENV_PAYLOAD_KEYS):
         raise InvalidValue("reason", reason, "would be stored in plain text: Temporal does not encrypt it", "leave it out")
 
-    async def work(client: IrisClient, name: str) -> str:
+    async def work(client: AsyncIrisClient, name: str) -> str:
         name = full_job_id(name)
         ended = await client.jobs.cancel(name, reason)
         return f"cancelling {name}" if ended is None else f"{name} has ended already ({ended})"
@@ -167,7 +167,7 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
 def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     """Start no tasks of each JOB until it is released. Running tasks continue, but are not retried."""
 
-    async def work(client: IrisClient, name: str) -> str:
+    async def work(client: AsyncIrisClient, name: str) -> str:
         name = full_job_id(name)
         before = await client.jobs.hold(name, reason)
         return f"{name} is held" + ("; its running tasks continue" if before.state is JobState.RUNNING else "")
@@ -182,7 +182,7 @@ def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 def release(ctx: click.Context, job: tuple[str, ...]) -> None:
     """Release each held JOB."""
 
-    async def work(client: IrisClient, name: str) -> str:
+    async def work(client: AsyncIrisClient, name: str) -> str:
         name = full_job_id(name)
         await client.jobs.release(name)
         return f"{name} is released"
@@ -200,7 +200,7 @@ def priority(ctx: click.Context, job: tuple[str, ...], band: str) -> None:
     if not job:  # click takes a single argument for the band and cannot tell which one is missing
         raise click.UsageError(f"name at least one JOB to move to band {band}")
 
-    async def work(client: IrisClient, name: str) -> str:
+    async def work(client: AsyncIrisClient, name: str) -> str:
         name = full_job_id(name)
         await client.jobs.set_priority(name, Band(band))
         return f"{name} is in band {band}"

@@ -8,9 +8,10 @@ from datetime import datetime
 import click
 
 from iris.cli.common import Command, Parsed, cluster_option, job_and_task
-from iris.cli.follow import attempt_mark, follow_lines, follow_logs, reading_from
+from iris.cli.follow import attempt_mark, follow_lines, follow_logs
 from iris.cli.lines import JsonPrinter, LinePrinter, Printer
 from iris.client.archive import Archive, archive_of, cluster_of
+from iris.client.logs.follow import reading_from
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import AgentReader, LogReader
 from iris.model import names

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Command, CommandGroup, Parsed, cluster_option, selected
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import state_dir
 from iris.model.constraints import parse_attribute
 from iris.model.faults import Fault, parse_fault
@@ -186,7 +186,7 @@ def agent(
     umask = be_private()
 
     async def run() -> None:
-        cluster = (await IrisClient.connect(selected(ctx))).record
+        cluster = (await AsyncIrisClient.connect(selected(ctx))).record
         name = check_name("host-id", host_id or default_host_id())
         configured = None if config is None else load_config(config)
         bootstrap = Bootstrap() if configured is None else configured.bootstrap

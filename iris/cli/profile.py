@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from iris.cli.common import DURATION, Command, cluster_option, job_and_task, with_client
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.exec import TaskLocation, new_session
 from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue
@@ -48,7 +48,7 @@ def profile(
     kind = ProfileFormat(format_ or ProfileFormat.FLAMEGRAPH) if recorded else ProfileFormat.DUMP
     job_id, task = job_and_task(job)
 
-    async def work(client: IrisClient) -> tuple[bytes, Profile, TaskLocation]:
+    async def work(client: AsyncIrisClient) -> tuple[bytes, Profile, TaskLocation]:
         where = await client.exec.locate(job_id, task)
         request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=kind, rate=rate)
         if duration is not None:

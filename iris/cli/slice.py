@@ -7,7 +7,7 @@ import click
 
 from iris.cli import render_fleet
 from iris.cli.common import DURATION, CommandGroup, cluster_option, for_each, json_option, print_json, with_client
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.slices import SliceRow
 from iris.messages.scheduler import HostView
 from iris.model.errors import NotFound
@@ -31,7 +31,7 @@ def slice_() -> None:
 def list_slices(ctx: click.Context, group: str | None, state: str | None, as_json: bool) -> None:
     """List slices: their zones, states and reasons, and their tasks."""
 
-    async def work(client: IrisClient) -> tuple[list[SliceRow], list[HostView]]:
+    async def work(client: AsyncIrisClient) -> tuple[list[SliceRow], list[HostView]]:
         rows = await client.slices.list()
         if group is not None:
             settings = (await client.autoscaler.status()).settings
@@ -54,7 +54,7 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
 def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
     """Show SLICE (its id, or the beginning of it): its hosts, their tasks, and its history."""
 
-    async def work(client: IrisClient) -> tuple[SliceStatus, list[HostView]]:
+    async def work(client: AsyncIrisClient) -> tuple[SliceStatus, list[HostView]]:
         return await client.slices.show(slice_id), await client.hosts.list()
 
     status, hosts = with_client(ctx, work)
@@ -77,7 +77,7 @@ _reason = click.option("--reason", default="", help="Reason, shown by `iris slic
 def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | None, reason: str) -> None:
     """Place no new tasks on each SLICE, and delete it when its running tasks have ended."""
 
-    async def one(client: IrisClient, prefix: str) -> str:
+    async def one(client: AsyncIrisClient, prefix: str) -> str:
         until = datetime.now(UTC) + deadline if deadline is not None else None
         slice_id, state = await client.slices.drain(prefix, reason, until)
         later = (
@@ -99,7 +99,7 @@ def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | Non
 def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) -> None:
     """Delete each SLICE now. Its tasks are stopped after their grace period, and their jobs wait for another slice."""
 
-    async def busy(client: IrisClient) -> tuple[list[str], list[str]]:
+    async def busy(client: AsyncIrisClient) -> tuple[list[str], list[str]]:
         hosts = await client.hosts.list()
         ids = [(await client.slices.show(prefix)).id for prefix in slices]
         return ids, [task for slice_id in ids for task in render_fleet.tasks_on(slice_id, hosts)]
@@ -112,7 +112,7 @@ def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) 
             raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
         click.confirm(question, abort=True)
 
-    async def one(client: IrisClient, prefix: str) -> str:
+    async def one(client: AsyncIrisClient, prefix: str) -> str:
         slice_id, state = await client.slices.delete(prefix, reason)
         return f"slice {slice_id} {state}"
 

@@ -18,7 +18,7 @@ from iris.cli.common import TEXT, cluster_option, json_option, print_json, selec
 from iris.cli.follow import follow_job, print_end
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
 from iris.cli.workspace import files_of, send_workspace
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.logs.stored import LogReader
 from iris.client.views import Submitted
@@ -108,7 +108,7 @@ def _given(ctx: click.Context) -> dict[str, Any]:
 
 
 async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None:
-    client = await IrisClient.connect(cluster)
+    client = await AsyncIrisClient.connect(cluster)
     spec = make_spec(options, shares_files=client.record.supervisor is not None)
     found = await client.jobs.forecast(spec)
     if options["as_json"]:
@@ -128,7 +128,7 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
             client = await stack.enter_async_context(_own_cluster())
         else:
-            client = await IrisClient.connect(cluster)
+            client = await AsyncIrisClient.connect(cluster)
         spec = make_spec(options, shares_files=client.record.supervisor is not None)
         if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(spec)) is not None:
             raise Rejected(infeasible(refusal))
@@ -150,7 +150,7 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
     return None
 
 
-async def _with_files(client: IrisClient, spec: JobSpec, options: dict[str, Any]) -> JobSpec:
+async def _with_files(client: AsyncIrisClient, spec: JobSpec, options: dict[str, Any]) -> JobSpec:
     """Uploads the workspace, and returns the job with it."""
     shares_files = client.record.supervisor is not None
     files = files_of(options, shares_files=shares_files)
@@ -163,7 +163,7 @@ async def _with_files(client: IrisClient, spec: JobSpec, options: dict[str, Any]
     return spec.model_copy(update={"bundle": bundle, "environment": environment})
 
 
-async def _warn(client: IrisClient, spec: JobSpec) -> None:
+async def _warn(client: AsyncIrisClient, spec: JobSpec) -> None:
     """Warns if no host can ever run the job. It was accepted all the same, because hosts may be added."""
     refusal = None
     with contextlib.suppress(TimeoutError, IrisError):  # the job is submitted, even if no control plane answers
@@ -172,7 +172,7 @@ async def _warn(client: IrisClient, spec: JobSpec) -> None:
         click.echo(f"warning: {infeasible(refusal)}", err=True)
 
 
-async def _follow(client: IrisClient, spec: JobSpec, submitted: Submitted, *, detachable: bool) -> IrisError | None:
+async def _follow(client: AsyncIrisClient, spec: JobSpec, submitted: Submitted, *, detachable: bool) -> IrisError | None:
     reader = LogReader(Store(client.record.store), spec.id, submitted.run_id)
     try:
         print_end(await follow_job(client, reader, spec.id, submitted.run_id, prefixed=spec.replicas > 1))
@@ -197,18 +197,18 @@ def _print_next(job: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _own_cluster() -> AsyncIterator[IrisClient]:
+async def _own_cluster() -> AsyncIterator[AsyncIrisClient]:
     """Starts a cluster for one job, and stops it afterwards."""
     from iris.client.operate.cluster_manager import ClusterManager
     from iris.config import local_config
 
     own = local_config(f"once-{secrets.token_hex(3)}")
-    manager = ClusterManager(own, ephemeral=True)
+    manager = ClusterManager(own, ephemeral=True, owned=True)
     click.echo("starting a cluster for this job …", err=True)
     starting = asyncio.ensure_future(asyncio.to_thread(manager.start))
     try:
         await asyncio.shield(starting)
-        yield await IrisClient.connect(own.name)
+        yield await AsyncIrisClient.connect(own.name)
     finally:
         # Also if the start is interrupted: the cluster must be up before it can be stopped.
         await asyncio.wait({starting})

@@ -3,7 +3,7 @@
 import click
 
 from iris.cli.common import print_json, with_client
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import ClusterRecord
 from iris.model.errors import Rejected
@@ -18,7 +18,7 @@ def show_tunnel(ctx: click.Context, cluster: ClusterRef, as_json: bool) -> None:
     """
     cluster.controller_vm("it needs no tunnel")
 
-    async def connected(client: IrisClient) -> ClusterRecord:
+    async def connected(client: AsyncIrisClient) -> ClusterRecord:
         return client.record
 
     record = with_client(ctx, connected, cluster)

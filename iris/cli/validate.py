@@ -18,7 +18,7 @@ from iris.cli.common import (
     selected,
     with_client,
 )
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.model import accelerators
 from iris.model.units import format_duration
 
@@ -65,7 +65,7 @@ def validate(
 
     from iris.client.operate import validation  # only this command needs it
 
-    async def work(client: IrisClient) -> "list[CaseResult]":
+    async def work(client: AsyncIrisClient) -> "list[CaseResult]":
         progress(f"cluster {client.record.name}: {kind.variant}, {kind.hosts} host(s) with {kind.chips_per_host} chip(s) each")
         results = []
         async for result in validation.validate(client, kind, timeout, progress):

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, read_record, state_dir
 from iris.client.views import LogSource
 from iris.model import names
@@ -16,7 +16,7 @@ class Archive(NamedTuple):
     cluster: ClusterRecord
     source: LogSource
     #: The client of the cluster that knows the job. None: no cluster knows it, and the run was found in the store.
-    client: IrisClient | None
+    client: AsyncIrisClient | None
     #: Why no cluster knows the job, as a message for the user.
     note: str = ""
 
@@ -29,7 +29,7 @@ async def archive_of(cluster: str | None, job: str) -> Archive:
         Unreachable: the cluster does not answer, and no record here says where its store is.
     """
     try:
-        client = await IrisClient.connect(cluster)
+        client = await AsyncIrisClient.connect(cluster)
     except Unreachable:
         record = _stopped(cluster)
         if record is None:
@@ -53,7 +53,7 @@ async def cluster_of(cluster: str | None) -> ClusterRecord:
         Unreachable: the cluster does not answer, and no record here says where its store is.
     """
     try:
-        return (await IrisClient.connect(cluster)).record
+        return (await AsyncIrisClient.connect(cluster)).record
     except Unreachable:
         record = _stopped(cluster)
         if record is None:

@@ -1,12 +1,15 @@
 """The client of one cluster. It needs only the Temporal service; statuses and explanations also need a control plane."""
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from temporalio.client import Client
 
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.identity import full_job_id
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
@@ -16,15 +19,18 @@ if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a
     from iris.client.cluster import ClusterClient
     from iris.client.exec import ExecClient
     from iris.client.hosts import HostsClient
+    from iris.client.job import AsyncJob
+    from iris.client.job_options import JobOptions
     from iris.client.slices import SlicesClient
+    from iris.client.work import Work
 
 
-class IrisClient:
+class AsyncIrisClient:
     """A connection to one cluster. Each attribute has the operations on one kind of object.
 
-    client = await IrisClient.connect("my-cluster")
-    submitted = await client.jobs.submit(spec)
-    status = await client.jobs.wait(submitted.id)
+    client = await AsyncIrisClient.connect("my-cluster")
+    job = await client.submit(train, 0.1, resources=Resources(gpu="H100x8"))
+    loss = await job
     """
 
     def __init__(self, client: Client, record: ClusterRecord) -> None:
@@ -77,3 +83,44 @@ class IrisClient:
         """
         ref = cluster if isinstance(cluster, ClusterRef) else resolve_cluster(cluster)
         return cls(*await open_connection(ref))
+
+    async def submit(
+        self,
+        work: "Work",
+        *args: Any,
+        kwargs: Mapping[str, Any] = {},
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "AsyncJob":
+        """Starts a job that calls a function or runs a program.
+
+        A function is passed by cloudpickle, with the same version of Python on both sides. One of an installed module, or of a
+        module in the workspace, is imported there; any other is passed as a whole. Its result comes back by `AsyncJob.result`.
+
+        Args:
+            work: a function, or a program: `submit("python", "train.py")`.
+            args: of the function, or further words of the program.
+            kwargs: the function's keyword arguments.
+            workspace: the directory whose files the job gets; None: the current one, if it is a project's; False: none.
+
+        Raises:
+            Rejected: an option is invalid, the function cannot be pickled, or a live job has this name.
+            IrisError: the store does not accept the job's files.
+            Unreachable: the service does not answer.
+        """
+        from iris.client.job import AsyncJob
+        from iris.client.work import make_job
+
+        spec = await make_job(self.record, work, args, kwargs, workspace, **options)
+        submitted = await self.jobs.submit(spec)
+        return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
+
+    def job(self, job: str) -> "AsyncJob":
+        """Returns a job by its name or `USER/NAME`. Asks nothing: whether it exists shows with the first question.
+
+        Raises:
+            InvalidValue: the text has neither form.
+        """
+        from iris.client.job import AsyncJob
+
+        return AsyncJob(self, full_job_id(job), None)

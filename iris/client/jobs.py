@@ -199,7 +199,8 @@ class JobsClient:
         """
         described = await self._describe(job)
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
-        return LogSource(run_id=first_run, tasks=tasks_in(await described.memo()))
+        memo = await described.memo()
+        return LogSource(run_id=first_run, tasks=tasks_in(memo), function=bool(memo.get(names.MEMO_FUNCTION)))
 
     async def forecast(self, spec: JobSpec) -> "Forecast":
         """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.

@@ -58,6 +58,8 @@ async def outputs_of(
     for name, size in await store.sizes(root if task is None else f"{root}/{task}"):
         index, number, *rest = name.removeprefix(f"{root}/").split("/", 2)
         if index.isdecimal() and number.isdecimal() and rest and attempt in (None, int(number)):
+            if rest[0].startswith(f"{names.RESULT_FOLDER}/"):
+                continue
             file = OutputFile(int(index), int(number), path_of(rest[0]), size, name)
             found.setdefault(file.task, {}).setdefault(file.attempt, []).append(file)
     return [file for _, attempts in sorted(found.items()) for file in sorted(attempts[max(attempts)])]

@@ -1,7 +1,7 @@
 """Starts the workflows of jobs. A job of a batch is started once, however often the batch is submitted."""
 
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
@@ -78,7 +78,11 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
     check_demands(spec)
     cluster = connection.record.name
     await connection.check_keys()
-    memo = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
+    memo: dict[str, Any] = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
+    if spec.call is not None:
+        memo[names.MEMO_FUNCTION] = True
+    if key:
+        memo[names.MEMO_BATCH] = key
     with connection.rpc_errors():
         handle = await connection.client.start_workflow(
             names.WORKFLOW_TYPES[names.KIND_JOB],  # importing its code would take a tenth of a second
@@ -88,7 +92,7 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             id_reuse_policy=reuse,
             task_timeout=TASK_TIMEOUT,
-            memo=memo | ({names.MEMO_BATCH: key} if key else {}),
+            memo=memo,
             search_attributes=keywords(
                 {
                     names.SA_CLUSTER: cluster,

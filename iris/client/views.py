@@ -48,12 +48,14 @@ class Refused(BaseModel):
 
 
 class LogSource(BaseModel):
-    """The run id and task count that a reader of a job's logs needs."""
+    """What a reader of a job's logs or results needs."""
 
     model_config = ConfigDict(frozen=True)
 
     run_id: str
     tasks: int
+    #: Whether the job runs a function, which leaves a result.
+    function: bool = False
 
 
 class Explanation(BaseModel):

@@ -97,5 +97,7 @@ class RunTask(Wire):
     contact: Contact = Contact()
     #: Variables whose values the host looks up, by their sources.
     secrets: dict[str, str] = Field(default_factory=dict)
+    #: The function that it runs; `command` is then its name. None: it runs the command.
+    call: Bundle | None = None
     #: Where in the object store its output directory is uploaded; empty: nowhere.
     outputs: str = ""

@@ -13,7 +13,10 @@
 The exit codes are those of the command line. Wrong usage of the command line is click's own error and exits with 2.
 """
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from iris.model.jobs import JobStatus
 
 
 class IrisError(Exception):
@@ -60,13 +63,25 @@ class WaitTimeout(IrisError):
     exit_code = 124
 
 
-class JobFailed(IrisError):
-    """The job ended without success."""
+class _Ended(IrisError):
+    """The job ended without success.
+
+    Attributes:
+        status: the job's last status, with the state, reason and exit code of each task; None: not known.
+    """
+
+    def __init__(self, message: str, status: "JobStatus | None" = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class JobFailed(_Ended):
+    """The job failed."""
 
     exit_code = 125
 
 
-class JobCancelled(IrisError):
+class JobCancelled(_Ended):
     """The job was cancelled."""
 
     exit_code = 126

@@ -79,6 +79,8 @@ class JobSpec(BaseModel):
     workdir: str | None = None
     #: The files in the program's directory. Each attempt has its own copy. None: no files.
     bundle: Bundle | None = None
+    #: A pickled function and the script that runs it. `command` is then the function's name. None: `command` is run.
+    call: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
     #: The container image of the program. None: the image of the scale group; if it has none, the program is a process on the
     #: host.

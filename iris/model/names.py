@@ -196,6 +196,8 @@ MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"
 #: Memo of a job that was submitted in a batch: identifies its line.
 MEMO_BATCH = "iris_batch"
+#: Memo of a job that runs a function.
+MEMO_FUNCTION = "iris_function"
 
 # -- object store --------------------------------------------------------------------------------------------------------------
 
@@ -230,6 +232,13 @@ def job_outputs(job: str, run_id: str) -> str:
     return f"outputs/{job}/{short_run(run_id)}"
 
 
+#: The script of a function's directory that runs it.
+CALL_SCRIPT = "run.py"
+#: Where a function's result is in the task's output directory, in a folder that no user fetches.
+RESULT_FOLDER = ".iris"
+RESULT_FILE = f"{RESULT_FOLDER}/result"
+
+
 def agent_logs(cluster: str, host_id: str) -> str:
     """Returns the folder of an agent's logs. Each incarnation of the agent has a folder in it, and these sort by time."""
     return f"agents/{cluster}/{host_id}"
@@ -258,6 +267,8 @@ ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
 #: Iris keeps what the program leaves in this directory; `iris fetch` downloads it.
 ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
+#: The directory of the function that the task runs.
+ENV_CALL_DIR = "IRIS_CALL_DIR"
 #: The directory in which the program starts.
 ENV_WORKDIR = "IRIS_WORKDIR"
 #: The address at which other hosts reach this one.

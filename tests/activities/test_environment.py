@@ -4,8 +4,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from iris.activities.host.runtimes.environment import TpuHost, attempt_env
+from iris.client.context import context
 from iris.messages.task import Rank, RunTask
+from iris.model.errors import IrisError, NotFound
 from iris.model.hosts import Host
 from iris.model.resources import Resources
 from tests.builders import a_host, some
@@ -89,6 +93,31 @@ def test_a_program_knows_its_job_its_attempt_and_its_host() -> None:
         "IRIS_PORT_HTTP": "31007",
         "IRIS_PORT_MY_DEBUG": "31008",
     }
+
+
+def test_a_python_program_reads_it_as_one_value() -> None:
+    """The same facts with their types; a port is found by the name that the job gave it."""
+    env = env_of(
+        a_run(rank=Rank(coordinator="10.0.0.5:8476", num_slices=2, slice_index=1, tasks_per_slice=4)),
+        workdir=Path("/a/work"),
+        outputs=Path("/a/outputs"),
+        ports={"my-debug": 31008},
+    )
+    here = context(env)
+
+    assert (here.cluster, here.job, here.task, here.num_tasks, here.attempt) == ("local", "ada/train", 6, 8, 3)
+    assert (here.host, here.slice, here.address) == ("w2", "s1", "10.0.0.7")
+    assert (here.coordinator, here.slice_index, here.num_slices, here.tasks_per_slice) == ("10.0.0.5:8476", 1, 2, 4)
+    assert (here.workdir, here.outputs) == (Path("/a/work"), Path("/a/outputs"))
+    assert here.port("my-debug") == 31008
+    with pytest.raises(NotFound, match="job ada/train has no port 'http'; submit it with --port http"):
+        here.port("http")
+
+
+def test_a_python_program_outside_of_a_job_is_told_so() -> None:
+    """It was started by hand."""
+    with pytest.raises(IrisError, match="does not run in a job: IRIS_JOB_ID is not set"):
+        context({})
 
 
 def test_what_is_not_there_is_not_spoken_of() -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from iris.autoscaling.missing_hosts import MissingHost
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.operate.debugging import Check, Diagnostics
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.model.errors import Unreachable
@@ -36,7 +36,7 @@ async def health(polled: dict[str, str], status: AutoscalerStatus) -> dict[str, 
         cluster=SimpleNamespace(status=silent),
         hosts=SimpleNamespace(list=silent),
     )
-    diagnostics = Diagnostics(cast(IrisClient, client))
+    diagnostics = Diagnostics(cast(AsyncIrisClient, client))
     diagnostics._reports = diagnostics._store = silent  # type: ignore[method-assign]
     return {each.name: each for each in await diagnostics.health()}
 

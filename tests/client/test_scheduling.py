@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.model.errors import NotFound, Rejected, Unreachable
 from tests.harness import Cluster, time_skipping_cluster
 
@@ -37,7 +37,7 @@ async def test_a_scale_group_that_no_host_has_is_answered_with_those_there_are(c
 
 async def test_a_cluster_without_a_scheduler_is_said_not_to_have_started(cluster: Cluster) -> None:
     """An operator may be quicker than the first control plane; that is no error of theirs."""
-    early = IrisClient(cluster.client, cluster.users.record.model_copy(update={"name": "new"}))
+    early = AsyncIrisClient(cluster.client, cluster.users.record.model_copy(update={"name": "new"}))
     for asked in (early.cluster.pause(), early.hosts.cordon("h1"), early.hosts.list()):
         with pytest.raises(Unreachable, match="the control plane of cluster new has not started"):
             await asked

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.operate.validation import CaseResult, validate
 from iris.model.accelerators import tpu
 from tests.builders import some
@@ -23,7 +23,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def validated(cluster: Cluster, **record: str) -> list[CaseResult]:
-    users = IrisClient(cluster.client, cluster.users.record.model_copy(update=record))
+    users = AsyncIrisClient(cluster.client, cluster.users.record.model_copy(update=record))
     return [result async for result in validate(users, KIND, timedelta(minutes=1), print)]
 
 

@@ -37,6 +37,8 @@ START_TIMEOUT = timedelta(minutes=2)
 START_PER_HOST = timedelta(seconds=3)
 RESTARTS = Restarts()
 CHILD_STOP_TIMEOUT = timedelta(seconds=10)
+#: Between two checks whether a cluster's owner is alive, in seconds.
+OWNER_INTERVAL = 1.0
 
 
 class LocalClusterOptions(BaseModel):
@@ -49,6 +51,8 @@ class LocalClusterOptions(BaseModel):
     config: str = Field(default_factory=lambda: dump_config(local_config("local")))
     #: Keeps the state in memory; nothing is left when the cluster stops.
     ephemeral: bool = False
+    #: The cluster stops when this process has ended. None: it stops when it is told to.
+    owner: ProcessRef | None = None
 
     @property
     def hosts(self) -> int:
@@ -132,6 +136,8 @@ class _LocalCluster:
             asyncio.create_task(self._control.keep(self._stop, RESTARTS, lambda _: self._write())),
             asyncio.create_task(self._keep_server()),
         ]
+        if self._options.owner is not None:
+            keepers.append(asyncio.create_task(self._stop_with(self._options.owner)))
         logger.info("cluster %s: %s, Web UI %s", self._options.name, self._record.address, self._record.ui or "-")
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({stopped, self._machines_run}, return_when=asyncio.FIRST_COMPLETED)
@@ -165,6 +171,15 @@ class _LocalCluster:
             return
         logger.warning("temporal ended with status %s and is started again", ended.result())
         await self._server.keep(self._stop, RESTARTS, lambda _: self._write())
+
+    async def _stop_with(self, owner: ProcessRef) -> None:
+        """Stops the cluster when its owner has ended."""
+        while not self._stop.is_set():
+            if not owner.alive():
+                logger.info("process %s, which the cluster belongs to, has ended, so the cluster stops", owner.pid)
+                self._stop.set()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), OWNER_INTERVAL)
 
     def _controller_command(self) -> list[str]:
         record = self._record

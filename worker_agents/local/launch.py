@@ -16,7 +16,7 @@ import psutil
 from pydantic import ValidationError
 
 from iris.activities.host.runtimes import orphans, trees
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, ProcessRef, cluster_dir, make_cluster_dir, not_running, read_record
 from iris.model.errors import IrisError, Rejected
 from iris.platforms.local import MACHINES, homes
@@ -93,12 +93,12 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
     expected = options.hosts
     patience = START_TIMEOUT + START_PER_HOST * expected
     deadline = time.monotonic() + patience.total_seconds()
-    client: IrisClient | None = None
+    client: AsyncIrisClient | None = None
     while time.monotonic() < deadline and running():
         record = read_record(options.name)
         if record is not None and record.alive():
             with contextlib.suppress(IrisError):
-                client = client or await IrisClient.connect(options.name)
+                client = client or await AsyncIrisClient.connect(options.name)
                 hosts = [view.host for view in await client.hosts.list()]
                 if len(hosts) >= expected and all([await client.hosts.polls(host) for host in hosts]):
                     return record

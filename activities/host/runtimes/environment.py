@@ -78,6 +78,7 @@ def attempt_env(
     defaults: Mapping[str, str] = {},
     workdir: Path | None = None,
     outputs: Path | None = None,
+    call: Path | None = None,
     ports: Mapping[str, int] = {},
     tpu: TpuHost | None = None,
     gpus: Sequence[int] | None = None,
@@ -89,7 +90,7 @@ def attempt_env(
 
     Args:
         defaults: the cluster's defaults, overridden by the group's.
-        workdir, outputs: the directories, by the paths under which the program finds them.
+        workdir, outputs, call: the directories, by the paths under which the program finds them.
         ports: the ports by the names that the job gave them.
         tpu: the host's real chips; None: it has none, and no variable may make a library look for them.
         gpus: the numbers of the task's GPUs on a host with real ones; None: all of them, or the host has none.
@@ -97,6 +98,8 @@ def attempt_env(
     identity = _identity(task, cluster, host) | {names.env_port(name): str(port) for name, port in ports.items()}
     if workdir is not None:
         identity[names.ENV_WORKDIR] = str(workdir)
+    if call is not None:
+        identity[names.ENV_CALL_DIR] = str(call)
     if outputs is not None:
         identity[names.ENV_OUTPUT_DIR] = str(outputs)
     variables: dict[str, str] = {}

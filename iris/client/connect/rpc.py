@@ -64,7 +64,7 @@ async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
 
 
 class Connection:
-    """A Temporal client and the cluster that it is used for. All parts of an `IrisClient` share one connection."""
+    """A Temporal client and the cluster that it is used for. All parts of an `AsyncIrisClient` share one connection."""
 
     def __init__(self, client: Client, record: ClusterRecord) -> None:
         self.client = client

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import cluster_dir, read_record, state_dir
 from iris.client.operate.controllers import LocalController
 from iris.client.operate.delete_slices import delete_slices, unowned
@@ -64,7 +64,7 @@ async def leftovers(name: str | None) -> list[Leftover]:
         elif record.remote:  # a cluster in a cloud is only checked by name: `left_elsewhere`
             continue
         elif record.alive():
-            client = await IrisClient.connect(each)
+            client = await AsyncIrisClient.connect(each)
             found += [
                 Leftover(cluster=each, kind="slice", id=seen.slice_id, state=seen.state, machines=seen)
                 for seen in await unowned(client, (await LocalController.of(each).machines().list_slices()).slices)
@@ -136,7 +136,7 @@ async def left_elsewhere(controller: "GcpController", *, with_controller: bool) 
     try:
         if seen is not None:
             await asyncio.to_thread(controller.discover)  # writes the cluster's record here
-        client = await IrisClient.connect(controller.name)
+        client = await AsyncIrisClient.connect(controller.name)
         lost = {each.slice_id for each in await unowned(client, listing.slices)}
     except (NotFound, Unreachable) as error:
         if with_controller and seen is not None:

@@ -14,15 +14,19 @@ class ClusterManager:
         ...
     """
 
-    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, progress: Progress | None = None) -> None:
+    def __init__(
+        self, config: ClusterConfig, *, ephemeral: bool = False, owned: bool = False, progress: Progress | None = None
+    ) -> None:
         """Creates a manager for the configuration's cluster.
 
         Args:
             ephemeral: a local cluster deletes its data when it stops.
+            owned: a local cluster stops when this process ends, however it ends.
             progress: called with progress messages of long operations.
         """
         self._config = config
         self._ephemeral = ephemeral
+        self._owned = owned
         self._progress = progress or (lambda _: None)
         self._controller: ControllerProtocol | None = None
 
@@ -53,7 +57,7 @@ class ClusterManager:
             Rejected: a cluster with this name runs already: here, or elsewhere if `new`.
             IrisError: the cluster did not start.
         """
-        controller = create_controller(self._config, ephemeral=self._ephemeral, progress=self._progress)
+        controller = create_controller(self._config, ephemeral=self._ephemeral, owned=self._owned, progress=self._progress)
         address = controller.start(new=new)
         self._controller = controller
         return address

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.tunnel import last_output
 from iris.client.slices import SliceRow
 from iris.model.errors import Unreachable
@@ -107,14 +107,14 @@ class ControllerProtocol(Protocol):
         ...
 
 
-async def answering_client(cluster: str, timeout: timedelta = ANSWER_TIMEOUT) -> IrisClient | None:
+async def answering_client(cluster: str, timeout: timedelta = ANSWER_TIMEOUT) -> AsyncIrisClient | None:
     """Returns a client of the cluster if its scheduler and its autoscaler answer in time, else None."""
     with contextlib.suppress(Unreachable):
         return await client_once_it_answers(cluster, timeout)
     return None
 
 
-async def client_once_it_answers(cluster: str, timeout: timedelta = ANSWER_TIMEOUT) -> IrisClient:
+async def client_once_it_answers(cluster: str, timeout: timedelta = ANSWER_TIMEOUT) -> AsyncIrisClient:
     """Returns a client of the cluster once its scheduler and its autoscaler have answered.
 
     Raises:
@@ -122,7 +122,7 @@ async def client_once_it_answers(cluster: str, timeout: timedelta = ANSWER_TIMEO
     """
     try:
         async with asyncio.timeout(timeout.total_seconds()):
-            client = await IrisClient.connect(cluster)
+            client = await AsyncIrisClient.connect(cluster)
             await asyncio.gather(client.autoscaler.status(), client.cluster.status())
             return client
     except TimeoutError:
@@ -137,7 +137,7 @@ def last_lines(text: str, count: int) -> str:
     return "\n".join(text.splitlines()[-count:] if count else [])
 
 
-async def delete_through(client: IrisClient, timeout: timedelta, progress: Progress) -> bool:
+async def delete_through(client: AsyncIrisClient, timeout: timedelta, progress: Progress) -> bool:
     """Lets the control plane delete the cluster's slices, after the grace period of their tasks. Returns whether none is left."""
 
     def report(rows: Sequence[SliceRow]) -> None:

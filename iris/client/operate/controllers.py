@@ -2,12 +2,22 @@
 
 import asyncio
 import contextlib
+import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.connect.clusters import CONFIG, ClusterRecord, check_is_free, cluster_dir, read_config, read_record, write_config
+from iris.client.connect.clusters import (
+    CONFIG,
+    ClusterRecord,
+    ProcessRef,
+    check_is_free,
+    cluster_dir,
+    read_config,
+    read_record,
+    write_config,
+)
 from iris.client.job_filter import JobFilter
 from iris.client.operate.control import (
     ControllerProtocol,
@@ -51,12 +61,18 @@ POLL_INTERVAL = timedelta(seconds=0.2)
 
 
 def create_controller(
-    config: ClusterConfig, *, ephemeral: bool = False, text: str | None = None, progress: Progress = no_progress
+    config: ClusterConfig,
+    *,
+    ephemeral: bool = False,
+    owned: bool = False,
+    text: str | None = None,
+    progress: Progress = no_progress,
 ) -> ControllerProtocol:
     """Creates the control plane that a configuration names.
 
     Args:
         ephemeral: a local cluster deletes its data when it stops.
+        owned: a local cluster stops when this process ends, however it ends.
         text: the configuration as it was written; a cluster elsewhere gets exactly this text.
         progress: called with progress messages of long operations.
 
@@ -72,7 +88,7 @@ def create_controller(
         raise InvalidValue(
             "controller", kind, "is not served by this version", "run the same cluster on this machine with --local"
         )
-    return LocalController(config, ephemeral=ephemeral, progress=progress)
+    return LocalController(config, ephemeral=ephemeral, owned=owned, progress=progress)
 
 
 def controller_of(cluster: ClusterRef, progress: Progress = no_progress) -> ControllerProtocol:
@@ -128,10 +144,13 @@ def known_config(record: ClusterRecord) -> ClusterConfig:
 class LocalController:
     """Implements `ControllerProtocol` for a cluster on this machine. Its supervisor outlives the process that started it."""
 
-    def __init__(self, config: ClusterConfig, *, ephemeral: bool = False, progress: Progress = no_progress) -> None:
+    def __init__(
+        self, config: ClusterConfig, *, ephemeral: bool = False, owned: bool = False, progress: Progress = no_progress
+    ) -> None:
         self.name = config.name
         self.config = config
         self._ephemeral = ephemeral
+        self._owned = owned
         self._progress = progress
 
     @classmethod
@@ -154,7 +173,12 @@ class LocalController:
             IrisError: the cluster did not start; the message has the end of its log.
         """
         check_is_free(self.name)
-        options = LocalClusterOptions(name=self.name, config=dump_config(self.config), ephemeral=self._ephemeral)
+        options = LocalClusterOptions(
+            name=self.name,
+            config=dump_config(self.config),
+            ephemeral=self._ephemeral,
+            owner=ProcessRef.of(os.getpid()) if self._owned else None,
+        )
         return start_detached(options).address
 
     def stop(self) -> None:
@@ -205,7 +229,7 @@ class LocalController:
         """
 
         async def reload() -> str:
-            client = await IrisClient.connect(self.name)
+            client = await AsyncIrisClient.connect(self.name)
             write_config(self.name, dump_config(self.config))
             await client.cluster.reload(self.config)
             return client.record.address

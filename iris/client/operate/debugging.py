@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from temporalio.api.workflowservice.v1 import ListWorkersRequest
 
 from iris.autoscaling.liveness import SILENCE
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, cluster_dir
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.messages.scheduler import HostView
@@ -78,7 +78,7 @@ def _agent(view: HostView) -> tuple[str, str]:
 class Diagnostics:
     """Health checks of one cluster."""
 
-    def __init__(self, client: IrisClient) -> None:
+    def __init__(self, client: AsyncIrisClient) -> None:
         self._client = client
         self._connection = client.connection
         self._cluster = client.record

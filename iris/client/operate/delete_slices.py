@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.operate.control import Progress, no_progress
 from iris.model.errors import IrisError
 from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation
@@ -78,7 +78,7 @@ async def _listed(ops: SliceOps) -> FleetListing:
         return FleetListing(unreachable={"all zones": str(error)})
 
 
-async def unowned(client: IrisClient, slices: Iterable[SliceObservation]) -> list[SliceObservation]:
+async def unowned(client: AsyncIrisClient, slices: Iterable[SliceObservation]) -> list[SliceObservation]:
     """Returns the machines of a running cluster that have no live slice workflow.
 
     Raises:

@@ -4,7 +4,7 @@ import asyncio
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import read_record
 from iris.client.operate.control import answering_client
@@ -65,6 +65,6 @@ def discovery(cluster: ClusterRef) -> Discovery:
 
 
 async def _at_address(cluster: ClusterRef) -> Discovery:
-    record = (await IrisClient.connect(cluster)).record
+    record = (await AsyncIrisClient.connect(cluster)).record
     known = record.model_dump(include={"address", "namespace", "store", "ui"})
     return Discovery(cluster=record.name, platform="address", healthy=await answering_client(cluster.name) is not None, **known)

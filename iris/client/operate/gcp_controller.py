@@ -10,7 +10,7 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import check_is_free, forget, read_record, write_config, write_record
 from iris.client.connect.controller_vm import record_of
 from iris.client.connect.identity import cluster_uid, known_uid
@@ -269,7 +269,7 @@ class GcpController:
         settings = await self._settings()
         machine = self._machine(settings)
         self._write_record(await self._rebuilt(settings, machine, await self._running(machine)))
-        client = await IrisClient.connect(self.name)
+        client = await AsyncIrisClient.connect(self.name)
         await client.cluster.reload(self.config)
         return client.record.address
 
@@ -311,7 +311,7 @@ class GcpController:
             self._progress(str(error))
             return None
 
-    async def _client(self, seen: SeenMachine) -> IrisClient:
+    async def _client(self, seen: SeenMachine) -> AsyncIrisClient:
         """Returns a client of the control plane.
 
         Raises:

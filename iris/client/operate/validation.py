@@ -11,7 +11,7 @@ from itertools import combinations
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from iris.client.client import IrisClient
+from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
 from iris.client.outputs import outputs_of
 from iris.client.views import Submitted
@@ -170,7 +170,7 @@ def _overlap(one: JobStatus, other: JobStatus) -> Iterable[str]:
 
 
 async def validate(
-    client: IrisClient, kind: Tpu, timeout: timedelta, progress: Callable[[str], None]
+    client: AsyncIrisClient, kind: Tpu, timeout: timedelta, progress: Callable[[str], None]
 ) -> AsyncIterator[CaseResult]:
     """Runs the cases one after the other and yields the result of each. An interrupt cancels the running jobs.
 
@@ -211,7 +211,7 @@ async def validate(
         )
 
 
-async def _run(client: IrisClient, specs: Sequence[JobSpec], timeout: timedelta) -> list[Ended]:
+async def _run(client: AsyncIrisClient, specs: Sequence[JobSpec], timeout: timedelta) -> list[Ended]:
     """Submits the jobs and waits until they have ended.
 
     Raises:
@@ -238,7 +238,7 @@ async def _run(client: IrisClient, specs: Sequence[JobSpec], timeout: timedelta)
                 await asyncio.shield(client.jobs.cancel(job, "the validation was interrupted"))
 
 
-async def _answers(client: IrisClient, submitted: Submitted) -> tuple[TaskReport, ...]:
+async def _answers(client: AsyncIrisClient, submitted: Submitted) -> tuple[TaskReport, ...]:
     """Returns the reports that the tasks left in the store. A malformed report counts as missing.
 
     Raises:

@@ -1,0 +1,63 @@
+"""An event loop in a thread of its own, for programs that are not asynchronous, and for notebooks, whose own loop is busy."""
+
+import asyncio
+import atexit
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: How long the end of the program waits for the loop's thread, in seconds.
+STOP_TIMEOUT = 5.0
+
+
+class BackgroundLoop:
+    """Runs coroutines for callers in any thread."""
+
+    def __init__(self) -> None:
+        """Starts the thread. It ends with `close`, at the latest at the end of the program."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="iris-client", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Returns the coroutine's result. An exception in the caller meanwhile, such as Ctrl-C, cancels the coroutine."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
+        """Yields the values. Ends the asynchronous generator when the caller stops early."""
+
+        async def following() -> tuple[T, ...]:
+            async for value in values:
+                return (value,)
+            return ()
+
+        try:
+            while value := self.run(following()):
+                yield value[0]
+        finally:
+            if (close := getattr(values, "aclose", None)) is not None:
+                self.run(close())
+
+    def close(self) -> None:
+        """Cancels what still runs, and ends the thread. Further calls have no effect."""
+        atexit.unregister(self.close)
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(STOP_TIMEOUT)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(STOP_TIMEOUT)
+        self._loop.close()
+
+
+async def _cancel_all() -> None:
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,80 @@
+"""What a program that runs in a job can know of its job."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from iris.model import names
+from iris.model.errors import IrisError, NotFound
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """The task that this program is.
+
+    Attributes:
+        job: `USER/NAME`.
+        task: the task's number, from 0: the rank in a gang.
+        attempt: the number of this run of the task, from 1.
+        slice: the id of the host's slice.
+        slice_index, num_slices, tasks_per_slice: the position in a gang; 0, 1 and `num_tasks` otherwise.
+        address: at which other hosts reach this one; empty: unknown.
+        coordinator: `HOST:PORT` on the host of task 0, where the gang meets; empty: a single task.
+        ports: the task's ports by their variables; `port` finds one by its name.
+        outputs: what the program leaves in this directory is kept.
+    """
+
+    cluster: str
+    job: str
+    task: int
+    num_tasks: int
+    attempt: int
+    host: str
+    slice: str
+    slice_index: int
+    num_slices: int
+    tasks_per_slice: int
+    address: str
+    coordinator: str
+    ports: Mapping[str, int]
+    workdir: Path
+    outputs: Path
+
+    def port(self, name: str) -> int:
+        """Returns the task's port of this name.
+
+        Raises:
+            NotFound: the job has no port of this name.
+        """
+        if (variable := names.env_port(name)) not in self.ports:
+            raise NotFound(f"job {self.job} has no port {name!r}; submit it with --port {name}")
+        return self.ports[variable]
+
+
+def context(env: Mapping[str, str] = os.environ) -> JobContext:
+    """Returns the context of the task that this program runs as.
+
+    Raises:
+        IrisError: it does not run in a job.
+    """
+    if names.ENV_JOB_ID not in env:
+        raise IrisError(f"this program does not run in a job: {names.ENV_JOB_ID} is not set; start it with iris submit")
+    num_tasks = int(env[names.ENV_NUM_TASKS])
+    return JobContext(
+        cluster=env[names.ENV_CLUSTER],
+        job=env[names.ENV_JOB_ID],
+        task=int(env[names.ENV_TASK_INDEX]),
+        num_tasks=num_tasks,
+        attempt=int(env[names.ENV_ATTEMPT]),
+        host=env[names.ENV_HOST_ID],
+        slice=env[names.ENV_SLICE_ID],
+        slice_index=int(env.get(names.ENV_SLICE_INDEX, 0)),
+        num_slices=int(env.get(names.ENV_NUM_SLICES, 1)),
+        tasks_per_slice=int(env.get(names.ENV_TASKS_PER_SLICE, num_tasks)),
+        address=env.get(names.ENV_HOST_ADDRESS, ""),
+        coordinator=env.get(names.ENV_COORDINATOR, ""),
+        ports={name: int(value) for name, value in env.items() if name.startswith(names.env_port(""))},
+        workdir=Path(env[names.ENV_WORKDIR]),
+        outputs=Path(env[names.ENV_OUTPUT_DIR]),
+    )

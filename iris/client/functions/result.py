@@ -1,0 +1,95 @@
+"""Reads what a function's job left: its value, or its exception with the traceback of the job."""
+
+import asyncio
+import json
+import pickle
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from obstore.exceptions import BaseError
+
+from iris.model import names
+from iris.model.errors import IrisError, first_line
+from iris.retrying import retry
+from iris.storage.object_store import Store
+
+#: How long a result may be missing in the store after its task has ended. Hosts store results before they report the end, unless
+#: the store does not answer them.
+PATIENCE = timedelta(seconds=60)
+RETRY_INTERVAL = timedelta(seconds=1)
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception in a job. It is the cause of the exception that the caller gets."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class NoResult(IrisError):
+    """The task left no result, or the store does not have it yet."""
+
+
+class Raised:
+    """The exception with which a function ended.
+
+    Args:
+        error: None: it cannot be restored here.
+        text: its type and message.
+        traceback: as the job printed it.
+    """
+
+    def __init__(self, error: BaseException | None, text: str, traceback: str) -> None:
+        self.error = error
+        self.text = text
+        self.traceback = traceback
+
+
+async def read_result(store: Store, job: str, run_id: str, task: int, attempt: int, patience: timedelta = PATIENCE) -> Any:
+    """Returns the value that the function returned in this attempt, or a `Raised`.
+
+    It is unpickled, which runs code that the job may have chosen: for jobs that the caller trusts.
+
+    Args:
+        patience: how long to wait for a result that the store does not have.
+
+    Raises:
+        NoResult: there is none, or it cannot be restored here.
+    """
+    name = f"{names.attempt_outputs(job, run_id, task, attempt)}/{names.RESULT_FILE}"
+    with tempfile.TemporaryDirectory(prefix="iris-result-") as directory:
+        file = Path(directory) / "result"
+
+        @retry((NoResult, OSError, BaseError), every=RETRY_INTERVAL, timeout=patience)
+        async def fetch() -> None:
+            if not await store.get_file(name, file):
+                raise NoResult(f"task {task} of {job} left no result in attempt {attempt}")
+
+        try:
+            await fetch()
+        except (OSError, BaseError) as error:
+            raise NoResult(f"the result of {job} cannot be read from {store.url}: {first_line(error)}") from None
+        return await asyncio.to_thread(_restore, file, f"task {task} of {job}")
+
+
+def _restore(file: Path, what: str) -> Any:
+    with file.open("rb") as result:
+        header = json.loads(result.readline())
+        if header["kind"] == "error":
+            error = _load(result) if header["pickled"] else None
+            text = f"{header['type']}: {header['message']}" if header["message"] else header["type"]
+            return Raised(error if isinstance(error, BaseException) else None, text, header["traceback"])
+        try:
+            return pickle.load(result)  # noqa: S301 the caller trusts the job
+        except Exception as error:  # the methods of the value's classes may raise anything
+            raise NoResult(f"the result of {what}, a {header['type']}, cannot be restored here: {first_line(error)}") from error
+
+
+def _load(result: BinaryIO) -> Any:
+    """Returns the exception; None if it cannot be restored here, for example because its module is missing."""
+    try:
+        return pickle.load(result)  # noqa: S301 the caller trusts the job
+    except Exception:
+        return None

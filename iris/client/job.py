@@ -1,0 +1,271 @@
+"""One job in Python: waiting for it, its result, its logs, its files."""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from iris.client import outputs
+from iris.client.connect.identity import current_user
+from iris.client.exec import new_session
+from iris.client.functions.result import PATIENCE, NoResult, Raised, RemoteTraceback, read_result
+from iris.client.logs.follow import new_lines, reading_from
+from iris.client.logs.stored import LogReader
+from iris.messages.exec import ExecRequest, FrameKind
+from iris.model.errors import JobCancelled, JobFailed, Rejected
+from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.states import JobState, TaskState
+from iris.storage.log_format import Stream
+from iris.storage.object_store import Store
+
+if TYPE_CHECKING:
+    from iris.client.client import AsyncIrisClient
+    from iris.client.views import Explanation, LogSource
+
+
+#: How long the result of a failed task may be missing in the store. A task that was killed leaves none.
+FAILED_PATIENCE = timedelta(seconds=3)
+
+
+class LogEntry(NamedTuple):
+    """A line of a task's output. Its text is what `str` and `print` show."""
+
+    task: int
+    attempt: int
+    #: By the clock of the host.
+    time: datetime
+    #: `stdout`, `stderr` or `build`.
+    stream: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class ExecResult(NamedTuple):
+    """The end of a command beside a task."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    #: Why it could not be started or was ended; empty: it ended by itself.
+    reason: str
+
+
+class AsyncJob:
+    """A job of a cluster. `await job` waits for its end and returns its result."""
+
+    def __init__(self, client: "AsyncIrisClient", job_id: str, run_id: str | None, ui: str = "") -> None:
+        """Creates the handle of a job that exists. `AsyncIrisClient.submit` and `.job` do this.
+
+        Args:
+            run_id: the run of the job's workflow; None: the latest with this id.
+        """
+        self._jobs = client.jobs
+        self._exec = client.exec
+        self._store_url = client.record.store
+        self._run_id = run_id
+        #: `USER/NAME`.
+        self.id = job_id
+        #: The job's page in Temporal's Web UI; empty: there is none, or the job was submitted elsewhere.
+        self.ui = ui
+
+    async def status(self) -> JobStatus:
+        """Returns the job's current status.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: no control plane answers.
+        """
+        return await self._jobs.status(self.id, self._run_id)
+
+    async def tasks(self) -> tuple[TaskStatus, ...]:
+        """Returns the current status of each task.
+
+        Raises:
+            NotFound, Unreachable: as in `status`.
+        """
+        return (await self.status()).tasks
+
+    async def explain(self, task: int | None = None) -> "Explanation":
+        """Explains the state of the job, or of one task.
+
+        Raises:
+            NotFound: there is no such job, or it has no such task.
+            Unreachable: no control plane answers.
+        """
+        return await self._jobs.explain(self.id, task)
+
+    async def cancel(self, reason: str = "") -> None:
+        """Requests the job's cancellation. Does nothing if the job has ended.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        await self._jobs.cancel(self.id, reason)
+
+    async def wait(self, timeout: timedelta | float | None = None) -> JobStatus:
+        """Waits until the job has ended, with or without success, and returns its status.
+
+        Args:
+            timeout: in seconds if it is a number; None: no limit.
+
+        Raises:
+            WaitTimeout: the timeout has expired; the job continues.
+            NotFound: there is no such job.
+        """
+        limit = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
+        return await self._jobs.wait(self.id, self._run_id, limit)
+
+    async def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> Any:
+        """Waits for the job's end and returns what its function returned; for a command, None.
+
+        Of several tasks it is the result of the first; `results` returns all.
+
+        Args:
+            timeout: as in `wait`.
+            trusted: also unpickles the result of another user's job, which runs code that this user has chosen.
+
+        Raises:
+            Exception: what the function raised, with the job's traceback as its cause.
+            JobFailed, JobCancelled: the job ended otherwise.
+            Rejected: it is another user's job.
+            WaitTimeout, NotFound: as in `wait`.
+        """
+        return (await self._results(timeout, only_first=True, trusted=trusted))[0]
+
+    async def results(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> list[Any]:
+        """Waits for the job's end and returns the result of each task.
+
+        Raises:
+            Exception, JobFailed, JobCancelled, Rejected, WaitTimeout, NotFound: as in `result`.
+        """
+        return await self._results(timeout, only_first=False, trusted=trusted)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.result().__await__()
+
+    async def logs(self, task: int | None = None, attempt: int | None = None, *, follow: bool = False) -> AsyncIterator[LogEntry]:
+        """Yields the job's output, by time.
+
+        Args:
+            task, attempt: only this task, only this attempt; None: all.
+            follow: waits for further output until the job has ended.
+
+        Raises:
+            NotFound: there is no such job.
+            IrisError: the store does not answer.
+        """
+        source = await self._jobs.log_source(self.id)
+        reader = LogReader(Store(self._store_url), self.id, self._run_id or source.run_id, task, attempt)
+        ended: asyncio.Future[None]
+        if follow:
+            ended = asyncio.create_task(self._jobs.wait_until_ended(self.id, self._run_id))
+        else:
+            ended = asyncio.get_running_loop().create_future()
+            ended.set_result(None)
+        try:
+            async for lines in new_lines(reader, ended, f"the log of {self.id}"):
+                for each in lines:
+                    time = datetime.fromtimestamp(each.line.at_ms / 1000, UTC)
+                    yield LogEntry(each.task, each.attempt, time, _STREAMS[each.line.stream], each.line.text)
+        finally:
+            ended.cancel()
+
+    async def fetch(self, directory: Path | str = ".", *, force: bool = False) -> list[Path]:
+        """Downloads the files that the tasks left in `$IRIS_OUTPUT_DIR`, and returns their paths.
+
+        Args:
+            directory: with several tasks, each has a folder in it.
+            force: overwrites files that differ.
+
+        Raises:
+            Rejected: a different file exists; nothing was fetched.
+            NotFound: there is no such job.
+            IrisError: the store does not answer.
+        """
+        source = await self._jobs.log_source(self.id)
+        store = Store(self._store_url)
+        with reading_from(store, f"the files of {self.id}"):
+            files = await outputs.outputs_of(store, self.id, self._run_id or source.run_id)
+            fetched = await outputs.fetch(store, files, Path(directory), by_task=source.tasks > 1, force=force)
+        return [each.to for each in fetched]
+
+    async def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
+        """Runs a command beside a running task, with the task's environment, directory and limits, and waits for its end.
+
+        Args:
+            task: None: the only task of the job.
+            timeout: the command is ended after this time, in seconds if it is a number; None: with the attempt.
+
+        Raises:
+            Rejected: the task does not run, or its host cannot run the command.
+            NotFound: there is no such job, or it has no such task.
+            InvalidValue: the job has several tasks, and `task` is None.
+            Unreachable: the host or the store does not answer.
+        """
+        where = await self._exec.locate(self.id, task)
+        limit = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
+        request = ExecRequest(session=new_session(), job=where.job, index=where.task, argv=command, timeout=limit)
+        written = {FrameKind.OUT: bytearray(), FrameKind.ERR: bytearray()}
+        async with self._exec.run(where, request) as session:
+            async for kind, data in session.output():
+                if kind in written:
+                    written[kind] += data
+            end = await session.end()
+        out, err = (written[kind].decode(errors="replace") for kind in (FrameKind.OUT, FrameKind.ERR))
+        return ExecResult(end.exit_code, out, err, end.reason)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}>"
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    async def _results(self, timeout: timedelta | float | None, *, only_first: bool, trusted: bool) -> list[Any]:
+        user = self.id.partition("/")[0]
+        if not trusted and user != current_user():
+            raise Rejected(
+                f"the result of {self.id} is not unpickled: this can run code of {user}; to trust it, pass trusted=True"
+            )
+        status = await self.wait(timeout)
+        source = await self._jobs.log_source(self.id)
+        succeeded = status.state is JobState.SUCCEEDED
+        tasks = [task for task in status.tasks if succeeded or task.state is TaskState.FAILED]
+        found = []
+        for task in tasks[:1] if only_first else tasks:
+            found.append(await self._result(task, source) if source.function else None)
+        if succeeded:
+            return found
+        kind = JobCancelled if status.state is JobState.KILLED else JobFailed
+        raise kind(f"{self.id} {status.state}: {status.reason}", status)
+
+    async def _result(self, task: TaskStatus, source: "LogSource") -> Any:
+        """Returns what the function returned in the task's last attempt; None if the task failed otherwise than by an exception.
+
+        Raises:
+            Exception: what the function raised.
+            JobFailed: the function raised what cannot be restored here.
+            NoResult: the task succeeded, and its result is not in the store or cannot be restored here.
+        """
+        failed = task.state is TaskState.FAILED
+        try:
+            value = await read_result(
+                Store(self._store_url),
+                self.id,
+                self._run_id or source.run_id,
+                task.index,
+                task.attempt,
+                patience=FAILED_PATIENCE if failed else PATIENCE,
+            )
+        except NoResult:
+            if failed:
+                return None
+            raise
+        if isinstance(value, Raised):
+            error = value.error or JobFailed(f"task {task.index} of {self.id} raised {value.text}")
+            raise error from RemoteTraceback(value.traceback)
+        return value
+
+
+_STREAMS = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.BUILD: "build"}

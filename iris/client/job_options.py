@@ -1,0 +1,178 @@
+"""The options of a job in Python, and the specification that they make. Pure."""
+
+import difflib
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, TypedDict, Unpack
+
+from pydantic import ValidationError
+
+from iris.model import resources as model
+from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
+from iris.model.constraints import TPU_NAME, Constraint, parse_constraint
+from iris.model.environments import EnvironmentSpec
+from iris.model.errors import InvalidValue, Rejected
+from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
+from iris.model.units import parse_bytes, parse_cpu, parse_duration
+
+Duration = timedelta | float | str
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What each task of a job gets.
+
+    Attributes:
+        cpu: cores: `0.5`, or `"500m"`.
+        memory, disk: bytes, or a text such as `"8g"`.
+        tpu: the type of the slice, such as `"v5litepod-16"`. The job gets a task for each of its hosts.
+        slices: how many such slices.
+        gpu: the GPUs of each task, such as `"H100x8"`.
+    """
+
+    cpu: float | str = 1
+    memory: int | str = "1g"
+    disk: int | str = 0
+    tpu: str | None = None
+    slices: int | None = None
+    gpu: str | None = None
+
+
+def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple[int, Coscheduling | None]:
+    """Returns the number of tasks on TPU slices, and how they are coscheduled: a task for each host, all together.
+
+    Raises:
+        InvalidValue: the tasks do not fill the slices.
+    """
+    if tpu.hosts == 1 and slices is None:
+        return 1 if replicas is None else replicas, None  # each on its own slice, independently
+    if replicas is not None and (replicas % tpu.hosts or (slices is not None and replicas != slices * tpu.hosts)):
+        raise InvalidValue(
+            "replicas",
+            replicas,
+            f"is not a task for each host of {'a slice' if slices is None else f'{slices} slices'} of {tpu.hosts}",
+            "leave it out, and use --slices N for more than one slice",
+        )
+    groups = slices or (1 if replicas is None else replicas // tpu.hosts)
+    return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of a job. They are those of `iris submit`; durations are seconds, texts such as `"10m"`, or timedeltas."""
+
+    #: A new one, made from the command, if it is left out.
+    name: str
+    resources: Resources
+    replicas: int
+    #: Places, starts and retries the tasks together, on hosts that share this attribute.
+    gang_by: str
+    environment: EnvironmentSpec
+    env: Mapping[str, str]
+    #: Variables whose values the host looks up, by their sources.
+    secret: Mapping[str, str]
+    #: Texts as for `iris submit --constraint`: `"zone = europe-west4-b"`.
+    constraints: Sequence[Constraint | str]
+    image: str
+    #: The directory on the host in which the program starts.
+    workdir: str
+    ports: Sequence[str]
+    priority: str
+    scheduling_timeout: Duration
+    timeout: Duration
+    grace: Duration
+    #: How often a failed task is retried.
+    retries: int
+    max_retries_preemption: int
+    max_task_failures: int
+
+
+def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -> JobSpec:
+    """Returns the specification of a job, without its files.
+
+    Raises:
+        Rejected: an option is invalid; the message has every problem.
+    """
+    for option in options:
+        if option not in JobOptions.__annotations__:
+            near = difflib.get_close_matches(option, JobOptions.__annotations__, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"the options are {', '.join(JobOptions.__annotations__)}"
+            raise InvalidValue("option", option, "is not an option of a job", remedy)
+    resources, gang_by = options.get("resources", Resources()), options.get("gang_by")
+    replicas = options.get("replicas")
+    try:
+        together = Coscheduling(group_by=gang_by) if gang_by is not None else None
+        if resources.tpu is not None:
+            if gang_by is not None:
+                raise InvalidValue("gang_by", gang_by, "does not go with tpu, whose tasks are placed by slice", "leave it out")
+            replicas, together = tasks_of(parse_tpu(resources.tpu), resources.slices, replicas)
+        elif resources.slices is not None:
+            raise InvalidValue("slices", resources.slices, "is the number of slices of a type of TPU", "give tpu, too")
+        return JobSpec(
+            user=user,
+            name=options["name"] if "name" in options else _new_name(command),
+            command=tuple(command),
+            resources=model.Resources(
+                cpu_millis=parse_cpu(resources.cpu),
+                memory_bytes=parse_bytes(resources.memory),
+                disk_bytes=parse_bytes(resources.disk, "disk"),
+                device=_device(resources),
+            ),
+            replicas=1 if replicas is None else replicas,
+            coscheduling=together,
+            constraints=tuple(
+                parse_constraint(each) if isinstance(each, str) else each for each in options.get("constraints", ())
+            ),
+            env=dict(options.get("env", {})),
+            secrets=dict(options.get("secret", {})),
+            workdir=options.get("workdir"),
+            environment=options.get("environment", EnvironmentSpec()),
+            image=options.get("image"),
+            ports=tuple(options.get("ports", ())),
+            band=_band(options.get("priority", Band.INTERACTIVE)),
+            scheduling_timeout=_duration(options, "scheduling_timeout"),
+            timeout=_duration(options, "timeout"),
+            grace=_duration(options, "grace") or DEFAULT_GRACE,
+            max_retries_failure=options.get("retries", 0),
+            max_retries_preemption=options.get("max_retries_preemption", 100),
+            max_task_failures=options.get("max_task_failures", 0),
+        )
+    except ValidationError as error:
+        raise Rejected("; ".join(problems_of(error))) from None
+
+
+def problems_of(error: ValidationError) -> list[str]:
+    """Returns a sentence for each field that is wrong. Iris' own errors name their field; pydantic's do not."""
+    return [
+        str(problem.get("ctx", {}).get("error") or f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}")
+        for problem in error.errors()
+    ]
+
+
+def _device(resources: Resources) -> model.Device | None:
+    if resources.tpu is not None and resources.gpu is not None:
+        raise InvalidValue("gpu", resources.gpu, "does not go with tpu: a task has devices of one kind", "leave one of them out")
+    if resources.tpu is not None:
+        return parse_tpu(resources.tpu).device
+    return parse_gpu(resources.gpu) if resources.gpu is not None else None
+
+
+def _band(priority: str) -> Band:
+    try:
+        return Band(priority)
+    except ValueError:
+        raise InvalidValue("priority", priority, "is not a priority band", f"write {', '.join(Band)}") from None
+
+
+def _duration(options: JobOptions, field: Literal["scheduling_timeout", "timeout", "grace"]) -> timedelta | None:
+    given = options.get(field)
+    return given if given is None or isinstance(given, timedelta) else parse_duration(given, field)
+
+
+def _new_name(command: Sequence[str]) -> str:
+    """Returns a name that nobody has: the program's or function's name, and a random number."""
+    word = re.split("[/:]", command[0] if command else "")[-1]
+    word = re.sub("[^a-zA-Z0-9]+", "-", word.removesuffix(".py").rpartition(".")[2]).strip("-")[:40]
+    return f"{word or 'job'}-{secrets.token_hex(4)}"

@@ -1,0 +1,56 @@
+"""Follows logs while they grow."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+
+from obstore.exceptions import BaseError
+
+from iris.client.logs.reading import Reader, TaskLine
+from iris.model.errors import IrisError, first_line
+from iris.storage.object_store import Store
+
+#: Between checks for new output: short enough to feel immediate. A check of a local file costs almost nothing.
+POLL_INTERVAL_S = 0.25
+POLL_INTERVAL_LOCAL_S = 0.1
+#: A store that has failed for this many seconds counts as gone.
+STORE_TIMEOUT_S = 20.0
+
+
+@contextlib.contextmanager
+def reading_from(store: Store, title: str) -> Iterator[None]:
+    """Turns failures of the store into readable errors."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader of the output has closed it
+        raise
+    except (OSError, BaseError) as error:
+        raise IrisError(f"{title} cannot be read from the store {store.url}: {first_line(error)}") from None
+
+
+async def new_lines(reader: Reader, ended: "asyncio.Future[None]", title: str) -> AsyncIterator[list[TaskLine]]:
+    """Yields lines as they are written until `ended` is done, and then the rest that was written before.
+
+    Raises:
+        IrisError: the store is gone.
+    """
+    interval = POLL_INTERVAL_LOCAL_S if reader.store.url.startswith("file:") else POLL_INTERVAL_S
+    last = False
+    failing_since: float | None = None
+    while True:
+        try:
+            with reading_from(reader.store, title):
+                async for lines in reader.new_lines(quick=not last):
+                    yield lines
+            if last:
+                return
+            failing_since = None
+        except IrisError:  # perhaps temporary; nothing is skipped
+            failing_since = failing_since or time.monotonic()
+            if time.monotonic() - failing_since > STORE_TIMEOUT_S:
+                raise
+            await asyncio.sleep(POLL_INTERVAL_S)
+        await asyncio.wait({ended}, timeout=interval)
+        # All output is stored before a job ends, so one check after the end sees all of it.
+        last = ended.done()

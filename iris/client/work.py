@@ -1,0 +1,86 @@
+"""Makes the job that a Python program submits: its specification, and its files in the store."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.identity import current_user
+from iris.client.functions.call import function_name, pack_call
+from iris.client.job_options import JobOptions, job_spec
+from iris.client.workspace.files import is_project
+from iris.client.workspace.pack import pack
+from iris.client.workspace.projects import ProjectFiles, check_sources, locate_project, version_variables, workspace_root
+from iris.client.workspace.upload import upload
+from iris.model.errors import InvalidValue
+from iris.model.jobs import JobSpec
+from iris.storage.object_store import Store
+
+#: A function, or a program with or without its arguments.
+Work = Callable[..., Any] | str | Sequence[str]
+
+
+async def make_job(
+    cluster: ClusterRecord,
+    work: Work,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    workspace: Path | str | bool | None,
+    **options: Unpack[JobOptions],
+) -> JobSpec:
+    """Checks the options, uploads the function and the workspace, and returns the job.
+
+    Args:
+        workspace: the directory whose files the job gets; None: the current one, if it is a project's; False: none.
+
+    Raises:
+        Rejected: an option is invalid, the function cannot be pickled, or the workspace cannot be packed.
+        IrisError: the store does not accept the files.
+    """
+    spec = job_spec(current_user(), _command(work, args, kwargs), **options)
+    project = await asyncio.to_thread(_project, workspace, "workdir" in options)
+    here = cluster.supervisor is not None and spec.image is None  # a container does not have this machine's directories
+    changes: dict[str, Any] = {}
+    if project is None and here and spec.workdir is None:
+        changes["workdir"] = str(Path.cwd())  # a program without files of its own starts here
+    if project is not None and spec.environment.sync:
+        await asyncio.to_thread(check_sources, project, shares_files=here)
+        build_env = await asyncio.to_thread(version_variables, project, spec.env)
+        changes["environment"] = spec.environment.model_copy(update={"project": project.project, "build_env": build_env})
+    store, root = Store(cluster.store), project.root if project is not None else None
+    if callable(work):
+        with await asyncio.to_thread(pack_call, work, args, kwargs, root) as packed:
+            changes["call"] = await upload(store, packed)
+    if root is not None:
+        with await asyncio.to_thread(pack, root) as packed:
+            changes["bundle"] = await upload(store, packed)
+    return spec.model_copy(update=changes)
+
+
+def _command(work: Work, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the words of the program, or the name of the function."""
+    if callable(work):
+        return (function_name(work),)
+    words = [work, *args] if isinstance(work, str) else [*work, *args]
+    for word in words:
+        if not isinstance(word, str):
+            raise InvalidValue(
+                "command", word, f"is a {type(word).__name__}, not a text", "pass words, such as 'python', 'train.py'"
+            )
+    if kwargs:
+        raise InvalidValue("kwargs", ", ".join(kwargs), "are arguments of a function, not of a program", "pass words")
+    return words
+
+
+def _project(given: Path | str | bool | None, has_workdir: bool) -> ProjectFiles | None:
+    """Returns the files that the job gets. A member of a uv workspace comes with its workspace, unless it is named itself."""
+    if given is False:
+        return None
+    if given is not None and given is not True:
+        return locate_project(Path(given), None)
+    here = Path.cwd()
+    if given is None and (has_workdir or not is_project(here)):
+        return None
+    root = workspace_root(here)
+    return locate_project(here, None) if root is None else locate_project(root, str(here))

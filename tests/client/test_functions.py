@@ -1,0 +1,264 @@
+"""Functions that travel to a job's interpreter, and their results that come back: each call is run by a real interpreter."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris.client.functions.call import function_name, pack_call
+from iris.client.functions.result import NoResult, Raised, RemoteTraceback, read_result
+from iris.model import names
+from iris.model.errors import InvalidValue
+from iris.storage.object_store import Store
+from tests.client import halves
+
+JOB, RUN = "ada/call", "0198c0de-aaaa-bbbb-cccc-0123456789ab"
+
+
+class Odd(Exception):
+    """It cannot be restored: its arguments are not those of its constructor."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+class Ran:
+    """A call that a job's interpreter has run in a directory of its own."""
+
+    def __init__(self, directory: Path, packed_in: Path, process: "subprocess.CompletedProcess[str]") -> None:
+        self.call = packed_in
+        self.code, self.out, self.err = process.returncode, process.stdout, process.stderr
+        self._store = directory / "store"
+
+    async def result(self) -> Any:
+        return await read_result(Store(self._store.as_uri()), JOB, RUN, 0, 1, patience=timedelta(milliseconds=1))
+
+
+class Place:
+    """What a host makes of a call, without the host: the unpacked call, a working directory and an output directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._dir = directory
+        self.work = directory / "work"
+        self.work.mkdir()
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        workspace: Path | None = None,
+        changed: Callable[[Path], Any] = lambda _: None,
+        **kwargs: Any,
+    ) -> Ran:
+        """Runs the call with nothing of Iris on the interpreter's path.
+
+        Args:
+            changed: changes the unpacked call before it is run.
+        """
+        call = self._dir / "call"
+        with pack_call(function, args, kwargs, workspace) as packed, tarfile.open(fileobj=packed.archive) as archive:
+            archive.extractall(call, filter="data")
+        changed(call)
+        outputs = self._dir / "store" / names.attempt_outputs(JOB, RUN, 0, 1)
+        outputs.mkdir(parents=True)
+        # Isolated and without site-packages: as in an image that has never heard of Iris.
+        command = [sys.executable, "-I", "-S", str(call / names.CALL_SCRIPT)]
+        env = {"IRIS_OUTPUT_DIR": str(outputs)}
+        process = subprocess.run(command, cwd=self.work, env=env, capture_output=True, text=True, timeout=120)
+        return Ran(self._dir, call, process)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def module_in(directory: Path, name: str, source: str) -> Any:
+    """Imports a module of the user's from a directory that is not on the path."""
+    (directory / f"{name}.py").write_text(source)
+    spec = importlib.util.spec_from_file_location(name, directory / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_a_function_returns_its_result_from_an_interpreter_without_iris(place: Place) -> None:
+    """Arguments, closures and results travel; what the function prints is the task's output."""
+    factor = 3
+
+    def scaled(numbers: list[int], *, plus: int) -> dict[int, int]:
+        sys.stdout.write(f"scaling {numbers}\n")
+        return {number: number * factor + plus for number in numbers}
+
+    ran = place.run(scaled, [1, 2], plus=10)
+
+    assert (ran.code, ran.out) == (0, "scaling [1, 2]\n"), ran.err
+    assert await ran.result() == {1: 13, 2: 16}
+
+
+async def test_an_other_cloudpickle_in_the_job_is_left_alone(place: Place) -> None:
+    """Another version cannot always read what this one has written. Its files are not even opened."""
+    (place.work / "cloudpickle.py").write_text("raise ImportError('too old')")
+
+    assert await place.run(lambda: 5).result() == 5
+
+
+async def test_a_module_that_the_job_does_not_get_travels_with_its_function(place: Place) -> None:
+    """Here a module of the tests, which calls another function of its own."""
+    assert await place.run(halves.half_of, 10).result() == 5
+
+
+async def test_a_function_of_the_workspace_is_imported_there(place: Place, tmp_path: Path) -> None:
+    """The job has the workspace's own file, and everything in it that the function uses."""
+    here = tmp_path / "here"
+    here.mkdir()
+    module = module_in(here, "trainer", "WORD = 'submitted'\ndef word():\n    return WORD\n")
+    (place.work / "trainer.py").write_text("WORD = 'in the job'\ndef word():\n    return WORD\n")
+
+    assert await place.run(module.word, workspace=here).result() == "in the job"
+
+
+async def test_an_exception_comes_back_with_its_type_and_the_jobs_traceback(place: Place) -> None:
+    """The log has the same traceback, without the frames of the script that called the function."""
+
+    def fails() -> None:
+        raise KeyError("lr")
+
+    ran = place.run(fails)
+    raised = await ran.result()
+
+    assert ran.code == 1
+    assert ran.err.startswith("Traceback")
+    assert "in fails" in ran.err
+    assert names.CALL_SCRIPT not in ran.err
+    assert isinstance(raised, Raised)
+    assert repr(raised.error) == "KeyError('lr')"
+    assert "in fails" in str(RemoteTraceback(raised.traceback))
+
+
+async def test_an_exception_that_cannot_be_restored_comes_back_as_its_text(place: Place) -> None:
+    """Many libraries have exceptions whose constructors need other arguments."""
+
+    def fails() -> None:
+        raise Odd(1, 2)
+
+    raised = await place.run(fails).result()
+
+    assert (raised.error, raised.text) == (None, "Odd: 1 and 2")
+
+
+async def test_a_program_that_exits_keeps_its_exit_code_and_leaves_no_result(place: Place) -> None:
+    """`sys.exit(7)` in a function is the user's choice of an exit code."""
+    ran = place.run(partial(sys.exit, 7))
+
+    assert ran.code == 7
+    with pytest.raises(NoResult, match=r"task 0 of ada/call left no result in attempt 1"):
+        await ran.result()
+
+
+async def test_a_result_that_cannot_be_pickled_fails_the_task_and_says_what_to_return(place: Place) -> None:
+    """It would be a success without a result otherwise."""
+    ran = place.run(threading.Lock)
+    raised = await ran.result()
+
+    assert ran.code == 1
+    assert "the result of _thread:allocate_lock, a lock, cannot be pickled" in ran.err
+    assert "return plain data, or write files to $IRIS_OUTPUT_DIR" in ran.err
+    assert isinstance(raised.error, TypeError)
+
+
+async def test_another_version_of_python_is_refused_with_both_versions(place: Place) -> None:
+    """Pickled functions are bytecode, which another version reads wrongly or not at all."""
+
+    def made_elsewhere(call: Path) -> None:
+        name, _ = json.loads((call / "call.json").read_text())
+        (call / "call.json").write_text(json.dumps([name, [3, 8]]))
+
+    ran = place.run(int, 1, changed=made_elsewhere)
+
+    assert ran.code == 1
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert f"builtins:int was pickled by Python 3.8, and this job has Python {here}" in ran.err
+    assert f"submit it from Python {here}, or give the job an image or a project with Python 3.8" in (await ran.result()).text
+
+
+async def test_a_module_that_the_job_lacks_is_named_with_what_to_do(place: Place) -> None:
+    """A package that is installed here only: the interpreter of the job has no site-packages."""
+    import yaml
+
+    ran = place.run(yaml.safe_load, "1")
+
+    assert ran.code == 1
+    assert "yaml:safe_load needs the module 'yaml', which the job's environment does not have; add it to" in ran.err
+
+
+async def test_a_result_of_a_class_that_is_missing_here_is_refused_and_not_the_job(place: Place, tmp_path: Path) -> None:
+    """The caller learns what cannot be restored."""
+    here = tmp_path / "here"
+    here.mkdir()
+    module = module_in(here, "points", "class Point:\n    pass\n\n\ndef origin():\n    return Point()\n")
+    (place.work / "points.py").write_text((here / "points.py").read_text())
+    ran = place.run(module.origin, workspace=here)
+    del sys.modules["points"]
+
+    assert ran.code == 0
+    with pytest.raises(NoResult, match=r"the result of task 0 of ada/call, a Point, cannot be restored here: No module named"):
+        await ran.result()
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ([threading.Lock()], "cannot be pickled"),
+        ([bytes(101 * 1024 * 1024)], "has 101 MiB of arguments; the limit is 99 MiB"),
+    ],
+    ids=["a-lock", "too-large"],
+)
+def test_arguments_that_cannot_travel_are_refused_before_the_submission(args: list[Any], problem: str) -> None:
+    """No machine is paid for a call that cannot be made."""
+    with pytest.raises(InvalidValue, match=f"function: 'builtins:print' {problem}"):
+        pack_call(print, args, {})
+
+
+async def coroutine() -> None:
+    """A function that only an event loop can run."""
+
+
+def test_a_coroutine_function_is_refused_with_a_remedy() -> None:
+    """Its result would be a coroutine, which nothing can pickle."""
+    with pytest.raises(InvalidValue, match=r"is a coroutine function; pass a function that calls asyncio\.run"):
+        pack_call(coroutine, [], {})
+
+
+def test_the_same_call_is_stored_once() -> None:
+    """A bundle has the name of its content: a thousand equal calls are one upload."""
+
+    def packed() -> str:
+        with pack_call(halves.half_of, [10], {}) as call:
+            return call.bundle.sha256
+
+    assert packed() == packed()
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (halves.half_of, "tests.client.halves:half_of"),
+        (partial(halves.half_of, 3), "tests.client.halves:half_of"),
+        (threading.Lock, "_thread:allocate_lock"),
+    ],
+)
+def test_lists_show_a_function_by_its_module_and_name(function: Callable[..., Any], name: str) -> None:
+    """It stands where other jobs have their command."""
+    assert function_name(function) == name

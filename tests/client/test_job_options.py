@@ -1,0 +1,100 @@
+"""The options of a job in Python: they make the job that the command line makes."""
+
+from datetime import timedelta
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from iris.cli.spec import make_spec, spec_options
+from iris.client.job_options import Resources, job_spec
+from iris.model.environments import EnvironmentSpec
+from iris.model.errors import InvalidValue, Rejected
+from iris.model.jobs import JobSpec
+
+
+def by_command_line(*arguments: str) -> JobSpec:
+    """The job of `iris submit ARGUMENTS`, without its files."""
+    made: list[JobSpec] = []
+
+    @click.command()
+    @spec_options
+    @click.argument("command", nargs=-1)
+    def submit(**options: Any) -> None:
+        made.append(make_spec(options, shares_files=False))
+
+    ran = CliRunner().invoke(
+        submit, ["-n", "x", "--no-workspace", *arguments, "--", "python", "train.py"], catch_exceptions=False
+    )
+    assert made, ran.output
+    return made[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ({}, ()),
+        ({"resources": Resources(cpu=2, memory="8g", disk="1t")}, ("--cpu", "2", "--memory", "8g", "--disk", "1t")),
+        ({"resources": Resources(gpu="H100x8"), "replicas": 2}, ("--gpu", "H100x8", "--replicas", "2")),
+        ({"resources": Resources(tpu="v5litepod-16")}, ("--tpu", "v5litepod-16")),
+        ({"resources": Resources(tpu="v5litepod-16", slices=2)}, ("--tpu", "v5litepod-16", "--slices", "2")),
+        ({"resources": Resources(tpu="v5litepod-8"), "replicas": 3}, ("--tpu", "v5litepod-8", "--replicas", "3")),
+        ({"replicas": 4, "gang_by": "zone"}, ("--replicas", "4", "--gang-by", "zone")),
+        ({"env": {"LR": "0.1"}, "secret": {"KEY": "env:KEY"}}, ("--env", "LR=0.1", "--secret", "KEY")),
+        ({"environment": EnvironmentSpec(pip=("numpy",))}, ("--pip", "numpy")),
+        ({"image": "python:3.11", "workdir": "/data"}, ("--image", "python:3.11", "--workdir", "/data")),
+        ({"priority": "batch", "ports": ["metrics"]}, ("--priority", "batch", "--port", "metrics")),
+        ({"timeout": "12h", "scheduling_timeout": 600}, ("--timeout", "12h", "--scheduling-timeout", "10m")),
+        (
+            {"retries": 3, "max_task_failures": 1, "replicas": 2},
+            ("--max-retries", "3", "--max-task-failures", "1", "--replicas", "2"),
+        ),
+        ({"constraints": ["zone = a"]}, ("--constraint", "zone = a")),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_the_same_options_make_the_same_job_in_python_and_in_a_shell(options: Any, arguments: tuple[str, ...]) -> None:
+    """What is known of one helps with the other."""
+    by_shell = by_command_line(*arguments)
+    assert job_spec(by_shell.user, ["python", "train.py"], name="x", **options) == by_shell
+
+
+def test_durations_may_be_timedeltas() -> None:
+    """As elsewhere in Python."""
+    spec = job_spec("ada", ["true"], timeout=timedelta(hours=1), grace="5s")
+    assert (spec.timeout, spec.grace) == (timedelta(hours=1), timedelta(seconds=5))
+
+
+def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
+    """A list of fifty jobs stays readable; two jobs never have the same name."""
+    first, second = (job_spec("ada", ["tools.train:main"]).name for _ in range(2))
+
+    assert first != second
+    assert first.startswith("main-")
+    assert job_spec("ada", ["/usr/bin/train.py"]).name.startswith("train-")
+    assert job_spec("ada", ["…"]).name.startswith("job-")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"retry": 3}, "option: 'retry' is not an option of a job; did you mean retries?"),
+        ({"replicas": 0}, "replicas: '0' is out of range"),
+        ({"resources": Resources(cpu="many")}, "cpu: 'many'"),
+        ({"resources": Resources(tpu="v5litepod-16", gpu="H100")}, "gpu: 'H100' does not go with tpu"),
+        ({"resources": Resources(slices=2)}, "slices: '2' is the number of slices of a type of TPU; give tpu, too"),
+        (
+            {"resources": Resources(tpu="v5litepod-16"), "replicas": 3},
+            "replicas: '3' is not a task for each host of a slice of 4",
+        ),
+        ({"resources": Resources(tpu="v5litepod-16"), "gang_by": "zone"}, "gang_by: 'zone' does not go with tpu"),
+        ({"priority": "high"}, "priority: 'high' is not a priority band; write production, interactive, batch"),
+        ({"timeout": "soon"}, "timeout: 'soon' is not a duration"),
+        ({"name": "a b"}, "name: 'a b' is not a valid name"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_its_name_value_and_remedy(options: Any, message: str) -> None:
+    """Before anything is uploaded."""
+    with pytest.raises((InvalidValue, Rejected), match=message):
+        job_spec("ada", ["true"], **options)

@@ -1,0 +1,165 @@
+"""Iris from Python, on a cluster that the program starts for itself: functions as jobs, and everything that one asks of a job."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import iris
+from iris.client.functions.result import RemoteTraceback
+from iris.config import local_config
+from iris.model.accelerators import tpu
+from iris.model.states import JobState
+from tests.e2e.cluster import Cluster, eventually
+from tests.images import docker_image
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def state() -> Iterator[Cluster]:
+    """The state directory of these programs, and what is left in it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="iris-") as directory,
+        tempfile.TemporaryDirectory() as current,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("IRIS_STATE_DIR", directory)
+        patch.setenv("IRIS_USER", "ada")
+        patch.chdir(current)
+        here = Cluster(Path(directory))
+        yield here
+        here.clear()
+
+
+@pytest.fixture(scope="module")
+def client(state: Cluster) -> Iterator[iris.IrisClient]:
+    """A cluster with a slice of four hosts."""
+    with iris.IrisClient.local(local_config("any", tpu=tpu("v5litepod-16"))) as client:
+        yield client
+    assert state.processes() == [], "the cluster outlives its client"
+
+
+def rank_and_size(base: int) -> tuple[int, int]:
+    """What each task of a slice does: it says who it is."""
+    sys.stdout.write(f"rank {os.environ['IRIS_TASK_INDEX']}\n")
+    Path(os.environ["IRIS_OUTPUT_DIR"], "rank.txt").write_text(os.environ["IRIS_TASK_INDEX"])
+    return base + int(os.environ["IRIS_TASK_INDEX"]), int(os.environ["IRIS_NUM_TASKS"])
+
+
+def test_a_function_runs_on_every_host_of_a_slice_and_each_has_its_result_logs_and_files(
+    client: iris.IrisClient, tmp_path: Path
+) -> None:
+    """The first thing that a researcher tries."""
+    job = client.submit(rank_and_size, 10, resources=iris.Resources(tpu="v5litepod-16"))
+
+    assert job.results() == [(10, 4), (11, 4), (12, 4), (13, 4)]
+    assert job.result() == (10, 4)
+    assert job.status().state is JobState.SUCCEEDED
+    assert sorted(entry.text for entry in job.logs(follow=True) if entry.stream == "stdout") == [f"rank {n}" for n in range(4)]
+    assert [str(entry) for entry in job.logs(task=2)][-1] == "rank 2"
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in job.fetch(tmp_path)) == [f"{n}/rank.txt" for n in range(4)]
+    assert client.jobs()[0].command == "4 x tests.e2e.test_python:rank_and_size"
+
+
+def test_an_exception_of_the_function_is_raised_where_its_result_is_asked_for(client: iris.IrisClient) -> None:
+    """With the same type, so that a program can handle it; the cause shows where in the job it was raised."""
+
+    def diverges() -> None:
+        raise FloatingPointError("loss is nan")
+
+    job = client.submit(diverges)
+    with pytest.raises(FloatingPointError, match="loss is nan") as raised:
+        job.result()
+
+    assert isinstance(raised.value.__cause__, RemoteTraceback)
+    assert "in diverges" in str(raised.value.__cause__)
+    assert job.status().state is JobState.FAILED
+
+
+def test_a_program_without_a_function_has_no_result_and_fails_by_its_exit_code(client: iris.IrisClient) -> None:
+    """The status is part of the error."""
+    assert client.submit("sh", "-c", "echo fine").result() is None
+    with pytest.raises(iris.JobFailed, match=r"ada/sh-\w+ FAILED: .*code 3") as failed:
+        client.submit(["sh", "-c", "exit 3"], name="sh-fails").result()
+    assert failed.value.status is not None
+    assert failed.value.status.tasks[0].exit_code == 3
+
+
+def test_a_result_of_another_user_is_not_unpickled_unless_he_is_trusted(
+    client: iris.IrisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pickle runs the code of whoever has written it."""
+    job = client.submit(int, "7")
+    assert job.result() == 7
+    monkeypatch.setenv("IRIS_USER", "eve")
+    with pytest.raises(iris.Rejected, match=r"can run code of ada; to trust it, pass trusted=True"):
+        client.job(job.id).result()
+    assert client.job(job.id).result(trusted=True) == 7
+
+
+def test_a_wait_that_is_over_leaves_the_job_alone(client: iris.IrisClient) -> None:
+    """Nothing is cancelled unless somebody says so."""
+    job = client.submit("sleep", "1000")
+    with pytest.raises(iris.WaitTimeout, match="it continues"):
+        job.wait(timeout=0.1)
+    eventually(lambda: job.status().state is JobState.RUNNING)
+    assert job.exec("sh", "-c", "echo $IRIS_JOB_ID; exit 3")[:2] == (3, f"{job.id}\n")
+    job.cancel()
+    with pytest.raises(iris.JobCancelled):
+        job.result()
+
+
+def test_a_hundred_submissions_of_ten_threads_are_a_hundred_jobs(client: iris.IrisClient) -> None:
+    """One client serves all threads of a program."""
+    with ThreadPoolExecutor(10) as threads:
+        jobs = list(threads.map(lambda number: client.submit(abs, -number, resources=iris.Resources(cpu=0.5)), range(100)))
+        results = list(threads.map(iris.Job.result, jobs))
+
+    assert len({job.id for job in jobs}) == 100
+    assert results == list(range(100))
+
+
+def test_the_guide_runs_from_its_first_block_to_its_last(state: Cluster, client: iris.IrisClient, tmp_path: Path) -> None:
+    """docs/python.md, as one program. It has a cluster of its own."""
+    guide = Path(__file__).parents[2] / "docs" / "python.md"
+    blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+    assert len(blocks) > 4
+    (tmp_path / "guide.py").write_text("".join(blocks))
+    ran = subprocess.run([sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "the job raised loss is nan" in ran.stdout
+    assert "step 1 loss 0.25" in ran.stdout
+
+
+@pytest.mark.docker
+def test_a_function_runs_in_an_image_that_has_never_heard_of_iris(client: iris.IrisClient) -> None:
+    """It has an interpreter and its standard library; the rest comes with the call."""
+    factor = 6
+    job = client.submit(lambda by: factor * by, 7, image=docker_image())
+
+    assert job.result() == 42
+
+
+KILLED = """
+import os, signal, iris
+client = iris.IrisClient.local()
+print(client.submit("sleep", "1000").id, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_cluster_ends_with_the_program_that_started_it_however_that_ends(state: Cluster, client: iris.IrisClient) -> None:
+    """A notebook's kernel is killed for its memory; nothing may go on in the background."""
+    before = {process.pid for process in state.processes()}
+    ended = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=240)
+
+    assert ended.stdout.startswith("ada/sleep-"), ended.stderr
+    eventually(lambda: {process.pid for process in state.processes()} <= before)
