@@ -63,8 +63,8 @@ class WaitTimeout(IrisError):
     exit_code = 124
 
 
-class _Ended(IrisError):
-    """The job ended without success.
+class _HasStatus(Exception):
+    """An error about a job that has ended.
 
     Attributes:
         status: the job's last status, with the state, reason and exit code of each task; None: not known.
@@ -75,13 +75,13 @@ class _Ended(IrisError):
         self.status = status
 
 
-class JobFailed(_Ended):
+class JobFailed(_HasStatus, IrisError):
     """The job failed."""
 
     exit_code = 125
 
 
-class JobCancelled(_Ended):
+class JobCancelled(_HasStatus, IrisError):
     """The job was cancelled."""
 
     exit_code = 126
