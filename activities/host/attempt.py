@@ -25,6 +25,7 @@ from temporalio.service import RPCError
 from iris.activities.host import outcome as outcomes
 from iris.activities.host import prepare
 from iris.activities.host.caches import DISK_FAULT, is_disk_full, size_of
+from iris.activities.host.disk_watch import Occupant
 from iris.activities.host.heartbeat import RPC_TIMEOUT, Heartbeat, handed_out, report
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import STARTED, Effect, Event, Lifecycle, State, restore, step
@@ -122,6 +123,13 @@ class Attempt:
     def settled(self) -> bool:
         """True if the server has the outcome or does not want it. Then only logs and outputs remain to be stored."""
         return self._lifecycle.state is State.SETTLED
+
+    @property
+    def occupant(self) -> Occupant:
+        """What this attempt is to those who watch the disk."""
+        ending = self._lifecycle.state not in (State.PREPARING, State.RUNNING, State.STOPPING)
+        in_container = bool(self.task.image or self._context.image)
+        return Occupant(self._dir, self.task.resources.disk_bytes, in_container=in_container, ending=ending)
 
     @property
     def root(self) -> Root | None:

@@ -51,7 +51,7 @@ class State(StrEnum):
     RUNNING = "RUNNING"
     #: The program has its grace to end, and the outcome is decided.
     STOPPING = "STOPPING"
-    #: The program is being killed, because the attempt cannot continue on this host.
+    #: The program is being killed, because the attempt cannot continue on this host or has filled its disk.
     KILLING = "KILLING"
     #: The program is being killed, and nothing is reported.
     DROPPING = "DROPPING"
@@ -76,6 +76,8 @@ class Event(StrEnum):
     CANCEL = "CANCEL"
     #: The attempt ran longer than its timeout.
     TIMEOUT = "TIMEOUT"
+    #: The attempt used more of its host's disk than it may. It has no grace, in which it would use even more.
+    DISK_LIMIT = "DISK_LIMIT"
     #: The host stops, so the program has to end.
     PREEMPT = "PREEMPT"
     #: An earlier incarnation of the host had the attempt.
@@ -134,22 +136,23 @@ class Lifecycle:
 STARTED = frozenset({State.RUNNING, State.STOPPING, State.KILLING, State.DROPPING})
 
 _STOP = (Event.CANCEL, Event.TIMEOUT, Event.PREEMPT)
-_HOST = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED)
+_KILL = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED, Event.DISK_LIMIT)
 _DROP = (Event.GIVEN_UP, Event.CONTACT_LOST)
-_END = (*_STOP, *_HOST, *_DROP)
+_END = (*_STOP, *_KILL, *_DROP)
 
 #: The state of the outcome that an event decides. A host that failed decides it later, from the failure.
 _OUTCOMES: Mapping[Event, TaskState] = {
     Event.CANCEL: TaskState.KILLED,
     Event.TIMEOUT: TaskState.FAILED,
+    Event.DISK_LIMIT: TaskState.FAILED,
     Event.PREEMPT: TaskState.PREEMPTED,
     Event.INCARNATION_OVER: TaskState.WORKER_FAILED,
     Event.HOST_OVER: TaskState.WORKER_FAILED,
 }
 
 
-def _row(changes: Mapping[Event, State], *, stop: State, host: State, drop: State) -> Mapping[Event, State]:
-    return {**dict.fromkeys(_STOP, stop), **dict.fromkeys(_HOST, host), **dict.fromkeys(_DROP, drop), **changes}
+def _row(changes: Mapping[Event, State], *, stop: State, kill: State, drop: State) -> Mapping[Event, State]:
+    return {**dict.fromkeys(_STOP, stop), **dict.fromkeys(_KILL, kill), **dict.fromkeys(_DROP, drop), **changes}
 
 
 #: The next state by state and event. An event that is missing in a row is illegal.
@@ -157,33 +160,33 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     State.PREPARING: _row(
         {Event.STARTED: State.RUNNING, Event.ENDED: State.ENDED},
         stop=State.CANCELLED,
-        host=State.CANCELLED,
+        kill=State.CANCELLED,
         drop=State.DROPPED,
     ),
-    State.CANCELLED: _row({Event.ENDED: State.ENDED}, stop=State.CANCELLED, host=State.CANCELLED, drop=State.DROPPED),
-    State.RUNNING: _row({Event.ENDED: State.ENDED}, stop=State.STOPPING, host=State.KILLING, drop=State.DROPPING),
-    State.STOPPING: _row({Event.ENDED: State.ENDED}, stop=State.STOPPING, host=State.KILLING, drop=State.DROPPING),
-    State.KILLING: _row({Event.ENDED: State.ENDED}, stop=State.KILLING, host=State.KILLING, drop=State.DROPPING),
-    State.DROPPING: _row({Event.ENDED: State.DROPPED}, stop=State.DROPPING, host=State.DROPPING, drop=State.DROPPING),
+    State.CANCELLED: _row({Event.ENDED: State.ENDED}, stop=State.CANCELLED, kill=State.CANCELLED, drop=State.DROPPED),
+    State.RUNNING: _row({Event.ENDED: State.ENDED}, stop=State.STOPPING, kill=State.KILLING, drop=State.DROPPING),
+    State.STOPPING: _row({Event.ENDED: State.ENDED}, stop=State.STOPPING, kill=State.KILLING, drop=State.DROPPING),
+    State.KILLING: _row({Event.ENDED: State.ENDED}, stop=State.KILLING, kill=State.KILLING, drop=State.DROPPING),
+    State.DROPPING: _row({Event.ENDED: State.DROPPED}, stop=State.DROPPING, kill=State.DROPPING, drop=State.DROPPING),
     State.DROPPED: _row(
         {Event.ENDED: State.DROPPED, Event.UPLOADED: State.SETTLED},
         stop=State.DROPPED,
-        host=State.DROPPED,
+        kill=State.DROPPED,
         drop=State.DROPPED,
     ),
     State.ENDED: _row(
         {Event.ENDED: State.ENDED, Event.UPLOADED: State.REPORTING, Event.CONTACT_LOST: State.ENDED},
         stop=State.ENDED,
-        host=State.ENDED,
+        kill=State.ENDED,
         drop=State.DROPPED,
     ),
     State.REPORTING: _row(
         {Event.ACCEPTED: State.SETTLED, Event.REFUSED: State.SETTLED, Event.UNREPORTED: State.REPORTING},
         stop=State.REPORTING,
-        host=State.REPORTING,
+        kill=State.REPORTING,
         drop=State.REPORTING,  # the server refuses the report
     ),
-    State.SETTLED: _row({}, stop=State.SETTLED, host=State.SETTLED, drop=State.SETTLED),
+    State.SETTLED: _row({}, stop=State.SETTLED, kill=State.SETTLED, drop=State.SETTLED),
 }
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from iris.activities.host import disk_watch
 from iris.activities.host.attempt import Attempt
 from iris.activities.host.caches import is_disk_full
 from iris.activities.host.host_context import HostContext
@@ -85,6 +86,19 @@ class Tasks:
                 used = await asyncio.to_thread(meter.sample, containers, shims)
                 self._context.uses.clear()
                 self._context.uses.update({key: used[root.pid] for key, root in roots.items()})
+
+    async def limit_disk(self) -> None:
+        """Ends attempts that use too much of the host's disks, until this is cancelled."""
+        context = self._context
+        places = {context.directory, *([context.job_users.directory] if context.job_users is not None else [])}
+
+        def end(key: str, reason: str) -> None:
+            if (attempt := self._attempts.get(key)) is not None:
+                attempt.handle(Event.DISK_LIMIT, reason)
+
+        await disk_watch.watch(
+            lambda: {key: each.occupant for key, each in self._attempts.items()}, end, places, context.limits.disk
+        )
 
     def running(self, job: str, index: int) -> Running | None:
         """Returns the running attempt of this task of a job, or None if the task does not run here."""

@@ -32,7 +32,7 @@ from iris.model.errors import InvalidValue
 from iris.model.rules import Rules
 from iris.model.scale_groups import Pace, SliceType
 from iris.model.store_limits import StoreLimits
-from iris.model.units import GIB
+from iris.model.units import GIB, MIB
 
 #: Resources of a local host for which nothing else is known. They exceed every request, so that a laptop runs any fleet's jobs.
 LOCAL_CORES = 1000.0
@@ -217,6 +217,9 @@ class Bootstrap(Section):
     )
     max_logs: Size = Field(_STORE.logs, description="The most bytes of log that one attempt of a task stores.")
     max_outputs: Size = Field(_STORE.outputs, description="The most bytes of output files that one attempt of a task stores.")
+    max_disk: Annotated[Size, Field(ge=MIB)] = Field(
+        _STORE.disk, description="The most bytes that one attempt of a task may use on its host's disks; with more, it fails."
+    )
     secrets: tuple[str, ...] = Field(
         (),
         description="Secrets that jobs may use: env:NAME, file:/PATH, gcp:projects/PROJECT/secrets/SECRET, or a beginning "

@@ -1,4 +1,4 @@
-"""Limits what one attempt may store, and decides which part of its log and which of its output files are kept."""
+"""Limits what one attempt may store and use of a disk, and decides which part of its log and which output files are kept."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
@@ -27,6 +27,8 @@ class StoreLimits(BaseModel):
 
     logs: int = Field(default=16 * GIB, ge=0)
     outputs: int = Field(default=4 * TIB, ge=0)
+    #: On the disks of its host, while it is there.
+    disk: int = Field(default=4 * TIB, ge=0)
 
 
 class LogAllowance:

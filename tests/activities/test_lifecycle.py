@@ -12,9 +12,9 @@ from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
 from tests.transcript import check, transcripts
 
-HOST_EVENTS = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED)
+KILL_EVENTS = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED, Event.DISK_LIMIT)
 STOP_EVENTS = (Event.CANCEL, Event.TIMEOUT, Event.PREEMPT)
-EVENTS = (Event.STARTED, Event.ENDED, *STOP_EVENTS, *HOST_EVENTS, Event.GIVEN_UP, Event.CONTACT_LOST)
+EVENTS = (Event.STARTED, Event.ENDED, *STOP_EVENTS, *KILL_EVENTS, Event.GIVEN_UP, Event.CONTACT_LOST)
 EVENTS += (Event.UPLOADED, Event.ACCEPTED, Event.REFUSED, Event.UNREPORTED)
 
 #: The next state, one letter for each event in the order of `EVENTS`; `.` means an illegal event.
@@ -30,18 +30,19 @@ LETTERS = {
     "w": State.REPORTING,
     "x": State.SETTLED,
 }
-#: started, ended | cancel, timeout, preempt | the host's three | given up, contact lost | uploaded, accepted, refused, unreported
+#: started, ended | cancel, timeout, preempt | the host's three, disk limit | given up, contact lost | uploaded, accepted,
+#: refused, unreported
 TABLE = {
-    State.PREPARING: "re ccc ccc dd ....",
-    State.CANCELLED: ".e ccc ccc dd ....",
-    State.RUNNING: ".e sss kkk gg ....",
-    State.STOPPING: ".e sss kkk gg ....",
-    State.KILLING: ".e kkk kkk gg ....",
-    State.DROPPING: ".d ggg ggg gg ....",
-    State.DROPPED: ".d ddd ddd dd x...",
-    State.ENDED: ".e eee eee de w...",
-    State.REPORTING: ".. www www ww .xxw",
-    State.SETTLED: ".. xxx xxx xx ....",
+    State.PREPARING: "re ccc cccc dd ....",
+    State.CANCELLED: ".e ccc cccc dd ....",
+    State.RUNNING: ".e sss kkkk gg ....",
+    State.STOPPING: ".e sss kkkk gg ....",
+    State.KILLING: ".e kkk kkkk gg ....",
+    State.DROPPING: ".d ggg gggg gg ....",
+    State.DROPPED: ".d ddd dddd dd x...",
+    State.ENDED: ".e eee eeee de w...",
+    State.REPORTING: ".. www wwww ww .xxw",
+    State.SETTLED: ".. xxx xxxx xx ....",
 }
 
 
@@ -65,6 +66,7 @@ def test_every_event_in_every_state_is_in_the_table_or_illegal(state: State, eve
     [
         (Event.CANCEL, TaskState.KILLED, False),
         (Event.TIMEOUT, TaskState.FAILED, False),
+        (Event.DISK_LIMIT, TaskState.FAILED, False),
         (Event.PREEMPT, TaskState.PREEMPTED, True),
         (Event.INCARNATION_OVER, TaskState.WORKER_FAILED, False),
         (Event.HOST_OVER, TaskState.WORKER_FAILED, False),
@@ -75,7 +77,7 @@ def test_the_first_event_that_stops_an_attempt_decides_its_outcome(event: Event,
     expected = TaskOutcome(state=state, reason="first", host_leaves=host_leaves)
     for begun in (State.PREPARING, State.RUNNING):
         lifecycle, _ = step(Lifecycle(begun), event, "first")
-        for later in (*STOP_EVENTS, *HOST_EVENTS):
+        for later in (*STOP_EVENTS, *KILL_EVENTS):
             assert step(lifecycle, later, "second")[0].outcome == expected
 
 

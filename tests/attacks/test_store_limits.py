@@ -224,7 +224,7 @@ def test_what_is_stored_never_exceeds_the_limit_and_nothing_is_forgotten(sizes: 
 
 CONFIG = """
 platform: {local: {}}
-bootstrap: {max_logs: 256k, max_outputs: 1m}
+bootstrap: {max_logs: 256k, max_outputs: 1m, max_disk: 64m}
 scale_groups:
   cpu: {type: local_vm, min_slices: 1, resources: {cpu: 2}}
 """
@@ -244,6 +244,9 @@ def test_the_limits_of_the_configuration_are_those_of_the_hosts(tmp_path: Path) 
         assert len(log) < 2 * LIMIT
         (task,) = cluster.status("flood")["tasks"]
         assert task["reason"].startswith("1 output file of 1 TiB is not stored: an attempt may store 1 MiB")
+        fill = "head -c 100000000 /dev/zero > $IRIS_OUTPUT_DIR/data; exec sleep 1000"
+        ended = cluster.iris("submit", "--no-workspace", "-n", "filler", "--", "sh", "-c", fill, code=125)
+        assert "an attempt may use 64 MiB (bootstrap.max_disk)" in ended.err
 
 
 def _submit(cluster: Cluster, script: str) -> None:

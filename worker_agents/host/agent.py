@@ -307,7 +307,7 @@ class _Incarnation:
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
             max_concurrent_activities=MAX_CONCURRENT_STARTS,
         )
-        async with worker, _beside(self._tasks.measure()):
+        async with worker, _beside(self._tasks.measure()), _beside(self._tasks.limit_disk()):
             await self._report_until_accepted()
             self._tasks.report_lost()
             self._log.info("host %s (%s) takes work: %s", self._host.id, self._host.incarnation, self._host.resources)

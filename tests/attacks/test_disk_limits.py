@@ -1,0 +1,187 @@
+"""A program that fills its host's disk: the others on the host get errors instead of writing their checkpoints."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.activities.host.host_context import HostContext
+from iris.activities.host.run_task import Tasks
+from iris.model.disk_limits import Disk, Holding, Measured, is_due, to_end
+from iris.model.faults import FAULTS, Fault
+from iris.model.jobs import TaskOutcome
+from iris.model.states import TaskState
+from iris.model.store_limits import StoreLimits
+from iris.model.units import GIB, MIB, TIB
+from tests.activities import test_attempt
+from tests.activities.test_attempt import a_run, dispatch
+from tests.builders import some
+from tests.e2e.cluster import eventually
+from tests.images import docker_image
+from tests.small_disk import small_disk
+
+#: Writes more than the disk has, and stays.
+HOG = "head -c 100000000 /dev/zero > data; exec sleep 1000"
+#: Writes a megabyte when it may, and succeeds if that fits.
+QUIET = "echo > {up}; until [ -e {go} ]; do sleep 0.1; done; head -c 1000000 /dev/zero > checkpoint"
+
+
+class Bench(test_attempt.Bench):
+    """Attempts on a host with a limit of disk for each."""
+
+    limit = 4 * TIB
+
+    def _context(self, faults: Sequence[Fault] = FAULTS) -> HostContext:
+        return replace(super()._context(faults), limits=StoreLimits(disk=self.limit))
+
+    @asynccontextmanager
+    async def host(self) -> AsyncIterator[Tasks]:
+        """Its attempts, watched as an agent watches them. All have ended afterwards."""
+        tasks = self.tasks()
+        watch = asyncio.create_task(tasks.limit_disk())
+        try:
+            yield tasks
+        finally:
+            watch.cancel()
+            await tasks.kill_all("the test ends")
+
+    async def outcomes(self, count: int) -> list[TaskOutcome]:
+        await asyncio.to_thread(eventually, lambda: len(self.server.told) >= count, test_attempt.PATIENCE, 0.05)
+        return self.server.told
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """On a disk of 48 MB. The store and the cache are elsewhere."""
+    with small_disk(tmp_path / "small", 48_000) as disk:
+        for name in ("cache", "store"):
+            (tmp_path / name).mkdir()
+            (disk / name).symlink_to(tmp_path / name)
+        yield Bench(disk)
+
+
+async def test_a_full_disk_ends_the_attempt_that_has_filled_it_and_no_other(bench: Bench, tmp_path: Path) -> None:
+    """The other attempt can write again when the first is gone."""
+    async with bench.host() as tasks:
+        up, go = tmp_path / "up", tmp_path / "go"
+        await dispatch(tasks, a_run("sh", "-c", QUIET.format(up=up, go=go)))
+        await asyncio.to_thread(eventually, up.exists, test_attempt.PATIENCE)
+        await dispatch(tasks, a_run("sh", "-c", HOG))
+        (hog,) = await bench.outcomes(1)
+        await asyncio.to_thread(eventually, lambda: len(list((bench.dir / "attempts").iterdir())) == 1, test_attempt.PATIENCE)
+        go.touch()
+        _, other = await bench.outcomes(2)
+
+    assert hog.state is TaskState.FAILED
+    assert hog.reason.startswith("filled its host's disk: ")
+    assert " and requested none; request what it needs with --disk" in hog.reason
+    assert (other.state, other.reason) == (TaskState.SUCCEEDED, "")
+
+
+async def test_an_attempt_ends_at_its_own_limit_before_the_disk_is_full(bench: Bench) -> None:
+    """What it was given with `--disk` changes nothing: the limit is the cluster's."""
+    bench.limit = 8 * MIB
+    async with bench.host() as tasks:
+        await dispatch(tasks, a_run("sh", "-c", "head -c 20000000 /dev/zero > data; exec sleep 1000", resources=some(disk=1)))
+        (outcome,) = await bench.outcomes(1)
+
+    assert outcome.state is TaskState.FAILED
+    assert outcome.reason == "used 19.1 MiB of its host's disk; an attempt may use 8 MiB (bootstrap.max_disk)"
+
+
+async def test_a_set_up_that_fills_the_disk_is_ended_too(bench: Bench) -> None:
+    """It runs the user's commands, and it would fail the set-up of others."""
+    bench.limit = 8 * MIB
+    async with bench.host() as tasks:
+        setup = a_run("true").environment.model_copy(update={"setup": ("head -c 20000000 /dev/zero > data; sleep 1000",)})
+        await dispatch(tasks, a_run("true", environment=setup))
+        (outcome,) = await bench.outcomes(1)
+
+    assert outcome.state is TaskState.FAILED
+    assert "an attempt may use 8 MiB (bootstrap.max_disk)" in outcome.reason
+
+
+@pytest.mark.docker
+async def test_what_a_container_writes_beside_its_directories_counts(tmp_path: Path) -> None:
+    """It fills the engine's disk, which on most machines is the only one."""
+    bench = Bench(tmp_path)
+    bench.limit = 8 * MIB
+    async with bench.host() as tasks:
+        await dispatch(tasks, a_run("sh", "-c", "head -c 20000000 /dev/zero > /big; exec sleep 1000", image=docker_image()))
+        (outcome,) = await bench.outcomes(1)
+
+    assert outcome.state is TaskState.FAILED
+    assert "an attempt may use 8 MiB (bootstrap.max_disk)" in outcome.reason
+
+
+# -- the decision --------------------------------------------------------------------------------------------------------------
+
+LOW = {1: Disk(100 * GIB, MIB)}
+
+
+def held(used: int, requested: int = 0, *, ending: bool = False) -> Holding:
+    return Holding({1: used}, requested, ending)
+
+
+@pytest.mark.parametrize(
+    ("holdings", "ended"),
+    [
+        ([held(40 * GIB), held(50 * GIB)], [1]),
+        ([held(40 * GIB), held(50 * GIB, requested=48 * GIB)], [0]),
+        ([held(40 * GIB, requested=40 * GIB), held(50 * GIB, requested=50 * GIB)], []),
+        ([held(GIB) for _ in range(90)], []),
+        ([held(40 * GIB, ending=True), held(50 * GIB)], []),
+        ([held(MIB, ending=True), held(50 * GIB)], [1]),
+        ([Holding({2: 50 * GIB}, 0, ending=False), held(3 * GIB)], [1]),
+        ([], []),
+    ],
+    ids=["largest", "beyond its request", "all as requested", "many small", "one ends", "one ends in vain", "disks", "none"],
+)
+def test_a_low_disk_ends_the_attempt_that_uses_most_of_it_beyond_its_request(holdings: list[Holding], ended: list[int]) -> None:
+    """A job that requested what it uses is not to blame, and neither are files that no attempt has written."""
+    found = to_end({str(number): each for number, each in enumerate(holdings)}, LOW, TIB)
+
+    assert sorted(found) == [str(number) for number in ended]
+
+
+@given(
+    st.lists(st.builds(held, st.integers(0, 200 * GIB), st.integers(0, 200 * GIB), ending=st.booleans()), max_size=8),
+    st.integers(0, 100 * GIB),
+    st.integers(MIB, TIB),
+)
+def test_no_attempt_within_limit_and_request_is_ended_and_at_most_one_for_a_disk(
+    holdings: list[Holding], free: int, limit: int
+) -> None:
+    """Whatever the others use."""
+    disks = {1: Disk(100 * GIB, free)}
+    ended = [holdings[int(key)] for key in to_end({str(n): each for n, each in enumerate(holdings)}, disks, limit)]
+
+    assert all(each.total > limit or (each.total > each.requested and disks[1].low) for each in ended)
+    assert len([each for each in ended if each.total <= limit]) <= 1
+    assert not any(each.ending for each in ended)
+
+
+@pytest.mark.parametrize(
+    ("free", "last", "limit", "due"),
+    [
+        (50 * GIB, None, TIB, False),
+        (MIB, None, TIB, True),
+        (50 * GIB, None, 10 * GIB, True),
+        (50 * GIB, Measured(at=91, took=0.01, in_use=50 * GIB, largest=5 * GIB), 10 * GIB, False),
+        (44 * GIB, Measured(at=91, took=0.01, in_use=50 * GIB, largest=5 * GIB), 10 * GIB, True),
+        (44 * GIB, Measured(at=0, took=11, in_use=50 * GIB, largest=5 * GIB), 10 * GIB, False),
+        (MIB, Measured(at=0, took=11, in_use=50 * GIB, largest=5 * GIB), 10 * GIB, False),
+        (50 * GIB, Measured(at=90, took=0.01, in_use=50 * GIB, largest=5 * GIB), 10 * GIB, True),
+        (50 * GIB, Measured(at=50, took=0.6, in_use=50 * GIB, largest=5 * GIB), 10 * GIB, False),
+    ],
+)
+def test_directories_are_read_only_if_an_attempt_may_use_too_much(
+    free: int, last: Measured | None, limit: int, due: bool
+) -> None:
+    """A directory with millions of files takes minutes to read; the free space takes microseconds."""
+    assert is_due({1: Disk(100 * GIB, free)}, last, 100.0, limit) is due
