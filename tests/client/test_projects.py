@@ -83,9 +83,7 @@ def test_a_path_dependency_outside_is_refused_with_the_options_that_send_it(tmp_
     check_sources(ProjectFiles(tmp_path, "app"), shares_files=False)
 
 
-@pytest.mark.parametrize(
-    "line", ["-e ../lib", "../lib ; os_name != 'nt'", "-r ../lib/requirements.txt", "--editable=../lib"]
-)
+@pytest.mark.parametrize("line", ["-e ../lib", "../lib ; os_name != 'nt'", "-r ../lib/requirements.txt", "--editable=../lib"])
 def test_a_requirements_file_that_names_files_outside_is_refused(tmp_path: Path, line: str) -> None:
     """As a path dependency is."""
     write(tmp_path, **{"app/requirements.txt": f"numpy\n{line}\n", "lib/requirements.txt": ""})
