@@ -10,8 +10,9 @@ from temporalio.client import Client
 
 from iris.activities.host.bundles import Bundles
 from iris.activities.host.caches import Cache
+from iris.activities.host.commands import with_commands, without_environment
 from iris.activities.host.outputs import AT_ONCE
-from iris.activities.host.ports import Gpus, Ports
+from iris.activities.host.ports import Gpus, Ports, TakenGpus
 from iris.activities.host.runtimes.base import Runtime
 from iris.activities.host.runtimes.docker import DockerRuntime
 from iris.activities.host.runtimes.environment import Accelerators, base_env
@@ -23,6 +24,7 @@ from iris.activities.host.usage import Use
 from iris.messages.task import RunTask
 from iris.model.faults import FAULTS, Fault
 from iris.model.hosts import Host
+from iris.model.resources import DeviceKind
 from iris.model.store_limits import StoreLimits
 from iris.model.units import GIB
 from iris.storage.object_store import Store
@@ -59,7 +61,9 @@ class HostContext:
     #: Patterns that show, in a failed program's last lines, that this host or its infrastructure caused the failure.
     faults: Sequence[Fault] = FAULTS
     #: The few variables of the host itself that every program gets.
-    base_env: Mapping[str, str] = field(default_factory=base_env)
+    base_env: Mapping[str, str] = field(default_factory=lambda: base_env(without_environment))
+    #: Where a client on this machine finds the cluster: its address, and the state directory if the cluster is in it.
+    contact_env: Mapping[str, str] = field(default_factory=dict)
     #: The accelerators that the machine really has, whatever the host offers.
     accelerators: Accelerators = field(default_factory=Accelerators)
     #: Returns a token for images in Google's registries, on a machine of Google's.
@@ -91,6 +95,31 @@ class HostContext:
     def users_of(self, task: RunTask) -> JobUsers | None:
         """Returns the users of which the task gets one; None: it runs in a container or as the user of the agent."""
         return None if task.image or self.image else self.job_users
+
+    def host_env(self, task: RunTask) -> Mapping[str, str]:
+        """Returns the variables of the host that a task's program gets. A container has commands of its own."""
+        if task.image or self.image:
+            return self.base_env
+        return with_commands(self.base_env, self.environments(self.users_of(task)).directory / "commands")
+
+    def gpus_of(self, task: RunTask) -> TakenGpus | None:
+        """Allocates the task's GPUs among the host's, real or simulated.
+
+        Returns:
+            The numbers of the GPUs; None: the host has no GPU, the task has requested all of them, or it runs in a container on a
+            host with simulated ones.
+
+        Raises:
+            HostUnable: too few are free.
+        """
+        real, wanted = self.accelerators.device, task.resources.device
+        there = real or (None if task.image or self.image else self.host.resources.device)
+        if there is None or there.kind is not DeviceKind.GPU:
+            return None
+        count = wanted.count if wanted is not None and wanted.kind is DeviceKind.GPU else 0
+        # Simulated GPUs belong to one host, real ones to all hosts of the machine.
+        gpus = self.gpus if real is not None else Gpus(self.directory / "gpus")
+        return gpus.take(count, there.count) if count < there.count else None
 
     def logger(self, logger: logging.Logger, task: RunTask | None = None) -> "logging.LoggerAdapter[logging.Logger]":
         """Returns the logger with the fields that identify the attempt and this host.

@@ -1,5 +1,6 @@
 """Prepares an attempt before its program starts: files, ports, environment, container. All of it can be repeated."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -11,7 +12,6 @@ from pydantic import SecretStr
 
 from iris.activities.host.caches import DISK_FAULT
 from iris.activities.host.host_context import HostContext
-from iris.activities.host.ports import TakenGpus
 from iris.activities.host.python_env import set_up
 from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, Runtime
@@ -19,7 +19,6 @@ from iris.activities.host.runtimes.environment import attempt_env
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.resources import DeviceKind
 from iris.model.units import MIB, format_bytes
 
 #: The least free disk space, in bytes. With less, a program could not even write its first lines.
@@ -62,7 +61,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
     with contextlib.ExitStack() as undo:
         ports, gpus = context.ports.take(task.ports), None
         undo.callback(_close, ports.keep)
-        if (taken := _gpus(context, task)) is not None:
+        if (taken := context.gpus_of(task)) is not None:
             gpus = taken.numbers
             undo.callback(_close, taken.keep)
         await runtime.prepare()
@@ -88,12 +87,14 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         workdir = root / task.environment.project if task.bundle is not None else root
         if task.bundle is not None and not workdir.is_dir():
             raise CannotStart(f"the workspace has no directory {task.environment.project!r}; submit it, too", 2)
+        host_env = await asyncio.to_thread(context.host_env, task)
         env = attempt_env(
             task,
-            context.base_env if users is None else {**context.base_env, **_own_env(files)},
+            host_env if users is None else {**host_env, **_own_env(files)},
             context.cluster,
             context.host,
             defaults=context.env_vars,
+            contact=context.contact_env,
             workdir=workdir,
             outputs=files / "outputs",
             call=call,
@@ -123,15 +124,6 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
 def _own_env(files: Path) -> dict[str, str]:
     """Returns the variables of a job with a user of its own, instead of those of the agent's user."""
     return {"HOME": str(files / "home"), "TMPDIR": str(files / "tmp"), "USER": USER_NAME, "LOGNAME": USER_NAME}
-
-
-def _gpus(context: HostContext, task: RunTask) -> TakenGpus | None:
-    """Allocates the task's GPUs among the host's real ones. None: the host has no GPU, or the task has requested all of them."""
-    wanted, there = task.resources.device, context.accelerators.device
-    if there is None or there.kind is not DeviceKind.GPU:
-        return None
-    count = wanted.count if wanted is not None and wanted.kind is DeviceKind.GPU else 0
-    return context.gpus.take(count, there.count) if count < there.count else None
 
 
 def _close(descriptors: tuple[int, ...]) -> None:

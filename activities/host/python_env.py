@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
+from iris.activities.host.commands import PATH
 from iris.activities.host.env_steps import Steps, since, uv_version
 from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here
 from iris.activities.host.requirement_files import REQUIREMENTS, hash_of_requirements
@@ -25,8 +26,6 @@ _WAYS = re.compile(r"(?:UV|PIP)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY", re.IGNORECASE)
 _HOW = re.compile(
     r"UV_(?:CACHE_DIR|PYTHON_INSTALL_DIR|PROJECT_ENVIRONMENT|LINK_MODE|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
 )
-#: The PATH of a program whose environment has none: as in most container images.
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: To be increased when environments are made in a different way: cached ones are then not used any more.
 _MADE_AS = 2
 
@@ -96,7 +95,7 @@ def activated(env: Mapping[str, str], venv: Path, workdir: Path) -> dict[str, st
     return {
         **env,
         "VIRTUAL_ENV": str(venv),
-        "PATH": f"{venv / 'bin'}:{env.get('PATH') or _PATH}",
+        "PATH": f"{venv / 'bin'}:{env.get('PATH') or PATH}",
         "PYTHONPATH": ":".join(filter(None, (str(workdir), env.get("PYTHONPATH")))),
     }
 

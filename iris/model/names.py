@@ -215,6 +215,15 @@ def attempt_logs(job: str, run_id: str, index: int, attempt: int) -> str:
     return f"{job_logs(job, run_id)}/{index}/{attempt}"
 
 
+def job_uid(logs: str) -> str:
+    """Returns an id without a slash that all attempts of one run of a job have, and no other run.
+
+    Args:
+        logs: the folder of the logs of any of them: see `attempt_logs`.
+    """
+    return "-".join(logs.split("/")[1:-2])
+
+
 def log_chunk(prefix: str, sequence: int) -> str:
     """Returns the path of a log chunk. The number has ten digits, so that names sort in the order of their numbers."""
     return f"{prefix}/{sequence:010d}.log"
@@ -253,10 +262,16 @@ def exec_files(session: str) -> str:
 
 ENV_CLUSTER = "IRIS_CLUSTER"
 ENV_STATE_DIR = "IRIS_STATE_DIR"
+#: In a program: the address of its cluster, for a client that does not know the cluster of the name in `IRIS_CLUSTER`.
+ENV_ADDRESS = "IRIS_CLUSTER_ADDRESS"
+#: In a program: the namespace at that address, if it is not the default one.
+ENV_NAMESPACE = "IRIS_CLUSTER_NAMESPACE"
 #: A file with the keys that encrypt what Temporal stores.
 ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
 ENV_USER = "IRIS_USER"
 ENV_JOB_ID = "IRIS_JOB_ID"
+#: The job's id for tools that make directories or URLs of it.
+ENV_JOB_UID = "IRIS_JOB_UID"
 ENV_TASK_ID = "IRIS_TASK_ID"
 ENV_TASK_INDEX = "IRIS_TASK_INDEX"
 ENV_NUM_TASKS = "IRIS_NUM_TASKS"

@@ -80,6 +80,8 @@ def test_a_program_knows_its_job_its_attempt_and_its_host() -> None:
         "PYTHONUNBUFFERED": "1",
         "IRIS_CLUSTER": "local",
         "IRIS_JOB_ID": "ada/train",
+        "IRIS_JOB_UID": "ada-train-run",
+        "IRIS_USER": "ada",
         "IRIS_TASK_ID": "ada/train:6",
         "IRIS_TASK_INDEX": "6",
         "IRIS_NUM_TASKS": "8",

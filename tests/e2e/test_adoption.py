@@ -43,17 +43,19 @@ def attempt_dirs(cluster: Cluster) -> list[Path]:
 
 
 def test_a_program_outlives_its_agent_and_is_adopted_by_the_next_one() -> None:
-    """`kill -9` of the agent: one attempt, every line once, the true exit code, and nothing left afterwards."""
-    with a_cluster("--cpu", "2", "--ephemeral") as cluster:
-        program = f"echo $$ > pid; echo one; touch up; {until('go')}; echo two; exit 7"
-        followed = cluster.begin("submit", "-n", "orphan", "--", "sh", "-c", program)
+    """`kill -9` of the agent: one attempt, every line once, the true exit code, nothing left; its GPUs stay its own."""
+    with a_cluster("--cpu", "2", "--device", "gpu:H100:8", "--ephemeral") as cluster:
+        program = f"echo $$ > pid; echo $CUDA_VISIBLE_DEVICES; touch up; {until('go')}; echo two; exit 7"
+        followed = cluster.begin("submit", "-n", "orphan", "--gpu", "4", "--", "sh", "-c", program)
         cluster.there_is("up")
         host = cluster.only_host()
         first = cluster.kill("agent", host)
         eventually(lambda: cluster.pid("agent", host) not in (None, first))
         assert alive(int(cluster.file("pid").read_text()))
+        beside = cluster.iris("submit", "-n", "beside", "--gpu", "4", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+        assert beside.out == "4,5,6,7\n"
         cluster.file("go").touch()
-        assert followed.ends(code=125).out == "one\ntwo\n"
+        assert followed.ends(code=125).out == "0,1,2,3\ntwo\n"
         (task,) = cluster.status("orphan")["tasks"]
         assert (task["attempt"], task["exit_code"]) == (1, 7)
         eventually(lambda: cluster.free_cpu() == [2])

@@ -26,6 +26,14 @@ def test_submit_as_json_names_the_job_and_its_workflow(cluster: Cluster) -> None
     assert submitted["run_id"] in submitted["ui"]
 
 
+def test_a_program_has_the_machines_python_and_reaches_its_cluster(cluster: Cluster) -> None:
+    """Not the agent's packages; and `iris`, although the cluster's state is not where it is by default."""
+    program = "python -c 'import temporalio'; iris submit -q -n inner -- true; env -u IRIS_STATE_DIR iris wait inner"
+    ran = cluster.iris("submit", "-n", "outer", "--cpu", "0.5", "--", "sh", "-c", f"{program} 2>&1")
+    assert "No module named 'temporalio'" in ran.out
+    assert f"{USER}/inner\n{USER}/inner SUCCEEDED" in ran.out
+
+
 def test_a_quiet_submit_prints_the_id_and_nothing_else(cluster: Cluster) -> None:
     """For scripts: `job=$(iris submit -q -- …)`."""
     ran = cluster.iris("submit", "-q", "-n", "quiet", "--", "true")
@@ -105,10 +113,12 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
 
 
 def test_a_program_sees_who_it_is_and_nothing_of_its_agent(cluster: Cluster) -> None:
-    """The IRIS_ variables of each task, the job's own, and none of the variables that the agent was started with."""
+    """The IRIS_ variables of each task, the job's own, and none of the variables that the agent was started with. All tasks have
+    one id without a slash, for tools that make directories of it."""
     cluster.submit("environment", "--replicas", "2", "--env", "LR=0.1", "--env", "LANG=C.UTF-8", "--", "env")
     cluster.iris("wait", "environment")
     host = cluster.only_host()  # which is a slice by itself
+    uids = set()
     for index in (0, 1):
         seen = dict(line.split("=", 1) for line in cluster.logs("environment", "--task", str(index)))
         assert seen["IRIS_JOB_ID"] == f"{USER}/environment"
@@ -116,7 +126,11 @@ def test_a_program_sees_who_it_is_and_nothing_of_its_agent(cluster: Cluster) -> 
         assert (seen["IRIS_TASK_INDEX"], seen["IRIS_NUM_TASKS"], seen["IRIS_ATTEMPT"]) == (str(index), "2", "1")
         assert (seen["IRIS_CLUSTER"], seen["IRIS_HOST_ID"], seen["IRIS_SLICE_ID"]) == ("local", host, host)
         assert (seen["LR"], seen["LANG"]) == ("0.1", "C.UTF-8")
-        assert {SECRET, "IRIS_STATE_DIR", "IRIS_USER"}.isdisjoint(seen)
+        assert (seen["IRIS_USER"], seen["IRIS_STATE_DIR"]) == (USER, str(cluster.home))
+        assert SECRET not in seen
+        uids.add(seen["IRIS_JOB_UID"])
+    (uid,) = uids
+    assert uid.startswith(f"{USER}-environment-")
 
 
 def test_a_job_starts_where_it_was_submitted_or_where_it_is_told_to(cluster: Cluster) -> None:

@@ -51,6 +51,7 @@ from iris.storage.files import make_private
 from iris.storage.object_store import Store
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
+from iris.worker_agents.host.contact import contact_env
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.metadata import of_this_machine
@@ -271,6 +272,7 @@ class _Incarnation:
             limits=options.limits,
             faults=(*FAULTS, *options.faults),
             accelerators=accelerators,
+            contact_env=contact_env(options.address, options.namespace, options.cluster),
             registry_token=registry_token,
             secrets=_secrets(options),
         )

@@ -1,7 +1,7 @@
 """Builds the environment variables of a program."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -64,9 +64,14 @@ class Accelerators(BaseModel):
     attributes: dict[str, constraints.Attribute] = {}
 
 
-def base_env() -> dict[str, str]:
-    """Returns the variables that every program gets from its host."""
-    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+def base_env(clean: Callable[[str], str] = str) -> dict[str, str]:
+    """Returns the variables that every program gets from its host.
+
+    Args:
+        clean: returns the part of the agent's PATH that programs get.
+    """
+    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return passed_on | ({"PATH": clean(passed_on["PATH"])} if "PATH" in passed_on else {})
 
 
 def attempt_env(
@@ -76,6 +81,7 @@ def attempt_env(
     host: Host,
     *,
     defaults: Mapping[str, str] = {},
+    contact: Mapping[str, str] = {},
     workdir: Path | None = None,
     outputs: Path | None = None,
     call: Path | None = None,
@@ -90,12 +96,13 @@ def attempt_env(
 
     Args:
         defaults: the cluster's defaults, overridden by the group's.
+        contact: where a client in the program finds the cluster.
         workdir, outputs, call: the directories, by the paths under which the program finds them.
         ports: the ports by the names that the job gave them.
         tpu: the host's real chips; None: it has none, and no variable may make a library look for them.
-        gpus: the numbers of the task's GPUs on a host with real ones; None: all of them, or the host has none.
+        gpus: the numbers of the task's GPUs; None: all of them, or the host has none.
     """
-    identity = _identity(task, cluster, host) | {names.env_port(name): str(port) for name, port in ports.items()}
+    identity = {**_identity(task, cluster, host), **contact, **{names.env_port(name): str(port) for name, port in ports.items()}}
     if workdir is not None:
         identity[names.ENV_WORKDIR] = str(workdir)
     if call is not None:
@@ -122,6 +129,8 @@ def _wants(task: RunTask, kind: DeviceKind) -> bool:
 
 def _identity(task: RunTask, cluster: str, host: Host) -> dict[str, str]:
     identity = {
+        names.ENV_USER: task.job.partition("/")[0],  # `iris` in the program acts for the job's user
+        names.ENV_JOB_UID: names.job_uid(task.logs),
         names.ENV_CLUSTER: cluster,
         names.ENV_JOB_ID: task.job,
         names.ENV_TASK_ID: names.task_id(task.job, task.index),

@@ -125,6 +125,8 @@ def resolve_cluster(
         if ":" in cluster:
             return ClusterRef(cluster)
         record = read_record(names.check_name("cluster", cluster))
+        if record is None and cluster == os.environ.get(names.ENV_CLUSTER) and (address := os.environ.get(names.ENV_ADDRESS)):
+            return ClusterRef(address)  # in a program of the cluster, on a machine from which it was not started
         return ClusterRef(cluster) if record is None else _of_record(record)
     known = known_clusters()
     if not known:

@@ -11,6 +11,7 @@ from iris.client.connect.clusters import ClusterRecord, known_clusters, not_runn
 from iris.client.connect.connection import connect
 from iris.client.connect.discovery import discover
 from iris.client.connect.tunnel import last_output, open_tunnel
+from iris.model import names
 from iris.model.errors import Unreachable
 from iris.retrying import retry
 
@@ -34,7 +35,8 @@ async def open_connection(cluster: ClusterRef) -> tuple[Client, ClusterRecord]:
     """
     if cluster.is_address:
         address, _, name = cluster.name.partition("/")
-        client = await connect(address, os.environ.get("TEMPORAL_NAMESPACE", "default"), quiet=True)
+        namespace = os.environ.get("TEMPORAL_NAMESPACE") or os.environ.get(names.ENV_NAMESPACE) or "default"
+        client = await connect(address, namespace, quiet=True)
         return client, await discover(client, address, name or None)
     known = {record.name: record for record in known_clusters()}
     record = known.get(cluster.name)

@@ -1,0 +1,76 @@
+"""Provides the commands that every program finds on its PATH after those of the machine: `python` and `iris`."""
+
+import hashlib
+import os
+import secrets
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+#: The PATH of a program whose environment has none: as in most container images.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def without_environment(path: str, prefix: str = sys.prefix, base: str = sys.base_prefix) -> str:
+    """Returns the PATH without the directory of the virtual environment in which this agent runs: its packages are no program's.
+
+    Args:
+        prefix, base: the directories of the agent's environment and of the Python on which it is based.
+    """
+    if prefix == base:
+        return path
+    own = os.path.realpath(Path(prefix, "bin"))
+    return ":".join(each for each in path.split(":") if os.path.realpath(each) != own)
+
+
+def with_commands(env: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Returns the environment with a PATH that ends with a directory for the commands that the machine may lack.
+
+    `iris` runs the agent's own installation. `python` is the machine's `python3`, or the Python on which the agent's environment
+    is based, without the agent's packages; it is there only if the machine has no command of this name.
+
+    Args:
+        directory: the parent of the directory with the commands; created if it does not exist.
+    """
+    directory = directory / hashlib.sha256(sys.executable.encode()).hexdigest()[:12]  # agents of a machine may share the parent
+    path = env.get("PATH") or PATH
+    base = str(Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}"))
+    python3 = shutil.which("python3", path=path)
+    links = {"python3": base} if python3 is None else {}
+    if shutil.which("python", path=path) is None:
+        links["python"] = python3 or base
+    with suppress(OSError):  # without them, the program still has the machine's commands
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m iris.cli.main "$@"\n'
+        if not _has(directory / "iris", script):
+            _put(directory / "iris", script)
+        for name, target in links.items():
+            if not (directory / name).is_symlink() or str((directory / name).readlink()) != target:
+                _link(directory / name, target)
+    return {**env, "PATH": f"{path}:{directory}"}
+
+
+def _has(file: Path, text: str) -> bool:
+    try:
+        return file.is_file() and not file.is_symlink() and file.stat().st_size == len(text) and file.read_text() == text
+    except (OSError, ValueError):
+        return False
+
+
+def _put(file: Path, text: str) -> None:
+    draft = file.with_name(f".{secrets.token_hex(6)}")
+    try:
+        draft.write_text(text)
+        draft.chmod(0o755)
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _link(link: Path, target: str) -> None:
+    draft = link.with_name(f".{secrets.token_hex(6)}")
+    draft.symlink_to(target)
+    draft.replace(link)
