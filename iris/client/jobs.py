@@ -83,7 +83,7 @@ class JobsClient:
                             names.SA_PRIORITY: spec.band,
                         }
                     ),
-                    static_summary=web_ui.summary(spec),
+                    static_summary=web_ui.escaped(web_ui.summary(spec)),
                 )
             except WorkflowAlreadyStartedError:
                 raise Rejected(
