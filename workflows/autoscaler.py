@@ -363,13 +363,14 @@ class AutoscalerWorkflow:
     # Display.
 
     def _describe(self) -> None:
-        notes = [f"{host.reason}; checked again soon" for host in self._suspects]
+        escaped, created = web_ui.escaped, self._slices.known
+        notes = [f"{escaped(host.reason)}; checked again soon" for host in self._suspects]
         notes += [f"**{HELD.format(self._held_hosts)}**"] if self._held_hosts else []
-        created = self._slices.known
-        notes += [f"**{each.problem(created)}**" for each in self._missing[: web_ui.SHOWN] if each.is_alarm]
-        notes += [f"**Paused**: {self._paused}"] if self._paused is not None else []
-        notes += [f"**Closing down**: {self._closing.reason}"] if self._closing is not None else []
-        notes += [f"The machines in zone {zone} could not be listed: {reason}" for zone, reason in self._unreachable.items()]
+        notes += [f"**{escaped(each.problem(created))}**" for each in self._missing[: web_ui.SHOWN] if each.is_alarm]
+        notes += [f"**Paused**: {escaped(self._paused)}"] if self._paused is not None else []
+        notes += [f"**Closing down**: {escaped(self._closing.reason)}"] if self._closing is not None else []
+        unlisted = ((escaped(zone), escaped(why)) for zone, why in self._unreachable.items())
+        notes += [f"The machines in zone {zone} could not be listed: {why}" for zone, why in unlisted]
         workflow.set_current_details(web_ui.autoscaler_details(self._group_statuses, self._memory.actions, notes))
 
 

@@ -22,7 +22,7 @@ from iris.scheduling import retries
 from iris.scheduling.gang_lifecycle import GangLifecycle
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
-from iris.scheduling.refusals import RefusalCode
+from iris.scheduling.refusals import Refusal, RefusalCode
 from iris.workflows import policies
 from iris.workflows.gang_attempt import GangAttempt
 from iris.workflows.scheduler_call import exchange, uninterrupted
@@ -43,6 +43,11 @@ class GangRun:
     @property
     def gang(self) -> Gang:
         return self._lifecycle.gang
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the gang waits, by the scheduler; None if it does not wait."""
+        return self._lifecycle.refusal
 
     @property
     def report(self) -> GangReport:

@@ -341,7 +341,7 @@ class JobWorkflow:
 
     def _describe(self) -> None:
         status = self.status()
-        workflow.set_current_details(web_ui.job_details(self._job.spec, status))
+        workflow.set_current_details(web_ui.job_details(self._job.spec, status, self._run.refusal if self._run else None))
         # Show PENDING once the job has to wait, and RUNNING once a host has reported it.
         states = {task.state for task in status.tasks}
         if TaskState.RUNNING in states or (TaskState.BUILDING in states and workflow.patched("true-states")):

@@ -88,7 +88,7 @@ class TaskWorkflow:
         """Shows the new state, and reports to the job that the task is prepared, runs or waits again. Its end reaches the job
         as this workflow's own end."""
         status = self.status()
-        workflow.set_current_details(web_ui.task_details(self._task.spec, status))
+        workflow.set_current_details(web_ui.task_details(self._task.spec, status, self._run.refusal))
         waits = status.state is TaskState.PENDING and status.reason
         built = status.state is TaskState.BUILDING and workflow.patched("built")
         if (status.state is TaskState.RUNNING or waits or built) and not self._known(status):

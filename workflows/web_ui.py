@@ -1,6 +1,11 @@
-"""Builds the markdown that Temporal's Web UI shows of a workflow: its kind, state, reason, hosts and logs."""
+"""Builds the Markdown that Temporal's Web UI shows of a workflow: its kind, state, reason, hosts and logs.
 
-from collections.abc import Sequence
+The Web UI knows no tables: it joins their rows to one paragraph. So everything is a list. It reads dollar signs as mathematics,
+so all text that a user, a host or a provider chose is escaped, or quoted as code.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from iris.model.bounds import cut
@@ -8,58 +13,75 @@ from iris.model.hosts import Host
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.scaling import Action, GroupStatus
 from iris.model.slices import SliceStatus
+from iris.model.states import JobState, TaskState
 from iris.model.units import MIB
 
 if TYPE_CHECKING:  # a client, which needs `summary` only, has no ledger
     from iris.scheduling.ledger import Ledger
     from iris.scheduling.ledger_size import LedgerSize
+    from iris.scheduling.refusals import Refusal
 
-#: The most rows of a table; a job's other tasks are counted.
+#: The most entries of a list; a job's other tasks are counted.
 SHOWN = 20
+#: Characters that Markdown or its extensions for mathematics, links and HTML read as markup.
+_MARKUP = re.compile(r"([\\`*_\[\]<>$~|#&])")
+
+
+def escaped(text: str) -> str:
+    """Returns the text as Markdown that shows it unchanged, in one line."""
+    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
+
+
+def code(text: str) -> str:
+    """Returns the text quoted as code, in which nothing is markup."""
+    text = " ".join(text.split())
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}" if longest else f"{fence}{text}{fence}"
 
 
 def summary(spec: JobSpec) -> str:
-    """Returns one line for lists: the command, shortened."""
+    """Returns one line for lists: the command, shortened. It is not escaped."""
     text = " ".join(spec.command).replace("\n", " ")
     times = f"{spec.replicas} x " if spec.replicas > 1 else ""
     return times + (text if len(text) <= 120 else f"{text[:117]}...")
 
 
-def job_details(spec: JobSpec, status: JobStatus) -> str:
-    """Returns the state of a job and of its first tasks."""
-    lines = [f"**{status.state}** {status.reason}".strip(), ""]
-    lines.append(f"Job `{spec.id}`: `{summary(spec)}`, each task with {spec.resources}.")
-    lines += ["", "| task | state | host | attempt | exit code | reason |", "|---|---|---|---|---|---|"]
-    lines += [task_row(task) for task in status.tasks[:SHOWN]]
+def job_details(spec: JobSpec, status: JobStatus, refusal: Refusal | None = None) -> str:
+    """Returns the state of a job and of its first tasks.
+
+    Args:
+        refusal: why it waits, by the scheduler; None if it does not wait, or its tasks wait each by itself.
+    """
+    waits = refusal if status.state is JobState.PENDING else None
+    lines = [*_headline(status.state, status.reason, waits)]
+    lines += [f"Job {code(spec.id)}: {code(summary(spec))}, each task with {escaped(str(spec.resources))}.", ""]
+    # The reason of the whole job is not repeated for each task.
+    lines += [f"- {_task(task, status.reason)}" for task in status.tasks[:SHOWN]]
     if len(status.tasks) > SHOWN:
-        lines.append(f"\n… and {len(status.tasks) - SHOWN} more.")
-    lines += ["", f"Logs: `iris logs {spec.id}`"]
-    return "\n".join(lines)
+        lines.append(f"- … and {len(status.tasks) - SHOWN} more")
+    return "\n".join([*lines, "", f"Why: {code(f'iris explain {spec.id}')}, logs: {code(f'iris logs {spec.id}')}"])
 
 
-def task_details(spec: JobSpec, task: TaskStatus) -> str:
+def task_details(spec: JobSpec, task: TaskStatus, refusal: Refusal | None = None) -> str:
     """Returns the state of one task of a job of several."""
-    lines = [f"**{task.state}** {task.reason}".strip(), "", f"Task {task.index} of {spec.replicas} of job `{spec.id}`."]
+    waits = refusal if task.state is TaskState.PENDING else None
+    lines = [*_headline(task.state, task.reason, waits), f"Task {task.index} of {spec.replicas} of job {code(spec.id)}."]
     if task.host:
-        lines.append(f"Attempt {task.attempt} on host `{task.host}`.")
-    lines += ["", f"Logs: `iris logs {spec.id} --task {task.index}`"]
-    return "\n".join(lines)
-
-
-def task_row(task: TaskStatus) -> str:
-    exit_code = "" if task.exit_code is None else task.exit_code
-    return f"| {task.index} | {task.state} | {task.host or ''} | {task.attempt or ''} | {exit_code} | {task.reason} |"
+        lines.append(f"Attempt {task.attempt} on host {code(task.host)}.")
+    return "\n".join([*lines, "", f"Logs: {code(f'iris logs {spec.id} --task {task.index}')}"])
 
 
 def slice_details(status: SliceStatus) -> str:
     """Returns the state of a slice, its hosts, and the steps that led to it."""
-    lines = [f"**{status.state}** {status.reason}".strip(), ""]
+    lines = _headline(status.state, status.reason)
     if status.facts is not None:
-        lines += [f"A slice of scale group `{status.facts.group}` in {status.facts.zone}, of {status.size} host(s).", ""]
-    lines += host_rows(status.hosts)
+        group, zone = code(status.facts.group), code(status.facts.zone)
+        lines += [f"A slice of scale group {group} in {zone}, of {status.size} host(s).", ""]
+    lines += _hosts(status.hosts)
     if status.steps:
-        lines += ["", "| when | state | reason |", "|---|---|---|"]
-        lines += [f"| {step.at:%Y-%m-%d %H:%M:%S} | {step.state} | {step.reason} |" for step in status.steps]
+        lines += ["", "Steps (UTC):", ""]
+        lines += [f"- {step.at:%Y-%m-%d %H:%M:%S} **{step.state}**{_after_colon(step.reason)}" for step in status.steps]
     return "\n".join(lines)
 
 
@@ -71,31 +93,24 @@ def scheduler_details(ledger: "Ledger", size: "LedgerSize") -> str:
     if size.full:
         lines.append(f"**The ledger is full**: {size.bytes / MIB:.2f} MiB; new requests are refused")
     if ledger.paused is not None:
-        lines.append(f"**PAUSED** {cut(ledger.paused)}")
-    lines += [f"Scale group {group} is paused: {cut(reason)}" for group, reason in ledger.paused_groups.items()]
-    lines += [f"- host {host}: {cut(str(closure))}" for host, closure in list(ledger.closed.items())[:SHOWN]]
+        lines.append(f"**PAUSED** {escaped(cut(ledger.paused))}")
+    lines += [f"Scale group {code(group)} is paused{_after_colon(cut(why))}" for group, why in ledger.paused_groups.items()]
+    lines += [f"- host {code(host)}{_after_colon(cut(str(closure)))}" for host, closure in list(ledger.closed.items())[:SHOWN]]
     return "\n\n".join(lines)
 
 
 def autoscaler_details(groups: Sequence[GroupStatus], actions: Sequence[Action], notes: Sequence[str]) -> str:
-    """Returns the slices, demand, target and reason of each scale group, and then the last actions."""
-    lines = [
-        "Observes the hosts and decides how many slices there are.",
-        "",
-        *([f"- {note}" for note in notes] or ["All hosts report."]),
-    ]
+    """Returns the slices, demand, target and reason of each scale group, and then the last actions.
+
+    Args:
+        notes: what is wrong, as Markdown.
+    """
+    lines = ["Observes the hosts and decides how many slices there are.", ""]
+    lines += [f"- {note}" for note in notes] or ["All hosts report."]
     if groups:
-        lines += ["", "| scale group | availability | slices | demand | target | reason |", "|---|---|---|---|---|---|"]
-        lines += [
-            f"| {each.group} | {each.availability} | {counts(each)} | {each.demand} | {each.target} | {each.why} |"
-            for each in groups[:SHOWN]
-        ]
+        lines += ["", "Scale groups:", "", *map(_group, groups[:SHOWN])]
     if actions:
-        lines += ["", "| when | scale group | action | slice | reason |", "|---|---|---|---|---|"]
-        lines += [
-            f"| {each.at:%Y-%m-%d %H:%M:%S} | {each.group} | {each.what} | {each.slice_id} | {each.reason} |"
-            for each in reversed(actions[-SHOWN:])
-        ]
+        lines += ["", "Last actions (UTC):", "", *map(_action, reversed(actions[-SHOWN:]))]
     return "\n".join(lines)
 
 
@@ -104,8 +119,38 @@ def counts(status: GroupStatus) -> str:
     return ", ".join(f"{count} {state}" for state, count in status.counts.items() if count) or "none"
 
 
-def host_rows(hosts: Sequence[Host]) -> list[str]:
-    if not hosts:
-        return ["No host has reported yet."]
-    rows = [f"| {host.id} | {host.resources} | {host.incarnation} |" for host in hosts]
-    return ["| host | offers | incarnation |", "|---|---|---|", *rows]
+def _headline(state: str, reason: str, refusal: Refusal | None = None) -> list[str]:
+    """Returns the state, with the code and the remedy if something waits, and an empty line."""
+    what = f"**{state}** ({refusal.code})" if refusal is not None else f"**{state}**"
+    lines = [f"{what} {escaped(reason)}".strip(), ""]
+    return [*lines, f"Remedy: {escaped(refusal.remedy)}", ""] if refusal is not None and refusal.remedy else lines
+
+
+def _task(task: TaskStatus, known: str) -> str:
+    """Returns a task in one line, without a reason that is known already."""
+    host = f" on {code(task.host)}" if task.host else ""
+    facts = [f"attempt {task.attempt}"] if task.attempt else []
+    facts += [f"exit code {task.exit_code}"] if task.exit_code is not None else []
+    reason = "" if task.reason == known else task.reason
+    return f"task {task.index} **{task.state}**{host}{''.join(f', {fact}' for fact in facts)}{_after_colon(reason)}"
+
+
+def _hosts(hosts: Iterable[Host]) -> list[str]:
+    shown = [f"- host {code(host.id)}: {escaped(str(host.resources))}; incarnation {code(host.incarnation)}" for host in hosts]
+    return shown or ["No host has reported yet."]
+
+
+def _group(each: GroupStatus) -> str:
+    return (
+        f"- {code(each.group)} **{each.availability}**; slices: {counts(each)}; demand {each.demand}, target {each.target}"
+        f"{_after_colon(each.why)}"
+    )
+
+
+def _action(each: Action) -> str:
+    what = f"{escaped(each.what)} in {code(each.group)}" + (f", slice {code(each.slice_id)}" if each.slice_id else "")
+    return f"- {each.at:%Y-%m-%d %H:%M:%S} {what}{_after_colon(each.reason)}"
+
+
+def _after_colon(reason: str) -> str:
+    return f": {escaped(reason)}" if reason else ""

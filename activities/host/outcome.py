@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from iris.activities.host.runtimes.program import Exit, Started
 from iris.model import exits
+from iris.model.error_lines import error_line
 from iris.model.faults import BEYOND_THE_HOST, Fault, recognise
 from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
@@ -52,7 +53,9 @@ def outcome_of(evidence: Evidence) -> TaskOutcome:
     if status == 0:
         return _ended(evidence, TaskOutcome(state=TaskState.SUCCEEDED, exit_code=0, **ran))
     end = exits.explain(status, out_of_memory=exited.out_of_memory, memory_limit=evidence.memory_limit)
-    outcome = TaskOutcome(state=TaskState.FAILED, reason=end.reason, exit_code=end.exit_code, signal=end.signal, **ran)
+    said = error_line(evidence.last_lines)
+    reason = f"{end.reason}: {said}" if said else end.reason
+    outcome = TaskOutcome(state=TaskState.FAILED, reason=reason, exit_code=end.exit_code, signal=end.signal, **ran)
     if not exited.out_of_memory and (fault := recognise(evidence.last_lines, evidence.faults)):
         reason = f"infrastructure fault: {fault.why} ({end.reason})"
         outcome = outcome.model_copy(update={"state": TaskState.WORKER_FAILED, "fault": fault.name, "reason": reason})

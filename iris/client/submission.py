@@ -101,7 +101,7 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
                     names.SA_PRIORITY: spec.band,
                 }
             ),
-            static_summary=web_ui.summary(spec),
+            static_summary=web_ui.escaped(web_ui.summary(spec)),
         )
     return _submitted(connection, spec, handle.first_execution_run_id or "")
 

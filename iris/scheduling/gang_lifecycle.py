@@ -29,7 +29,7 @@ from iris.scheduling.refusals import Refusal
 NEW_KEY_DELAY = timedelta(seconds=1)
 _PROGRESS = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
 #: The state of an attempt when it begins.
-_NOTHING_YET: dict[str, Any] = {"offer": None, "eviction": "", "outcomes": (), "forgotten": False}
+_NOTHING_YET: dict[str, Any] = {"offer": None, "eviction": "", "outcomes": (), "forgotten": False, "refusal": None}
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class GangLifecycle:
     outcomes: tuple[TaskOutcome, ...] = ()
     #: The scheduler does not accept the request's key.
     forgotten: bool = False
+    #: Why the gang waits, by the scheduler; None: it does not wait, or the scheduler has not said it yet.
+    refusal: Refusal | None = None
 
     # -- steps of the workflow -------------------------------------------------------------------------------------------------
 
@@ -88,7 +90,7 @@ class GangLifecycle:
         if refusal is None or self.gang.overrides.hold is not None:
             return self
         reason = f"{refusal.message}; {before}" if before else refusal.message
-        return self._move(GangEvent.REFUSE, gang=self.gang.with_tasks(reason=reason))
+        return self._move(GangEvent.REFUSE, gang=self.gang.with_tasks(reason=reason), refusal=refusal)
 
     def turned_away(self) -> Self:
         """Records that the scheduler has not accepted the request, which is sent again later, with the overrides of that time."""
@@ -109,7 +111,7 @@ class GangLifecycle:
             for task, seat in zip(self.gang.tasks, placement.seats, strict=True)
         )
         gang = self.gang.model_copy(update={"tasks": tasks})
-        return self._move(GangEvent.PLACE, gang=gang, request=None, placement=placement, placed_at=now)
+        return self._move(GangEvent.PLACE, gang=gang, request=None, placement=placement, placed_at=now, refusal=None)
 
     def forget(self) -> Self:
         """Gives up the request's key: the scheduler does not accept it, as after a reset of the gang's workflow."""
@@ -171,7 +173,7 @@ class GangLifecycle:
         first = self.gang.first
         if key != first.key or first.state is not TaskState.PENDING or self.gang.overrides.hold is not None:
             return self
-        return self._move(GangEvent.EXPLAIN, gang=self.gang.with_tasks(reason=refusal.message))
+        return self._move(GangEvent.EXPLAIN, gang=self.gang.with_tasks(reason=refusal.message), refusal=refusal)
 
     def progressed(self, member_key: str, state: TaskState, at: datetime) -> Self:
         """Records that a host prepares or runs a program. A late report, or one of an earlier attempt, has no effect."""

@@ -209,10 +209,11 @@ async def test_a_host_can_be_told_of_other_faults(bench: Bench) -> None:
     ("command", "settings", "state", "reason"),
     [
         ("echo fine; exit 1", {}, TaskState.FAILED, "exited with code 1"),
+        ("echo 'ValueError: no data'; echo end; exit 1", {}, TaskState.FAILED, "exited with code 1: ValueError: no data"),
         (f"echo '{BUSY}'", {}, TaskState.SUCCEEDED, ""),
         (f"echo '{BUSY}'; exec sleep 1000", {"timeout": timedelta(seconds=0.5), "grace": timedelta(0)}, TaskState.FAILED, "ran"),
     ],
-    ids=["nothing recognised", "it succeeded", "it was ended"],
+    ids=["nothing recognised", "an error of its own", "it succeeded", "it was ended"],
 )
 async def test_the_words_of_a_fault_excuse_no_other_end(
     bench: Bench, command: str, settings: dict[str, Any], state: TaskState, reason: str

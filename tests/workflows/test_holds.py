@@ -56,7 +56,7 @@ async def test_a_released_job_that_has_to_wait_gives_the_schedulers_reason_again
     await cluster.waits(job)
 
     assert (await cluster.status(job)).reason == before
-    assert f"**PENDING** {before}" in await cluster.page(cluster.job(job))
+    assert f"**PENDING** (TOO_BIG) {before}" in await cluster.page(cluster.job(job))
 
 
 async def test_a_running_job_that_is_held_runs_on_and_is_not_tried_again_before_it_is_released(cluster: Cluster) -> None:

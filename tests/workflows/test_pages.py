@@ -11,7 +11,8 @@ async def test_the_page_of_a_waiting_job_says_what_it_waits_for(cluster: Cluster
     await cluster.waits(job)
     page = await cluster.page(cluster.job(job))
 
-    assert "**PENDING** needs 32 cpu; the only host of this kind has 4 cpu" in page
+    assert "**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind has 4 cpu" in page
+    assert "Remedy: request at most 4 cpu, or add larger hosts" in page
     assert "iris logs ada/train" in page
 
 
@@ -24,7 +25,7 @@ async def test_the_page_of_a_running_job_says_where_it_runs(cluster: Cluster) ->
     await cluster.announce(host.taken[0])
     await cluster.until(lambda: _says(cluster, job, "**RUNNING**"))
 
-    assert "| 0 | RUNNING | rack-7 | 1 |" in await cluster.page(cluster.job(job))
+    assert "- task 0 **RUNNING** on `rack-7`, attempt 1" in await cluster.page(cluster.job(job))
     assert await cluster.shown_state(cluster.job(job)) == "RUNNING"
     runs.let_go()
     await cluster.end(job)
@@ -43,7 +44,7 @@ async def test_the_page_of_a_failed_job_says_why(cluster: Cluster) -> None:
     page = await cluster.page(cluster.job(job))
 
     assert "**FAILED** exited with code 7" in page
-    assert "| 0 | FAILED | rack-7 | 1 | 7 | exited with code 7 |" in page
+    assert "- task 0 **FAILED** on `rack-7`, attempt 1, exit code 7" in page
     assert await cluster.shown_state(cluster.job(job)) == "FAILED"
 
 
@@ -57,5 +58,5 @@ async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_abo
     assert "**SUCCEEDED**" in task
     assert "Attempt 1 on host `rack-7`." in task
     assert "iris logs ada/train --task 1" in task
-    assert "| rack-7 | 4 cpu" in await cluster.page(cluster.slice(host.host))
+    assert "- host `rack-7`: 4 cpu" in await cluster.page(cluster.slice(host.host))
     assert "**1** hosts, **0** gangs placed, **0** waiting" in await cluster.page(cluster.scheduler)

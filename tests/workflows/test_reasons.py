@@ -33,10 +33,10 @@ async def test_the_page_of_a_waiting_job_follows_the_reason(cluster: Cluster) ->
     """Nobody asks anything: the page is right by itself a minute after the reason has become another."""
     job = await cluster.submit(resources=some(cpu=32))
     await cluster.waits(job)
-    assert await _says(cluster, job, "**PENDING** no host has joined the cluster")
+    assert await _says(cluster, job, "**PENDING** (NO_HOSTS) no host has joined the cluster")
     await cluster.join("small", offers=some(cpu=4))
     await cluster.later(FIRST_LOOK)
-    await cluster.until(lambda: _says(cluster, job, "**PENDING** needs 32 cpu; the only host of this kind"))
+    await cluster.until(lambda: _says(cluster, job, "**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind"))
     await cluster.join("large", offers=some(cpu=32))
 
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
@@ -52,7 +52,7 @@ async def test_a_gang_shows_operators_doings_as_its_reason(cluster: Cluster) -> 
     assert await _says(cluster, gang, "cordoned: new disk")
     await cluster.users.cluster.pause("moving house")
     await cluster.later(2 * MINUTE)
-    await cluster.until(lambda: _says(cluster, gang, "**PENDING** the cluster is paused: moving house"))
+    await cluster.until(lambda: _says(cluster, gang, "**PENDING** (PAUSED) the cluster is paused: moving house"))
     await cluster.users.hosts.uncordon("s1-w1")
     assert await _is_waiting(cluster, 1)
     await cluster.users.cluster.resume()
@@ -121,8 +121,8 @@ async def test_reasons_that_could_not_be_told_are_told_at_the_next_look(cluster:
     cluster.notifier.away = True
     await cluster.later(2 * MINUTE)
     assert RefusalCode.TOO_BIG in _told(cluster)
-    assert await _says(cluster, job, "**PENDING** no host has joined the cluster")
+    assert await _says(cluster, job, "**PENDING** (NO_HOSTS) no host has joined the cluster")
     cluster.notifier.away = False
     await cluster.later(2 * MINUTE)
 
-    await cluster.until(lambda: _says(cluster, job, "**PENDING** needs 32 cpu; the only host of this kind"))
+    await cluster.until(lambda: _says(cluster, job, "**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind"))
