@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Collection
 
 import click
 
@@ -35,7 +36,28 @@ async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[
 
 
 async def follow_logs(client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
-    """Prints output until the job has ended and everything is printed."""
+    """Prints output until the job has ended and everything is printed. Prints what a pending job waits for on standard error."""
+    waiting = asyncio.create_task(_print_states(client, job, run_id, {JobState.PENDING}))
+    try:
+        await _follow_output(client, reader, printer, job, run_id)
+    finally:
+        waiting.cancel()
+
+
+async def follow_job(client: AsyncIrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool) -> JobStatus:
+    """Follows logs and state until the job ends, and returns its last status."""
+    states = asyncio.create_task(_print_states(client, job, run_id, {state for state in JobState if not state.ended}))
+    printer = LinePrinter(
+        prefixed=prefixed, growing=True, next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed)
+    )
+    try:
+        await _follow_output(client, reader, printer, job, run_id)
+    finally:
+        states.cancel()
+    return await client.jobs.final_status(job, run_id)
+
+
+async def _follow_output(client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
     ended = asyncio.create_task(client.jobs.wait_until_ended(job, run_id))
     try:
         await follow_lines(reader, printer, ended, f"the log of {job}")
@@ -44,28 +66,15 @@ async def follow_logs(client: AsyncIrisClient, reader: LogReader, printer: Print
         ended.cancel()
 
 
-async def follow_job(client: AsyncIrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool) -> JobStatus:
-    """Follows logs and state until the job ends, and returns its last status."""
-    states = asyncio.create_task(_print_states(client, job, run_id))
-    printer = LinePrinter(
-        prefixed=prefixed, growing=True, next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed)
-    )
-    try:
-        await follow_logs(client, reader, printer, job, run_id)
-    finally:
-        states.cancel()
-    return await client.jobs.final_status(job, run_id)
-
-
-async def _print_states(client: AsyncIrisClient, job: str, run_id: str) -> None:
-    """Prints changes of the job's state or reason on standard error."""
+async def _print_states(client: AsyncIrisClient, job: str, run_id: str, shown: Collection[JobState]) -> None:
+    """Prints changes of the job's state or reason on standard error, while the job is in one of these states."""
     printed = ""
     while True:
         await asyncio.sleep(STATE_INTERVAL_S)
         with contextlib.suppress(IrisError):
             status = await client.jobs.status(job, run_id)
             now = f"{status.state}: {status.reason}" if status.reason else str(status.state)
-            if now != printed and not status.state.ended:
+            if now != printed and status.state in shown:
                 click.echo(f"{job} is {now}", err=True)
                 printed = now
 

@@ -133,6 +133,17 @@ class LinePrinter:
         sys.stdout.buffer.flush()
 
 
+class RawPrinter:
+    """Prints the bytes of one task as its program wrote them, for other programs."""
+
+    def print(self, lines: list[TaskLine]) -> None:
+        sys.stdout.buffer.write(b"".join(line.data if line.goes_on else line.data + b"\n" for _, _, line in lines))
+        sys.stdout.buffer.flush()
+
+    def finish(self) -> None:
+        """Does nothing: no text is held back."""
+
+
 class JsonPrinter:
     """Prints one JSON object per line, for programs.
 

@@ -8,14 +8,14 @@ from datetime import datetime
 import click
 
 from iris.cli.common import Command, Parsed, cluster_option, job_and_task
-from iris.cli.follow import attempt_mark, follow_lines, follow_logs
-from iris.cli.lines import JsonPrinter, LinePrinter, Printer
+from iris.cli.follow import attempt_mark, follow_lines, follow_logs, print_end
+from iris.cli.lines import JsonPrinter, LinePrinter, Printer, RawPrinter
 from iris.client.archive import Archive, archive_of, cluster_of
 from iris.client.logs.follow import reading_from
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import AgentReader, LogReader
 from iris.model import names
-from iris.model.errors import InvalidValue, NotFound
+from iris.model.errors import InvalidValue, NotFound, Unreachable
 from iris.model.units import parse_duration
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
@@ -56,6 +56,8 @@ SINCE = Parsed("duration|time", milliseconds_since)
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
 @click.option("--agent", metavar="HOST", help="Show the log of this host's agent instead of a job.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
+@click.option("--raw", is_flag=True, help="Print the bytes of one task as its program wrote them.")
+@click.option("--exit-code", is_flag=True, help="With -f: exit as `iris wait` does, with 125 if the job failed.")
 @cluster_option
 @click.pass_context
 def logs(
@@ -72,6 +74,8 @@ def logs(
     attempt: int | None,
     agent: str | None,
     as_json: bool,
+    raw: bool,
+    exit_code: bool,
 ) -> None:
     """Show the output of JOB (NAME, USER/NAME, or one task: NAME:3), ordered by time.
 
@@ -85,6 +89,10 @@ def logs(
     """
     if (job is None) == (agent is None):
         raise click.UsageError("give either JOB or --agent HOST")
+    if raw and (as_json or timestamps or agent is not None):
+        raise click.UsageError("--raw excludes --json, --timestamps and --agent")
+    if exit_code and (not follow or agent is not None):
+        raise click.UsageError("--exit-code needs -f and JOB: it waits for the job's end")
     cluster = ctx.find_root().obj["cluster"]
     if agent is not None:
         if task is not None or all_tasks or attempt is not None or streams or build:
@@ -104,8 +112,10 @@ def logs(
         store, run = Store(archive.cluster.store), archive.source.run_id
         reader = LogReader(store, name, run, task, attempt, streams=wanted or None, since_ms=since)
         prefixed = task is None and archive.source.tasks > 1
-        printer: Printer = JsonPrinter()
-        if not as_json:
+        if raw and prefixed:
+            raise click.UsageError(f"--raw needs one task: {name} has {archive.source.tasks}; name one with {name}:NUMBER")
+        printer: Printer = RawPrinter() if raw else JsonPrinter()
+        if not (as_json or raw):
             printer = LinePrinter(
                 prefixed=prefixed,
                 timestamps=timestamps,
@@ -115,6 +125,10 @@ def logs(
         await _show_now(reader, printer, f"the log of {name}", tail, follow=follow)
         if follow and archive.client is not None:
             await follow_logs(archive.client, reader, printer, name, run)
+            if exit_code:
+                print_end(await archive.client.jobs.final_status(name, run))
+        elif exit_code:
+            raise Unreachable(f"{archive.note}; so the exit code of {name} is unknown")
         elif attempt is not None and reader.empty:
             raise NotFound(f"the store has no output of attempt {attempt} of {name}; see the attempts with: iris explain {name}")
 

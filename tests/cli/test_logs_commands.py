@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from iris.activities.host.outputs import keep
-from iris.cli.lines import LinePrinter
+from iris.cli.lines import LinePrinter, RawPrinter
 from iris.cli.logs import milliseconds_since
 from iris.cli.main import run
 from iris.client.connect.clusters import ClusterRecord, write_record
@@ -173,6 +173,31 @@ def test_json_has_an_object_for_each_piece(room: Stopped) -> None:
     assert [(line["text"], line["goes_on"]) for line in lines[1:]] == [("caf", True), ("é", False)]
 
 
+def test_raw_output_is_the_bytes_of_one_task(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """An archive that a program writes to its standard output is damaged by a replaced byte."""
+    for line in (LogLine(0, OUT, b"\xff\x00\x1b[2J", False), LogLine(1, OUT, b"\xc3", True)):
+        RawPrinter().print([TaskLine(0, 1, line)])
+    assert capfdbinary.readouterr().out == b"\xff\x00\x1b[2J\n\xc3"
+
+
+def test_raw_output_of_several_tasks_is_refused(room: Stopped) -> None:
+    """Their bytes would be mixed without a mark."""
+    room.has("many", (0, OUT, b"one", False))
+    room.has("many", (0, OUT, b"two", False), task=1)
+    refused = room.iris("logs", "many", "--raw")
+    assert refused.code == 2
+    assert "--raw needs one task: ada/many has 2; name one with ada/many:NUMBER" in refused.err
+    assert room.iris("logs", "many:1", "--raw").out == "two\n"
+
+
+def test_the_exit_code_of_a_job_that_no_cluster_knows_is_unknown(room: Stopped) -> None:
+    """A script must not take the end of an old log for a success."""
+    room.has("train", (0, OUT, b"hello", False))
+    said = room.iris("logs", "-f", "--exit-code", "train")
+    assert (said.code, said.out) == (4, "hello\n")
+    assert "so the exit code of ada/train is unknown" in said.err
+
+
 def test_the_log_of_an_agent_needs_no_job(room: Stopped) -> None:
     """Why did that host go away? Its agent's own words are in the store, life after life."""
     prefix = names.agent_logs("room", "host-1")
@@ -196,6 +221,8 @@ def test_the_log_of_an_agent_needs_no_job(room: Stopped) -> None:
         (["train:1", "--all-tasks"], "--all-tasks and task 1 exclude each other"),
         (["train", "--since", "yesterday"], "since: 'yesterday' is neither a duration nor a time"),
         (["train", "--stream", "stdin"], "'stdin' is not one of"),
+        (["train", "--raw", "--json"], "--raw excludes --json, --timestamps and --agent"),
+        (["train", "--exit-code"], "--exit-code needs -f and JOB"),
     ],
 )
 def test_options_that_do_not_go_together_are_wrong_usage(room: Stopped, arguments: list[str], words: str) -> None:

@@ -56,14 +56,14 @@ def test_input_is_passed_on_only_when_it_is_wanted(cluster: Cluster, running: st
     command = [sys.executable, "-m", "iris.cli.main", "exec"]
     env = {**os.environ, "IRIS_STATE_DIR": str(cluster.home), "IRIS_USER": USER}
 
-    def given(*options: str) -> bytes:
+    def given(*options: str) -> tuple[bytes, bytes]:
         ended = subprocess.run(
             [*command, *options, running, "--", "cat"], env=env, input=b"one\ntwo", capture_output=True, check=True, timeout=120
         )
-        return ended.stdout
+        return ended.stdout, ended.stderr
 
-    assert given("-i") == b"one\ntwo"
-    assert given() == b""
+    assert given("-i") == (b"one\ntwo", b"")
+    assert given() == (b"", b"warning: standard input was not passed to COMMAND; add -i\n")
 
 
 def test_a_shell_in_a_terminal_is_one(cluster: Cluster, running: str) -> None:

@@ -87,13 +87,17 @@ def test_lines_of_several_tasks_carry_the_number_of_their_task(cluster: Cluster)
 
 @pytest.mark.long
 def test_a_job_that_has_not_run_has_no_lines_yet(cluster: Cluster) -> None:
-    """Not an error; and a follower who comes that early sees everything."""
+    """Not an error; and a follower who comes that early learns what the job waits for, sees everything, and gets its end."""
     cluster.submit("early", "--cpu", "4", "--", "sh", "-c", until("early.go"))
-    cluster.submit("later", "--cpu", "4", "--", "echo", "at last")
+    cluster.submit("later", "--cpu", "4", "--", "sh", "-c", "echo at last; exit 3")
     assert cluster.logs("later") == []
-    following = cluster.begin("logs", "-f", "later")
+    following, checking = cluster.begin("logs", "-f", "later"), cluster.begin("logs", "-f", "--exit-code", "later")
+    eventually(lambda: f"{USER}/later is PENDING: " in following.err)
     cluster.file("early.go").touch()
     assert following.ends().out == "at last\n"
+    checked = checking.ends(125)
+    assert checked.out == "at last\n"
+    assert "exited with code 3" in checked.err
 
 
 @pytest.mark.long
