@@ -38,6 +38,7 @@ class GangAttempt:
         assert placement is not None
         self._current = current
         self._placement = placement
+        self._seats = placement.seat_of_each_task
         self._ends: list[asyncio.Task[TaskOutcome]] = []
         #: Why the scheduler took the hosts away, if that ended the attempt; empty if a task had ended it before.
         self.eviction = ""
@@ -51,7 +52,7 @@ class GangAttempt:
         at_once = max(1, START_BYTES // len(self._gang.spec.model_dump_json()))
         running: list[workflow.ActivityHandle[TaskOutcome]] = []
         try:
-            for place in range(len(self._placement.seats)):
+            for place in range(len(self._seats)):
                 if place and place % at_once == 0:
                     await workflow.sleep(BREATH)
                 running.append(self._start(place))
@@ -67,7 +68,7 @@ class GangAttempt:
         with contextlib.suppress(asyncio.CancelledError):  # the tasks are already ending, and their outcomes count
             await asyncio.shield(ends)
         ended = await ends
-        return [*ended, *[_NOT_STARTED] * (len(self._placement.seats) - len(ended))]
+        return [*ended, *[_NOT_STARTED] * (len(self._seats) - len(ended))]
 
     def _decided(self) -> bool:
         ended = [end.result() for end in self._ends if end.done()]
@@ -79,7 +80,7 @@ class GangAttempt:
 
     def _start(self, place: int) -> workflow.ActivityHandle[TaskOutcome]:
         gang, spec = self._gang, self._gang.spec
-        task, seat = gang.tasks[place], self._placement.seats[place]
+        task, seat = gang.tasks[place], self._seats[place]
         ended_by = spec.timeout + spec.grace + policies.TIMEOUT_MARGIN if spec.timeout else policies.NO_TIMEOUT
         return workflow.start_activity_method(
             Tasks.run_task,
@@ -127,7 +128,7 @@ class GangAttempt:
         together = self._gang.spec.coscheduling
         if together is None:
             return None
-        seats = self._placement.seats
+        seats = self._seats
         return Rank(
             coordinator=self._placement.coordinator,
             num_slices=together.groups,

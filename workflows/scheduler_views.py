@@ -29,7 +29,7 @@ def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
     views = []
     for host in shown:
         running = here[host.id]
-        tasks = [names.task_id(held.task, place) if len(held.seats) > 1 else held.task for held, place in running]
+        tasks = [task for held, place in running for task in _tasks_on(held, place)]
         free = headroom(host, (placement.resources for placement, _ in running))
         views.append(HostView(host=host, free=free, running=tuple(tasks), closed=ledger.host_index.closed(host) or ""))
     return Snapshot(
@@ -42,6 +42,14 @@ def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
         paused_groups=ledger.paused_groups,
         rules=ledger.rules,
     )
+
+
+def _tasks_on(placement: Placement, place: int) -> list[str]:
+    """Returns the ids of the tasks on one seat of a placement."""
+    each = placement.tasks_per_host
+    if len(placement.seats) * each == 1:
+        return [placement.task]
+    return [names.task_id(placement.task, index) for index in range(each * place, each * (place + 1))]
 
 
 def unplaced(ledger: Ledger) -> dict[Shape, int] | None:

@@ -114,6 +114,8 @@ class Attempt:
         self._lifecycle: Lifecycle = restore(
             launched=self._program.launched, ended=self._exit is not None, outcome=record.verdict, settled=record.told
         )
+        if not self.settled:
+            context.claims.append(self.task.placement_key)
 
     @property
     def task(self) -> RunTask:
@@ -170,11 +172,14 @@ class Attempt:
         run, and another agent can find it.
         """
         if not self.settled:
-            outcome = await self._outcome()
-            effects = self.handle(Event.UPLOADED)
-            if Effect.REPORT in effects:
-                effects = self.handle(await report(self._handle, outcome, self._log, hurried=lambda: self._lifecycle.hurried))
-            if Effect.FREE_PLACEMENT in effects:
+            try:
+                outcome = await self._outcome()
+                effects = self.handle(Event.UPLOADED)
+                if Effect.REPORT in effects:
+                    effects = self.handle(await report(self._handle, outcome, self._log, hurried=lambda: self._lifecycle.hurried))
+            finally:
+                self._context.claims.remove(self.task.placement_key)
+            if Effect.FREE_PLACEMENT in effects and self.task.placement_key not in self._context.claims:
                 await self._free_placement()
         if self.settled:
             await self._clear_away()
@@ -394,6 +399,6 @@ class Attempt:
         """Sends the scheduler a message that the placement is free. A terminated job cannot, and the scheduler notices later."""
         scheduler = self._context.client.get_workflow_handle(names.scheduler_workflow(self._context.cluster))
         task = self.task
-        vacated = Vacate(key=task.claim or task.key, host_id=self._context.host.id, incarnation=task.incarnation)
+        vacated = Vacate(key=self.task.placement_key, host_id=self._context.host.id, incarnation=task.incarnation)
         with contextlib.suppress(RPCError):
             await scheduler.signal("deliver", Batch(messages=(vacated,)), rpc_timeout=RPC_TIMEOUT)

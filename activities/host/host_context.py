@@ -75,6 +75,8 @@ class HostContext:
     gpus: Gpus = field(default_factory=Gpus)
     #: Limits how many output files are uploaded at once.
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    #: The claims of this host's attempts that are not settled, each as often as there are such attempts.
+    claims: list[str] = field(default_factory=list)
     #: The last measured usage of each attempt, by its key.
     uses: dict[str, Use] = field(default_factory=dict)
 

@@ -96,6 +96,9 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "Where and when": (
         click.option("--gang-by", type=KEY, metavar="KEY", help="Place all tasks together, on hosts that share this attribute."),
         click.option(
+            "--tasks-per-host", type=click.IntRange(min=1), metavar="N", help="Tasks of a gang on each host.  [default: 1]"
+        ),
+        click.option(
             "--constraint", type=REQUIRED, multiple=True, help="Required attribute of hosts: 'zone in (a, b)'. Repeatable."
         ),
         click.option("--prefer", type=PREFERRED, multiple=True, help="Preferred attribute of hosts. Repeatable."),
@@ -244,10 +247,17 @@ def _device(options: dict[str, Any]) -> Device | None:
 def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
     """Returns the number of tasks, and how they are coscheduled. TPU slices have one task for each host, all coscheduled."""
     replicas, tpu, slices, key = options["replicas"], options["tpu"], options["slices"], options["gang_by"]
+    each = options["tasks_per_host"]
     if tpu is None:
         if slices is not None:
             raise click.UsageError("--slices needs --tpu with the type of the slices")
-        return 1 if replicas is None else replicas, Coscheduling(group_by=key) if key is not None else None
+        if key is None:
+            if each is not None:
+                raise click.UsageError("--tasks-per-host needs --gang-by with the attribute that the gang's hosts share")
+            return 1 if replicas is None else replicas, None
+        return 1 if replicas is None else replicas, Coscheduling(group_by=key, tasks_per_host=1 if each is None else each)
+    if each is not None:
+        raise click.UsageError("--tasks-per-host and --tpu exclude each other: a task with --tpu has all chips of its host")
     if key is not None:
         raise click.UsageError("--gang-by and --tpu exclude each other: tasks with --tpu are placed together by slice")
     if tpu.hosts == 1 and slices is None:

@@ -101,3 +101,8 @@ class RunTask(Wire):
     call: Bundle | None = None
     #: Where in the object store its output directory is uploaded; empty: nowhere.
     outputs: str = ""
+
+    @property
+    def placement_key(self) -> str:
+        """The scheduler's key of its placement. Tasks of a gang that share a host have the same one."""
+        return self.claim or self.key

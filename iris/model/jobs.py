@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from iris.model import names
 from iris.model.bundles import Bundle
@@ -52,6 +52,8 @@ class Coscheduling(BaseModel):
     group_by: str
     #: The number of groups (slices) over which the tasks are spread evenly.
     groups: int = 1
+    #: The number of tasks on each host, with neighbouring indices. On a slice, each task has a host of its own.
+    tasks_per_host: int = 1
 
 
 class JobSpec(BaseModel):
@@ -225,6 +227,7 @@ class JobSpec(BaseModel):
             raise InvalidValue(
                 "replicas", self.replicas, f"cannot be split evenly over {groups} groups", "ask for a multiple of the groups"
             )
+        self._check_tasks_per_host(self.coscheduling)
         device = self.resources.device
         if device is not None and device.several and (groups > 1 or self.coscheduling.group_by != TPU_NAME):
             raise InvalidValue(
@@ -241,6 +244,18 @@ class JobSpec(BaseModel):
                 "the tasks of a gang share their fate: leave it 0, or use max_retries_failure",
             )
         return self
+
+    def _check_tasks_per_host(self, together: Coscheduling) -> None:
+        each, field = together.tasks_per_host, "tasks-per-host"
+        if each < 1 or self.replicas // together.groups % each:
+            remedy = f"give a number that divides the {self.replicas // together.groups} tasks of each group"
+            raise InvalidValue(field, each, "cannot share the tasks out evenly", remedy)
+        if each > 1 and together.group_by == TPU_NAME:
+            raise InvalidValue(field, each, "does not go with slices: a task there has all chips of its host", "leave it out")
+        try:
+            self.resources.times(each)
+        except ValidationError:
+            raise InvalidValue(field, each, "tasks need more than any host can have", "request fewer resources") from None
 
     @model_validator(mode="after")
     def _fits_into_a_history(self) -> Self:

@@ -1,6 +1,7 @@
 """Gangs: tasks that are placed, started and bounced together. Defines their requests, placements and weights.
 
-A task that runs by itself is a gang of one. A larger gang needs a host for each of its tasks, all or none. With `group_by`
+A task that runs by itself is a gang of one. A larger gang needs a host for each of its tasks, all or none; or for each
+`tasks_per_host` of them, which count as one task here, with the resources of all of them. With `group_by`
 those hosts must share an attribute (`tpu-name`: one slice). With several `groups`, the tasks are split into equal parts whose
 hosts each share it (a job over two slices).
 """
@@ -38,6 +39,11 @@ class Shape(NamedTuple):
     tasks: int
     group_by: str | None
     groups: int
+    tasks_per_host: int = 1
+
+    def __str__(self) -> str:
+        """Returns the text by which runs of the scheduler know a shape. Those of earlier versions had only one task per host."""
+        return repr(self).replace(", tasks_per_host=1)", ")")
 
 
 class Request(BaseModel):
@@ -52,11 +58,12 @@ class Request(BaseModel):
     #: The task's id, or for a gang of several the job's id, for display.
     task: str
     user: str = ""
-    #: The resources of each task.
+    #: What it needs on each host.
     resources: Resources
     constraints: tuple[Constraint, ...] = ()
-    #: The number of tasks. Each gets a host of its own.
+    #: The number of hosts: one for each task, or for each `tasks_per_host` of them.
     tasks: int = 1
+    tasks_per_host: int = 1
     #: The attribute that the hosts of one group share; None only for a gang of one.
     group_by: str | None = None
     #: The number of groups into which the tasks are split evenly.
@@ -75,6 +82,7 @@ class Request(BaseModel):
             tasks=self.tasks,
             group_by=self.group_by,
             groups=self.groups,
+            tasks_per_host=self.tasks_per_host,
         )
 
     @property
@@ -114,6 +122,7 @@ def request_for(
         avoid: hosts that come after all others; one that is named twice comes last.
     """
     together = spec.coscheduling
+    each = together.tasks_per_host if together else 1
     if together is None:
         task, name = names.task_id(spec.id, index), names.attempt_id(spec.id, index, attempt)
     else:
@@ -123,9 +132,10 @@ def request_for(
         owner=owner,
         task=task,
         user=spec.user,
-        resources=spec.resources,
+        resources=spec.resources.times(each),
         constraints=(*spec.constraints, *map(avoiding, avoid)),
-        tasks=spec.replicas if together else 1,
+        tasks=spec.replicas // each if together else 1,
+        tasks_per_host=each,
         group_by=together.group_by if together else None,
         groups=together.groups if together else 1,
         band=band or spec.band,
@@ -134,7 +144,7 @@ def request_for(
 
 
 class Seat(NamedTuple):
-    """The place of a task: a host in one of its incarnations."""
+    """The place of a task, or of several that share a host: a host in one of its incarnations."""
 
     host_id: str
     slice_id: str
@@ -152,11 +162,12 @@ class Placement(BaseModel):
     owner: str
     task: str
     user: str = ""
-    #: The resources of each task.
+    #: What it has on each seat.
     resources: Resources
     band: Band = Band.INTERACTIVE
-    #: Task i runs on seat i.
+    #: Task i runs on seat i // tasks_per_host.
     seats: tuple[Seat, ...]
+    tasks_per_host: int = 1
     #: `address:port` where the tasks of a gang of several meet: on the host of task 0, a port that no other gang there has.
     coordinator: str = ""
     placed_at: datetime | None = None
@@ -174,6 +185,11 @@ class Placement(BaseModel):
     @cached_property
     def weight(self) -> int:
         return weight(self.resources, len(self.seats))
+
+    @property
+    def seat_of_each_task(self) -> tuple[Seat, ...]:
+        """The seat of each task, in the order of the tasks."""
+        return tuple(seat for seat in self.seats for _ in range(self.tasks_per_host))
 
 
 class Names(NamedTuple):

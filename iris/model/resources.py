@@ -74,6 +74,18 @@ class Resources(BaseModel):
         """The kind and variant of the device, for grouping equal resources; None without a device."""
         return (self.device.kind, self.device.variant) if self.device else None
 
+    def times(self, tasks: int) -> "Resources":
+        """Returns the resources of so many tasks on one host.
+
+        Raises:
+            pydantic.ValidationError: an amount is larger than `MAX_AMOUNT`.
+        """
+        if tasks == 1:
+            return self
+        device = self.device and Device(kind=self.device.kind, variant=self.device.variant, count=tasks * self.device.count)
+        _, cpu, memory, disk = (tasks * amount for amount in self.vector)
+        return Resources(cpu_millis=cpu, memory_bytes=memory, disk_bytes=disk, device=device)
+
     def amounts(self) -> dict[str, int]:
         """Returns the amounts by name, in the order in which shortfalls are reported."""
         return dict(zip(AMOUNTS, self.vector, strict=True))

@@ -134,9 +134,11 @@ def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> T
         names = Names.of(placement)
 
         def write(placement: Placement = placement, names: Names = names) -> dict[str, Any]:
-            return {"names": names, **placement.model_dump(mode="json", include={"user", "resources", "band"})}
+            alike = {"user", "resources", "band", *(["tasks_per_host"] if placement.tasks_per_host > 1 else [])}
+            return {"names": names, **placement.model_dump(mode="json", include=alike)}
 
-        alike = (placement.resources.kind, placement.resources.vector, placement.user, placement.band, names)
+        resources, each = placement.resources, placement.tasks_per_host
+        alike = (resources.kind, resources.vector, placement.user, placement.band, each, names)
         incarnations = [((seat.host_id, seat.slice_id, seat.incarnation), seat.group) for seat in placement.seats]
         seats = [[numbers.get(each, each), group] for each, group in incarnations]
         rows.append((shared.number(alike, write), placement.key, at - before, placement.coordinator, seats))
@@ -168,6 +170,7 @@ def unpack_placements(table: Table, hosts: list[Host], contact: Contact) -> list
                 resources=template.resources,
                 band=template.band,
                 seats=tuple(_seat(where, group, hosts) for where, group in seats),
+                tasks_per_host=template.tasks_per_host,
                 coordinator=coordinator,
                 placed_at=EPOCH + at * MICROSECOND if at else None,
                 contact=contact,

@@ -108,7 +108,7 @@ class GangLifecycle:
                     **blank,
                 }
             )
-            for task, seat in zip(self.gang.tasks, placement.seats, strict=True)
+            for task, seat in zip(self.gang.tasks, placement.seat_of_each_task, strict=True)
         )
         gang = self.gang.model_copy(update={"tasks": tasks})
         return self._move(GangEvent.PLACE, gang=gang, request=None, placement=placement, placed_at=now, refusal=None)

@@ -87,7 +87,7 @@ def place(
     after_evictions = capacity.without(going) if going else None
     ports = _Ports(live)
     placed: list[Placement] = []
-    tasks = sum(len(placement.seats) for placement in live)
+    tasks = sum(len(placement.seats) * placement.tasks_per_host for placement in live)
     for band, held in usage.held.items():
         oldest = waiting.shapes(band)
         # The placements that this pass made in higher bands count here too.
@@ -125,7 +125,7 @@ def place(
             capacity.give(numbers, request)
             if after_evictions is not None:
                 after_evictions.give(numbers, request)
-            tasks += request.tasks
+            tasks += request.tasks * request.tasks_per_host
             effort.placed()
             placed.append(_placement(request, index, numbers, ports, now, Contact.of(rules, tasks)))
     return Pass(placed, capacity, stopped=False, refused=refused)
@@ -155,7 +155,7 @@ def _placement(
     hosts = [index.hosts[number] for number in numbers]
     each = request.group_size
     coordinator = ""
-    if request.tasks > 1:
+    if request.tasks * request.tasks_per_host > 1:
         address = hosts[0].address or hosts[0].id
         coordinator = f"{f'[{address}]' if ':' in address else address}:{ports.take(address)}"
     return Placement(
@@ -169,6 +169,7 @@ def _placement(
             Seat(host_id=host.id, slice_id=host.slice_id, incarnation=host.incarnation, group=place // each)
             for place, host in enumerate(hosts)
         ),
+        tasks_per_host=request.tasks_per_host,
         coordinator=coordinator,
         placed_at=now,
         contact=contact,

@@ -183,13 +183,13 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
 
     Args:
         placement: None if there were no hosts.
-        outcomes: one per seat; empty if no program was started.
+        outcomes: one per task; empty if no program was started.
     """
     if placement is None or not outcomes:
         return HostsAfter()
     spoilt_by: list[str] = []
     over: list[tuple[str, str]] = []
-    for seat, outcome in zip(placement.seats, outcomes, strict=True):
+    for seat, outcome in zip(placement.seat_of_each_task, outcomes, strict=True):
         if outcome.host_leaves:
             over.append((seat.host_id, seat.incarnation))
         elif outcome.refused:
@@ -197,7 +197,9 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
         elif outcome.fault not in BEYOND_THE_HOST and (outcome.fault or account_of(outcome) is Account.UNDELIVERED):
             spoilt_by.append(seat.host_id)
     ran = any(outcome.started_at for outcome in outcomes)
-    return HostsAfter(tuple(spoilt_by), ran, placement.placed_at if spoilt_by else None, tuple(over))
+    # Tasks that share a host name it several times.
+    once = tuple(dict.fromkeys(spoilt_by)), tuple(dict.fromkeys(over))
+    return HostsAfter(once[0], ran, placement.placed_at if spoilt_by else None, once[1])
 
 
 def avoided_after(avoided: Sequence[str], spoilt_by: Sequence[str]) -> tuple[str, ...]:

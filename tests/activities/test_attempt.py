@@ -324,6 +324,27 @@ async def test_an_attempt_that_was_given_up_tells_nobody_although_its_host_is_ab
     assert bench.server.tries == 0
 
 
+async def test_a_host_that_tasks_of_a_gang_share_is_free_when_the_last_of_them_is_dead(bench: Bench) -> None:
+    """The first one's end would give away what the others still use."""
+    tasks, claim = bench.tasks(), f"ada/train@1/{uuid4().hex}"
+    bench.server.refusals = [RPCStatusCode.NOT_FOUND] * 2
+    wait = f"until [ -e {bench.dir}/end.$IRIS_TASK_INDEX ]; do sleep 0.05; done"
+    for index in (0, 1):
+        await dispatch(tasks, a_run("sh", "-c", wait, index=index, claim=claim, env={}))
+    (bench.dir / "end.0").touch()
+    await asyncio.to_thread(eventually, lambda: bench.server.tries == 1 and len(_attempts_of(bench)) == 1, PATIENCE, 0.02)
+    early = list(bench.server.signals)
+    (bench.dir / "end.1").touch()
+    await asyncio.to_thread(eventually, lambda: bench.server.tries == 2 and not _attempts_of(bench), PATIENCE, 0.02)
+
+    assert "deliver" not in early
+    assert bench.server.signals.count("deliver") == 1
+
+
+def _attempts_of(bench: Bench) -> list[Path]:
+    return list((bench.dir / "attempts").iterdir())
+
+
 async def test_an_outcome_that_was_on_its_way_is_not_replaced(bench: Bench) -> None:
     """A program that has ended well has ended well; but a server that is away is waited for no longer."""
     bench.server.refusals = [RPCStatusCode.UNAVAILABLE]

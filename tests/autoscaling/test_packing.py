@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.autoscaling.packing import DemandResult, PlannedSlice, Supply, pack
-from iris.model.jobs import Band
-from iris.model.requests import Request
+from iris.model.jobs import Band, Coscheduling
+from iris.model.requests import Request, request_for
 from iris.model.resources import AMOUNTS
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Demand
 from iris.model.slices import SliceState
 from iris.scheduling.catalog import Catalog
-from tests.builders import TPU_HOST, a_gang, a_request, at, demands, some
+from tests.builders import NOON, TPU_HOST, a_gang, a_request, a_spec, at, demands, some
 from tests.scaling_world import A, B, C, a_cpu_group, a_group, a_slice_of, asked, asked_groups, decide, given_back, slices_of
 from tests.strategies import CHEAP
 
@@ -218,6 +218,15 @@ def test_a_gang_by_zone_gets_machines_of_one_zone() -> None:
     assert asked(decide(cpu, (), gang)) == {("cpu", A): 4}
     there = slices_of(cpu, S.READY, S.READY, S.PROVISIONING, zone=B)
     assert asked(decide(cpu, there, gang, idle={"s1": at(-9), "s2": at(-9)})) == {("cpu", B): 1}
+
+
+def test_a_gang_whose_tasks_share_a_host_gets_one_machine() -> None:
+    """Two tasks of four cores fit on a machine of eight: a second one would be bought for nothing."""
+    cpu = a_cpu_group(zones=(A, B))
+    spec = a_spec(replicas=2, resources=some(cpu=4), coscheduling=Coscheduling(group_by="zone", tasks_per_host=2))
+    gang = request_for(spec, index=0, attempt=1, run_id="run", owner="job", submitted_at=NOON)
+
+    assert asked(decide(cpu, (), gang)) == {("cpu", A): 1}
 
 
 def test_a_gang_over_two_zones_gets_machines_in_both() -> None:

@@ -104,6 +104,7 @@ DERIVED: list[tuple[str, str, int, Coscheduling | None]] = [
     # None at all.
     ("--replicas 20", "cpu", 20, None),
     ("--replicas 4 --gang-by rack", "cpu", 4, Coscheduling(group_by="rack")),
+    ("--replicas 4 --gang-by rack --tasks-per-host 2", "cpu", 4, Coscheduling(group_by="rack", tasks_per_host=2)),
     ("--device cpu", "cpu", 1, None),
 ]
 
@@ -154,6 +155,8 @@ def test_a_short_form_is_the_constraint_that_it_stands_for(options: str, shown: 
         ("--slices 2", "needs --tpu with the type of the slices"),
         ("--slices 2 --gpu 8", "needs --tpu with the type of the slices"),
         ("--tpu v5litepod-16 --gang-by zone", "--gang-by and --tpu exclude each other"),
+        ("--tpu v5litepod-16 --tasks-per-host 2", "--tasks-per-host and --tpu exclude each other"),
+        ("--replicas 4 --tasks-per-host 2", "--tasks-per-host needs --gang-by"),
     ],
 )
 def test_options_that_contradict_each_other_are_wrong_usage(options: str, words: str) -> None:

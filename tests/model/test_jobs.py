@@ -71,6 +71,23 @@ def test_a_gang_is_split_evenly_over_its_groups(replicas: int, groups: int) -> N
         a_spec(replicas=replicas, coscheduling=Coscheduling(group_by=TPU_NAME, groups=groups))
 
 
+@pytest.mark.parametrize(
+    ("changes", "together", "problem"),
+    [
+        ({"replicas": 4}, {"tasks_per_host": 3}, "cannot share the tasks out evenly"),
+        ({"replicas": 4}, {"tasks_per_host": 4, "groups": 2}, "cannot share the tasks out evenly"),
+        ({"replicas": 4}, {"tasks_per_host": 0}, "cannot share the tasks out evenly"),
+        ({"replicas": 4}, {"tasks_per_host": -2}, "cannot share the tasks out evenly"),
+        ({"replicas": 4}, {"tasks_per_host": 2, "group_by": TPU_NAME}, "does not go with slices"),
+        ({"replicas": 4, "resources": some(memory=2**32)}, {"tasks_per_host": 2}, "more than any host can have"),
+    ],
+)
+def test_tasks_that_share_hosts_are_shared_out_evenly(changes: Any, together: Any, problem: str) -> None:
+    """The scheduler gets one kind of host for a gang. On a slice, the runtime counts one process for each host."""
+    with pytest.raises(ValidationError, match=problem):
+        a_spec(**changes, coscheduling=Coscheduling(**{"group_by": "zone"} | together))
+
+
 def test_a_gang_puts_up_with_no_failed_task() -> None:
     """Its tasks share their fate, so that a limit other than none could never be kept."""
     with pytest.raises(ValidationError, match="max_task_failures"):

@@ -59,11 +59,12 @@ def wanted(draw: st.DrawFn, prefix: str) -> list[Request]:
     for number in range(draw(st.integers(0, 5))):
         resources, constraints = draw(st.sampled_from(alike))
         tasks, groups = draw(st.sampled_from([(1, 1), (2, 1), (4, 2)]))
+        sharing = Coscheduling(group_by=ZONE, groups=groups, tasks_per_host=tasks // groups)
         spec = a_spec(
             user=draw(st.sampled_from(["ada", "bob"])),
             name=draw(st.sampled_from([prefix, f"{prefix}.b"])),
             replicas=tasks,
-            coscheduling=draw(st.sampled_from([None, Coscheduling(group_by=TPU_NAME, groups=groups)])),
+            coscheduling=draw(st.sampled_from([None, Coscheduling(group_by=TPU_NAME, groups=groups), sharing])),
             constraints=constraints,
             resources=resources,
             band=draw(st.sampled_from(Band)),
@@ -92,7 +93,7 @@ def books(draw: st.DrawFn) -> Ledger:
     seats = [Seat(host.id, host.slice_id, host.incarnation) for host in there] + [Seat("gone", "slice of the gone", "first")]
     for request in draw(wanted("live")):
         ledger.live[request.key] = Placement(
-            **request.model_dump(include={"key", "owner", "task", "user", "band"}),
+            **request.model_dump(include={"key", "owner", "task", "user", "band", "tasks_per_host"}),
             resources=request.resources,
             seats=[draw(st.sampled_from(seats))._replace(group=draw(st.integers(0, 1))) for _ in range(request.tasks)],
             coordinator=draw(st.sampled_from(["", "10.0.0.1:30000"])),

@@ -8,11 +8,25 @@ from hypothesis import strategies as st
 
 from iris.model.constraints import Attribute
 from iris.model.hosts import Host
-from iris.model.requests import Placement, Request
+from iris.model.jobs import Coscheduling
+from iris.model.requests import Placement, Request, request_for
 from iris.model.rules import Rules
 from iris.scheduling.placement import FIRST_PORT, Pass, place
 from iris.scheduling.queue import Queue
-from tests.builders import CHIPS, a_fleet, a_gang, a_gang_placement, a_host, a_placement, a_request, a_slice, at, demands, some
+from tests.builders import (
+    CHIPS,
+    a_fleet,
+    a_gang,
+    a_gang_placement,
+    a_host,
+    a_placement,
+    a_request,
+    a_slice,
+    a_spec,
+    at,
+    demands,
+    some,
+)
 from tests.strategies import CHEAP, PATIENT, Situation, situations
 
 
@@ -70,6 +84,39 @@ def test_a_gang_takes_the_group_in_which_the_least_is_left_over() -> None:
         "two": ["small-0", "small-1"],
         "four": ["large-0", "large-1", "large-2", "large-3"],
     }
+
+
+def _of_tasks(tasks: int, each: int, cpu: float = 1, gpus: int = 0) -> Request:
+    """The request of a gang that shares hosts, in one rack."""
+    spec = a_spec(
+        replicas=tasks,
+        resources=some(cpu=cpu, device=f"gpu:L4:{gpus}" if gpus else "cpu"),
+        coscheduling=Coscheduling(group_by="rack", tasks_per_host=each),
+    )
+    return request_for(spec, index=0, attempt=1, run_id="run", owner="job", submitted_at=at(0))
+
+
+def test_tasks_of_a_gang_that_share_a_host_have_room_there_together() -> None:
+    """Two small tasks must not occupy two machines, and a host for one of them is not a host for two."""
+    hosts = [a_host(f"h{number}", attributes={"rack": 1}, address=f"10.0.0.{number}") for number in range(3)]
+
+    [one] = after(hosts, [_of_tasks(2, 2)]).placed
+    assert [seat.host_id for seat in one.seat_of_each_task] == ["h0", "h0"]
+    assert one.coordinator == f"10.0.0.0:{FIRST_PORT}"
+    [two] = after(hosts, [_of_tasks(4, 2, cpu=2)]).placed
+    assert [seat.host_id for seat in two.seat_of_each_task] == ["h0", "h0", "h1", "h1"]
+    assert where(hosts, [_of_tasks(2, 2, cpu=3)]) == {}
+    [third] = after(hosts, [_of_tasks(2, 2, cpu=2)], [one]).placed
+    assert [seat.host_id for seat in third.seats] == ["h1"]
+
+
+def test_tasks_that_share_a_host_have_devices_of_their_own() -> None:
+    """Four tasks with two GPUs each need all eight of a host."""
+    hosts = [a_host(name, some(cpu=8, device="gpu:L4:8"), attributes={"rack": 1}) for name in ("a", "b")]
+
+    [placed] = after(hosts, [_of_tasks(4, 4, gpus=2)]).placed
+    assert [seat.host_id for seat in placed.seat_of_each_task] == ["a"] * 4
+    assert where(hosts, [_of_tasks(8, 8, gpus=2)]) == {}
 
 
 def test_what_others_take_in_the_same_pass_counts_for_packing_gangs_too() -> None:

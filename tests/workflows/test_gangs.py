@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from iris.activities.control import notifier as notifier_activities
 from iris.messages.task import RunTask
 from iris.model.attempts import Account
-from iris.model.jobs import TaskOutcome
+from iris.model.jobs import Coscheduling, TaskOutcome
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
 from tests.builders import some
@@ -74,6 +74,27 @@ async def test_a_gang_is_placed_when_there_is_room_for_all_of_it_and_not_before(
 
 async def _reason_of(cluster: Cluster, job: str) -> str:
     return (await cluster.status(job)).reason
+
+
+async def test_tasks_of_a_gang_share_hosts_if_its_user_says_so(cluster: Cluster) -> None:
+    """Two tasks of one core must not occupy two machines; each host runs neighbours, and all of them meet in one place."""
+    for number in range(3):
+        await cluster.join(f"h{number}", address=f"10.0.0.{number}", attributes={"rack": 1})
+    runs = Held()
+    cluster.hosts["h0"].program = runs
+    together = Coscheduling(group_by="rack", tasks_per_host=2)
+    job = await cluster.gang(tasks=4, coscheduling=together, resources=some(cpu=2))
+    await cluster.until(lambda: len(cluster.hosts["h0"].taken) == 2)
+    shown = {view.host.id: (view.running, view.free["cpu"]) for view in (await cluster.snapshot()).hosts}
+    runs.let_go()
+    status = await cluster.end(job)
+
+    assert shown["h0"] == ((f"{job}:0", f"{job}:1"), 0)
+    assert status.state is JobState.SUCCEEDED
+    assert [task.host for task in status.tasks] == ["h0", "h0", "h1", "h1"]
+    ranks = [task.rank for host in ("h0", "h1") for task in cluster.hosts[host].taken]
+    assert {(rank.coordinator, rank.tasks_per_slice) for rank in ranks if rank} == {("10.0.0.0:30000", 4)}
+    assert await cluster.nothing_held()
 
 
 async def test_a_gang_over_two_slices_is_told_its_slices_and_one_place_to_meet(cluster: Cluster) -> None:
