@@ -47,7 +47,7 @@ def summary(spec: JobSpec) -> str:
     return times + (text if len(text) <= 120 else f"{text[:117]}...")
 
 
-def job_details(spec: JobSpec, status: JobStatus, refusal: Refusal | None = None) -> str:
+def job_details(spec: JobSpec, status: JobStatus, refusal: "Refusal | None" = None) -> str:
     """Returns the state of a job and of its first tasks.
 
     Args:
@@ -63,7 +63,7 @@ def job_details(spec: JobSpec, status: JobStatus, refusal: Refusal | None = None
     return "\n".join([*lines, "", f"Why: {code(f'iris explain {spec.id}')}, logs: {code(f'iris logs {spec.id}')}"])
 
 
-def task_details(spec: JobSpec, task: TaskStatus, refusal: Refusal | None = None) -> str:
+def task_details(spec: JobSpec, task: TaskStatus, refusal: "Refusal | None" = None) -> str:
     """Returns the state of one task of a job of several."""
     waits = refusal if task.state is TaskState.PENDING else None
     lines = [*_headline(task.state, task.reason, waits), f"Task {task.index} of {spec.replicas} of job {code(spec.id)}."]
@@ -119,7 +119,7 @@ def counts(status: GroupStatus) -> str:
     return ", ".join(f"{count} {state}" for state, count in status.counts.items() if count) or "none"
 
 
-def _headline(state: str, reason: str, refusal: Refusal | None = None) -> list[str]:
+def _headline(state: str, reason: str, refusal: "Refusal | None" = None) -> list[str]:
     """Returns the state, with the code and the remedy if something waits, and an empty line."""
     what = f"**{state}** ({refusal.code})" if refusal is not None else f"**{state}**"
     lines = [f"{what} {escaped(reason)}".strip(), ""]

@@ -20,16 +20,16 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio.client import AsyncActivityHandle
-from temporalio.service import RPCError
 
 from iris.activities.host import outcome as outcomes
 from iris.activities.host import prepare
 from iris.activities.host.caches import DISK_FAULT, is_disk_full, size_of
 from iris.activities.host.disk_watch import Occupant
-from iris.activities.host.heartbeat import RPC_TIMEOUT, Heartbeat, handed_out, report
+from iris.activities.host.heartbeat import Heartbeat, handed_out, report
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import STARTED, Effect, Event, Lifecycle, State, restore, step
 from iris.activities.host.logs import LogShipper
+from iris.activities.host.placement import free_placement
 from iris.activities.host.running import Root, Running
 from iris.activities.host.runtimes import job_users, links
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
@@ -37,9 +37,7 @@ from iris.activities.host.runtimes.orphans import AttemptFile
 from iris.activities.host.runtimes.program import Exit, Program
 from iris.activities.host.upload import Delivery
 from iris.activities.host.usage import Use
-from iris.messages.scheduler import Batch, Vacate
 from iris.messages.task import RunTask
-from iris.model import names
 from iris.model.jobs import TaskOutcome
 from iris.model.secrets import LEAST_MASKED
 from iris.model.states import TaskState
@@ -180,7 +178,7 @@ class Attempt:
             finally:
                 self._context.claims.remove(self.task.placement_key)
             if Effect.FREE_PLACEMENT in effects and self.task.placement_key not in self._context.claims:
-                await self._free_placement()
+                await free_placement(self._context, self.task)
         if self.settled:
             await self._clear_away()
 
@@ -394,11 +392,3 @@ class Attempt:
             if not await self._delivery.done(KEEP_UNSTORED_FOR) and self._lifecycle.hurried:
                 return
         await asyncio.to_thread(job_users.remove, self._dir)
-
-    async def _free_placement(self) -> None:
-        """Sends the scheduler a message that the placement is free. A terminated job cannot, and the scheduler notices later."""
-        scheduler = self._context.client.get_workflow_handle(names.scheduler_workflow(self._context.cluster))
-        task = self.task
-        vacated = Vacate(key=self.task.placement_key, host_id=self._context.host.id, incarnation=task.incarnation)
-        with contextlib.suppress(RPCError):
-            await scheduler.signal("deliver", Batch(messages=(vacated,)), rpc_timeout=RPC_TIMEOUT)
