@@ -340,27 +340,35 @@ def _read_python(answer: Path, owner: int | None) -> _Python | None:
 
 
 def _add_sites(venv: Path, sites: Sequence[str], owner: int | None) -> None:
-    """Lets the environment import from these directories, too."""
+    """Lets the environment import from these directories, too.
+
+    Raises:
+        Replaced: the job has put a link in the place of one of the environment's directories.
+    """
     lines = [f"import site; site.addsitedir({site!r})\n" for site in sites]
-    with acting_as(owner):
-        for packages in venv.glob("lib/python*/site-packages"):
-            (packages / "_iris_beside.pth").write_text("".join(lines))
+    with acting_as(owner), suppress(FileNotFoundError), links.directory(venv, "lib") as lib:
+        for name in _pythons(lib):
+            with suppress(FileNotFoundError), links.directory(venv, "lib", name, "site-packages") as packages:
+                links.place("_iris_beside.pth", "".join(lines), packages, replace=True)
 
 
 def _add_scripts(venv: Path, uv: Path, owner: int | None) -> None:
-    """Adds the commands `uv` and `pip` to the environment, unless it has them."""
+    """Adds the commands `uv` and `pip` to the environment, unless it has them.
+
+    Raises:
+        Replaced: the job has put a link in the place of one of the environment's directories.
+    """
     call = f"exec {shlex.quote(str(uv))}"
-    with acting_as(owner):
-        _add_script(venv / "bin" / "uv", f'{call} "$@"')
-        for python in venv.glob("bin/python*"):
-            pip = python.with_name(python.name.replace("python", "pip"))
-            _add_script(pip, f'{_WITHOUT_USER}\n{call} pip "$@"')
+    with acting_as(owner), suppress(FileNotFoundError), links.directory(venv, "bin") as programs:
+        links.place("uv", f'#!/bin/sh\n{call} "$@"\n', programs, mode=0o755)
+        for name in _pythons(programs):
+            pip = f'#!/bin/sh\n{_WITHOUT_USER}\n{call} pip "$@"\n'
+            links.place(name.replace("python", "pip"), pip, programs, mode=0o755)
 
 
-def _add_script(path: Path, text: str) -> None:
-    if not path.exists():
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
+def _pythons(directory: int) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries if entry.name.startswith("python")]
 
 
 def _failed(shown: str, status: int, output: str) -> CannotStart:

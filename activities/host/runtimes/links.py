@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 #: The system's errors for a link, a pipe, a socket or a directory in the place of a file.
@@ -50,6 +51,52 @@ def open_directory(path: Path) -> int:
         OSError: it is not a directory, or does not exist.
     """
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+@contextlib.contextmanager
+def directory(top: Path, *steps: str) -> Iterator[int]:
+    """Opens a directory below another one, and yields the descriptor.
+
+    Raises:
+        Replaced: the directory at the top, or one of the steps, is a link or not a directory.
+        OSError: a directory cannot be opened or does not exist.
+    """
+    at, path = None, top
+    try:
+        try:
+            at = open_directory(top)
+            for step in steps:
+                path = path / step
+                below = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+                os.close(at)
+                at = below
+        except OSError as error:
+            if error.errno in _OTHER_THINGS:
+                raise Replaced(path) from None
+            raise
+        yield at
+    finally:
+        if at is not None:
+            os.close(at)
+
+
+def place(name: str, text: str, at: int, *, mode: int = 0o644, replace: bool = False) -> None:
+    """Makes a file in an open directory. Opens nothing that is there already, such as a link or a pipe.
+
+    Args:
+        replace: removes what has this name; otherwise leaves it as it is.
+
+    Raises:
+        OSError: the disk is full, or a directory has this name.
+    """
+    if replace:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=at)
+    with contextlib.suppress(FileExistsError):
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=at)
+        with os.fdopen(file, "w", encoding="utf-8") as opened:
+            opened.write(text)
+            os.fchmod(opened.fileno(), mode)
 
 
 def read(path: Path, most: int = MOST) -> bytes:
