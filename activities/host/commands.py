@@ -26,7 +26,7 @@ def without_environment(path: str, prefix: str = sys.prefix, base: str = sys.bas
     return ":".join(each for each in path.split(":") if os.path.realpath(each) != own)
 
 
-def with_commands(env: Mapping[str, str], directory: Path) -> dict[str, str]:
+def with_commands(env: Mapping[str, str], directory: Path, mode: int = 0o700) -> dict[str, str]:
     """Returns the environment with a PATH that ends with a directory for the commands that the machine may lack.
 
     `iris` runs the agent's own installation. `python` is the machine's `python3`, or the Python on which the agent's environment
@@ -34,6 +34,7 @@ def with_commands(env: Mapping[str, str], directory: Path) -> dict[str, str]:
 
     Args:
         directory: the parent of the directory with the commands; created if it does not exist.
+        mode: that of the directory and of the commands. Where jobs have users of their own, those need them, too.
     """
     directory = directory / hashlib.sha256(sys.executable.encode()).hexdigest()[:12]  # agents of a machine may share the parent
     path = env.get("PATH") or PATH
@@ -43,10 +44,13 @@ def with_commands(env: Mapping[str, str], directory: Path) -> dict[str, str]:
     if shutil.which("python", path=path) is None:
         links["python"] = python3 or base
     with suppress(OSError):  # without them, the program still has the machine's commands
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not directory.is_dir():
+            directory.mkdir(parents=True, exist_ok=True)
+            for each in (directory, directory.parent):
+                each.chmod(mode)  # whatever the umask of the agent is
         script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m iris.cli.main "$@"\n'
         if not _has(directory / "iris", script):
-            _put(directory / "iris", script)
+            _put(directory / "iris", script, mode)
         for name, target in links.items():
             if not (directory / name).is_symlink() or str((directory / name).readlink()) != target:
                 _link(directory / name, target)
@@ -60,11 +64,11 @@ def _has(file: Path, text: str) -> bool:
         return False
 
 
-def _put(file: Path, text: str) -> None:
+def _put(file: Path, text: str, mode: int) -> None:
     draft = file.with_name(f".{secrets.token_hex(6)}")
     try:
         draft.write_text(text)
-        draft.chmod(0o755)
+        draft.chmod(mode)
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)

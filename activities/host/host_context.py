@@ -102,7 +102,9 @@ class HostContext:
         """Returns the variables of the host that a task's program gets. A container has commands of its own."""
         if task.image or self.image:
             return self.base_env
-        return with_commands(self.base_env, self.environments(self.users_of(task)).directory / "commands")
+        users = self.users_of(task)
+        directory = self.environments(users).directory / "commands"
+        return with_commands(self.base_env, directory, 0o700 if users is None else 0o755)
 
     def gpus_of(self, task: RunTask) -> TakenGpus | None:
         """Allocates the task's GPUs among the host's, real or simulated.

@@ -1,5 +1,6 @@
 """What `python` and `iris` are in a program."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -89,3 +90,16 @@ def test_a_directory_that_cannot_be_written_leaves_the_machines_commands(tmp_pat
     env = with_commands(machine(tmp_path / "bin", "python"), tmp_path / "commands")
 
     assert ran(env, "python") == "python of the machine"
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_the_commands_have_the_mode_for_their_users_whatever_the_umask_of_the_agent_is(tmp_path: Path, mode: int) -> None:
+    """Where each attempt has a user of its own, that user needs them; elsewhere nobody else does."""
+    before = os.umask(0o077)
+    try:
+        env = with_commands(machine(tmp_path / "bin"), tmp_path / "commands", mode)
+    finally:
+        os.umask(before)
+
+    directory = Path(env["PATH"].rpartition(":")[2])
+    assert [path.stat().st_mode & 0o777 for path in (directory.parent, directory, directory / "iris")] == [mode] * 3

@@ -157,3 +157,16 @@ def test_clusters_are_listed_with_those_that_were_stopped(capsys: pytest.Capture
         ("here", "RUNNING", "this machine"),
         ("old", "STOPPED", "this machine"),
     ]
+
+
+def test_a_program_reaches_its_cluster_by_the_address_where_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a host elsewhere nobody has started the cluster: advice to start a local one would lead away from it. What is known
+    here, and another cluster that a user names, are reached as ever."""
+    monkeypatch.setenv("IRIS_CLUSTER", "euw4")
+    monkeypatch.setenv("IRIS_CLUSTER_ADDRESS", "10.0.0.2:7233/euw4")
+
+    assert resolve_cluster().name == "10.0.0.2:7233/euw4"
+    assert resolve_cluster("euw4").is_address
+    assert resolve_cluster("other").name == "other"
+    far()
+    assert resolve_cluster().name == "euw4"

@@ -260,9 +260,8 @@ def _version_variable(document: Mapping[str, Any]) -> tuple[str | None, str]:
 def _has_fallback(place: Path, document: Mapping[str, Any]) -> bool:
     """Returns whether the build backend finds a version without git."""
     named = json.dumps(_table(document, "tool"), default=str)
-    return "fallback" in named or any(
-        (place / file).is_file() for file in ("PKG-INFO", ".git_archival.txt", ".git_archival.json")
-    )
+    files = ("PKG-INFO", ".git_archival.txt", ".git_archival.json", ".hg")
+    return "fallback" in named or any((place / file).exists() for file in files)
 
 
 def _described(directory: Path) -> str | None:
