@@ -8,7 +8,17 @@ import click
 
 from iris.cli.columns import Column, Listing
 from iris.cli.common import CommandGroup, json_option, print_json, show_risks
-from iris.config import ClusterConfig, config_values, dump_config, load_config, make_local_config, origins, risks, scale_groups_of
+from iris.config import (
+    ClusterConfig,
+    config_values,
+    dump_config,
+    load_config,
+    make_local_config,
+    origins,
+    risks,
+    scale_groups_of,
+    served_kind,
+)
 from iris.config.defaults import IN_FILE
 from iris.model.scale_groups import ScaleGroup
 
@@ -43,13 +53,17 @@ def config() -> None:
 
 @config.command()
 @file_argument
+@click.option("--local", is_flag=True, help="Check the file for `iris cluster start --local`.")
 @json_option
-def check(file: Path, as_json: bool) -> None:
-    """Check a file, and show all its errors and what it risks.
+def check(file: Path, local: bool, as_json: bool) -> None:
+    """Check a file, and show all its errors, what it risks and what has no effect.
 
-    Exits with 5 if the file has errors. Warnings change nothing about the exit code.
+    Exits with 5 if the file has errors, or if `iris cluster start` would refuse it. Warnings change nothing about the exit code.
     """
     loaded = load_config(file)
+    if local:
+        loaded = make_local_config(loaded)
+    served_kind(loaded)
     found = scale_groups_of(loaded)
     if as_json:
         groups = [_GROUPS.json(each) for each in found]

@@ -97,12 +97,18 @@ def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
         return _explain(error, as_json="--json" in own)
 
 
+#: The extra of the package that brings a library, by the beginning of the library's name.
+_EXTRAS = {"google": "gcp", "grpc": "gcp", "docker": "docker"}
+
+
 def _explain(error: Exception, *, as_json: bool) -> int:
     from iris.model.errors import IrisError
 
     code = error.exit_code if isinstance(error, IrisError) else 1
     if isinstance(error, IrisError):
         message = str(error)
+    elif isinstance(error, ImportError) and (extra := _EXTRAS.get((error.name or "").partition(".")[0])):
+        message = f"this needs {error.name}, which is not installed; install it with: pip install 'iris-temporal[{extra}]'"
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
         message = f"the output cannot be written: {error.strerror}"
     elif isinstance(error, FileNotFoundError) and error.filename is None and _directory_is_gone():

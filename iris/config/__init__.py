@@ -11,6 +11,7 @@ from iris.config.local import local_config, make_local_config, with_rules
 from iris.config.risks import risks
 from iris.config.rules import check_config
 from iris.config.schema import ClusterConfig, ScaleGroupConfig
+from iris.config.served import served_kind
 
 __all__ = [
     "ClusterConfig",
@@ -29,5 +30,6 @@ __all__ = [
     "rules_of",
     "scale_groups_of",
     "secrets_of",
+    "served_kind",
     "with_rules",
 ]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from iris.config.defaults import secret_manager_references
 from iris.config.schema import ClusterConfig, GcpPlatformConfig
+from iris.config.served import unread
 
 #: The account that a project has by default. In older projects it may change everything in the project.
 _DEFAULT_ACCOUNT = re.compile(r"(default)?|\d+-compute@developer\.gserviceaccount\.com")
@@ -12,9 +13,12 @@ _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}")
 
 
 def risks(config: ClusterConfig) -> tuple[str, ...]:
-    """Returns a line with the remedy for each risk of a complete configuration. It can be used as it is."""
+    """Returns a line with the remedy for each risk of a complete configuration, and for each setting without effect.
+
+    The configuration can be used as it is.
+    """
     gcp = config.platform.gcp
-    return (*(_risks_of_gcp(config, gcp) if gcp is not None else ()), *_changing_images(config))
+    return (*(_risks_of_gcp(config, gcp) if gcp is not None else ()), *_changing_images(config), *unread(config))
 
 
 def _risks_of_gcp(config: ClusterConfig, gcp: GcpPlatformConfig) -> Iterator[str]:

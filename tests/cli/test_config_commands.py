@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from iris.cli.config import config
 from iris.config import InvalidConfig, load_config, make_local_config
+from iris.model.errors import InvalidValue
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 EU_WEST4 = EXAMPLES / "eu-west4.yaml"
@@ -41,6 +42,28 @@ def test_a_bad_file_is_refused_with_all_its_problems(tmp_path: Path) -> None:
         "  scale_groups.g.max_slice: unknown key; did you mean 'max_slices'?",
         "  scale_groups.h.max_slices: '1' is less than min_slices (2); increase it or reduce min_slices",
     ]
+
+
+def test_a_file_that_cannot_be_started_is_not_called_valid() -> None:
+    """It said that the file was fine, and then `start` refused it. On this machine the same file runs."""
+    refused = invoke("check", EXAMPLES / "manual.yaml").exception
+
+    assert isinstance(refused, InvalidValue)
+    assert str(refused).startswith("controller: 'manual' is not served by this version; ")
+    assert invoke("check", "--local", EXAMPLES / "manual.yaml").exit_code == 0
+
+
+def test_a_setting_that_nothing_reads_is_named(tmp_path: Path) -> None:
+    """Whoever sets a login user believes that it is used."""
+    path = tmp_path / "cluster.yaml"
+    ssh = "defaults: {ssh: {user: iris}, timeouts: {ssh_poll_interval: 9s}}"
+    path.write_text(f"platform: {{local: {{}}}}\n{ssh}\nscale_groups: {{g: {{type: local_vm, max_slices: 1}}}}\n")
+    result = invoke("check", path)
+
+    assert result.exit_code == 0
+    for key in ("defaults.ssh.user", "defaults.timeouts.ssh_poll_interval"):
+        assert f"warning: {key}: has no effect in this version, which reaches no machine over SSH; remove it" in result.output
+    assert "connect_timeout" not in result.output  # it is not in the file
 
 
 def test_a_file_that_is_not_there_is_wrong_usage() -> None:

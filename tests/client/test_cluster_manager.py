@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from iris.client.connect.process import free_ports
 from iris.client.operate.cluster_manager import ClusterManager
 from iris.client.operate.controllers import LocalController
 from iris.client.operate.delete_slices import delete_all
 from iris.client.slices import the_one
 from iris.config import load_config, local_config, make_local_config
+from iris.config.schema import Controller, LocalControllerConfig
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected
 from iris.model.provisioning import DeleteResult, FleetListing, MachineState, SliceObservation
 from iris.platforms.base import RateLimited, Unavailable
@@ -45,9 +47,13 @@ def test_a_cluster_is_there_for_the_block_and_gone_after_it_however_that_ends(
     """Its address answers; a second of its name is refused; an exception in the block leaves no directory and no process."""
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
     told: list[str] = []
-    manager = ClusterManager(local_config("block"), ephemeral=True, progress=told.append)
+    port = free_ports()[0]
+    config = local_config("block")
+    config = config.model_copy(update={"controller": Controller(local=LocalControllerConfig(port=port))})
+    manager = ClusterManager(config, ephemeral=True, progress=told.append)
     with pytest.raises(KeyError), manager.connect() as address:  # noqa: PT012
         controller = manager.controller
+        assert address == f"127.0.0.1:{port}"  # the port that the configuration chooses
         assert controller.discover() == address
         status = controller.status()
         assert (status.running, status.healthy, status.address) == (True, True, address)

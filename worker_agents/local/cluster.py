@@ -101,7 +101,7 @@ class _LocalCluster:
         self._options = options
         self._dir = directory
         self._stop = stop
-        port, ui_port = _ports(read_record(options.name))
+        port, ui_port = _ports(read_record(options.name), _chosen_port(options))
         self._hidden_ui = hidden_address()
         self._record = ClusterRecord(
             name=options.name,
@@ -204,8 +204,24 @@ def machines_dir(directory: Path) -> Path:
     return directory / "machines"
 
 
-def _ports(before: ClusterRecord | None) -> tuple[int, int]:
-    """Returns the ports of the last run if they are free, so that addresses stay the same; else any two free ports."""
+def _chosen_port(options: LocalClusterOptions) -> int:
+    """Returns the port for clients that the configuration names; 0: none."""
+    controller = load_config(options.config).controller.local
+    return controller.port if controller is not None else 0
+
+
+def _ports(before: ClusterRecord | None, chosen: int = 0) -> tuple[int, int]:
+    """Returns the ports of the service and of the Web UI.
+
+    They are those of the last run if they are free, so that addresses stay the same; else any two free ports.
+
+    Args:
+        chosen: the port of the service that the configuration names; 0: none.
+    """
+    if chosen:
+        before_ui = int(before.ui.rpartition(":")[2]) if before is not None and before.ui else 0
+        ui_port = next(port for port in (before_ui, *free_ports()) if port not in (0, chosen))
+        return chosen, ui_port
     if before is None:
         return free_ports()
     port = int(before.address.rpartition(":")[2])

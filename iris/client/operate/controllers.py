@@ -31,8 +31,8 @@ from iris.client.operate.control import (
 )
 from iris.client.operate.delete_slices import delete_all
 from iris.client.operate.platforms import create_platform
-from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config
-from iris.model.errors import InvalidValue, IrisError, Unreachable
+from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config, served_kind
+from iris.model.errors import IrisError, Unreachable
 from iris.platforms.base import SliceOps
 from iris.retrying import poll
 from iris.worker_agents.local.cluster import LocalClusterOptions, machines_dir
@@ -79,15 +79,10 @@ def create_controller(
     Raises:
         InvalidValue: this version does not support the configuration.
     """
-    kind = config.controller.kind or config.platform.kind
-    if kind == "gcp" and config.platform.gcp is not None:
+    if served_kind(config) == "gcp":
         from iris.client.operate.gcp_controller import GcpController  # imports Google's clients, which is slow
 
         return GcpController(config, text=text, progress=progress)
-    if kind != "local" or config.platform.local is None:
-        raise InvalidValue(
-            "controller", kind, "is not served by this version", "run the same cluster on this machine with --local"
-        )
     return LocalController(config, ephemeral=ephemeral, owned=owned, progress=progress)
 
 
