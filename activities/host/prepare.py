@@ -14,10 +14,11 @@ from iris.activities.host.host_context import HostContext
 from iris.activities.host.ports import TakenGpus
 from iris.activities.host.python_env import set_up
 from iris.activities.host.runtimes import trees
-from iris.activities.host.runtimes.base import HostUnable, Launch, Runtime
+from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, Runtime
 from iris.activities.host.runtimes.environment import attempt_env
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
+from iris.model.images import has_digest
 from iris.model.resources import DeviceKind
 from iris.model.units import MIB, format_bytes
 
@@ -52,6 +53,10 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image, environment or directory.
         HostUnable: this host cannot prepare the attempt, or not now.
     """
+    image = task.image or context.image
+    if image and context.require_digests and not has_digest(image):
+        why = "names the image by a tag, which can be changed to another image, and this cluster requires digests"
+        raise CannotStart(f"{image} {why} (bootstrap.require_image_digests); use NAME@sha256:…", 126)
     users = context.users_of(task)
     if (free := shutil.disk_usage(users.directory if users else directory).free) < MIN_FREE_BYTES:
         raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT)
