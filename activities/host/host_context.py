@@ -48,6 +48,8 @@ class HostContext:
     cache_dir: Path
     #: The container image of tasks that name none; None: such tasks run as processes.
     image: str | None = None
+    #: Tasks whose image is not named by digest are refused.
+    require_digests: bool = False
     #: Directories of the host that the configuration mounts into every container.
     mounts: Sequence[Path] = ()
     #: Variables of every task's environment, unless its job sets them.

@@ -19,6 +19,7 @@ from iris.activities.host.runtimes.environment import attempt_env
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
 from iris.model import names
+from iris.model.images import has_digest
 from iris.model.units import MIB, format_bytes
 
 #: The least free disk space, in bytes. With less, a program could not even write its first lines.
@@ -54,6 +55,10 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image, environment or directory.
         HostUnable: this host cannot prepare the attempt, or not now.
     """
+    image = task.image or context.image
+    if image and context.require_digests and not has_digest(image):
+        why = "names the image by a tag, which can be changed to another image, and this cluster requires digests"
+        raise CannotStart(f"{image} {why} (bootstrap.require_image_digests); use NAME@sha256:…", 126)
     users = context.users_of(task)
     if (free := shutil.disk_usage(users.directory if users else directory).free) < MIN_FREE_BYTES:
         raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT)

@@ -209,6 +209,7 @@ def agent(
             run_as=uids,
             **({} if jobs_dir is None else {"jobs_dir": jobs_dir.absolute()}),
             image=image,
+            require_digests=bootstrap.require_image_digests,
             simulated=simulated,
             umask=umask,
             env_vars=bootstrap.env_vars,

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from iris.config.defaults import secret_manager_references
 from iris.config.schema import ClusterConfig, GcpPlatformConfig
 from iris.config.served import unread
+from iris.model.images import has_digest
 
 #: The account that a project has by default. In older projects it may change everything in the project.
 _DEFAULT_ACCOUNT = re.compile(r"(default)?|\d+-compute@developer\.gserviceaccount\.com")
-_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}")
 
 
 def risks(config: ClusterConfig) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def _changing_images(config: ClusterConfig) -> Iterator[str]:
     if config.platform.local is None and config.scale_groups:
         images["bootstrap.image"] = config.bootstrap.image
     for key, image in images.items():
-        if image and not _DIGEST.search(image):
+        if image and not has_digest(image):
             yield (
                 f"{key}: {image} names the image by a tag, which can be changed to another image; "
                 "use NAME@sha256:…, as scripts/build-images --push prints it"

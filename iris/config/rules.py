@@ -3,11 +3,11 @@
 Finds contradictions between valid values, and mistakes that otherwise only the cloud would refuse.
 """
 
-import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, prod
 
+from iris.config.bootstrap_rules import bootstrap_problems, raised_by
 from iris.config.defaults import IN_CLOUD, ONLY_FOR, gpu_of, meaningless_keys, secret_manager_references, tpu_of
 from iris.config.errors import InvalidConfig
 from iris.config.schema import ALL_APIS, Accelerator, ClusterConfig, PaceSettings, ScaleGroupConfig
@@ -18,9 +18,7 @@ from iris.model.errors import InvalidValue
 from iris.model.machine_types import MachineType, machine_type
 from iris.model.resources import ANY_VARIANT, parse_device
 from iris.model.rules import SHORTEST_LEASE
-from iris.model.run_as import parse_run_as
 from iris.model.scale_groups import SliceType, region_of
-from iris.model.secrets import check_pattern
 from iris.model.units import format_bytes, format_cpu
 
 #: Maximum length of the prefix and a group's name. The rest of a host's id is the slice's unique part and the host's number.
@@ -39,7 +37,6 @@ _LAST_PORT = 65535
 #: A reservation of the project, or one that another project shares. Sources: cloud.google.com/tpu/docs/consume-reservation, and
 #: reservationAffinity.values in cloud.google.com/compute/docs/reference/rest/v1/instances
 _RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def problems_of(config: ClusterConfig, groups: Iterable[str] = ()) -> list[str]:
@@ -63,7 +60,7 @@ def check_config(config: ClusterConfig) -> ClusterConfig:
 
 
 def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]:
-    yield from _refused(names.check_name, "name", config.name)
+    yield from raised_by(names.check_name, "name", config.name)
     yield from _platform(config)
     yield from _controller(config)
     if config.scheduler.lease < SHORTEST_LEASE:
@@ -71,15 +68,7 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
         remedy = "use more: a program must survive a call that fails"
         yield InvalidValue("scheduler.lease", write_duration(config.scheduler.lease), problem, remedy)
     yield from _ceilings("defaults.autoscaler", config.defaults.autoscaler)
-    yield from _variables("defaults.bootstrap.env_vars", config.defaults.bootstrap.env_vars)
-    yield from _variables("bootstrap.env_vars", config.bootstrap.env_vars)
-    yield from _mounts("defaults.bootstrap.mounts", config.defaults.bootstrap.mounts)
-    yield from _mounts("bootstrap.mounts", config.bootstrap.mounts)
-    for path, bootstrap in (("defaults.bootstrap", config.defaults.bootstrap), ("bootstrap", config.bootstrap)):
-        for pattern in bootstrap.secrets:
-            yield from _refused(check_pattern, f"{path}.secrets", pattern)
-        if bootstrap.run_as:
-            yield from _refused(lambda field, text: parse_run_as(text, field), f"{path}.run_as", bootstrap.run_as)
+    yield from bootstrap_problems(config)
     yield from _group_names(config, [*config.scale_groups, *groups])
     yield from _addresses(config)
     for name, group in config.scale_groups.items():
@@ -91,13 +80,6 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
         yield from _reservation(path, group)
         yield from _keys(path, group)
         yield from _ceilings(path, group)
-
-
-def _refused(check: Callable[[str, str], object], path: str, value: str) -> Iterator[InvalidValue]:
-    try:
-        check(path, value)
-    except InvalidValue as error:
-        yield error
 
 
 def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
@@ -172,33 +154,11 @@ def _ceilings(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:
             yield InvalidValue(f"{path}.{most}", write_duration(end), problem, f"increase it or reduce {first}")
 
 
-def _variables(path: str, variables: dict[str, str]) -> Iterator[InvalidValue]:
-    for name in variables:
-        if _VARIABLE.fullmatch(name) is None:
-            yield InvalidValue(f"{path}.{name}", name, "is not a valid name of a variable", "use letters, digits and underscores")
-        elif name.startswith(names.RESERVED_PREFIX):
-            yield InvalidValue(
-                f"{path}.{name}", name, "is reserved for Iris", f"use a name without the prefix {names.RESERVED_PREFIX}"
-            )
-
-
-def _mounts(path: str, directories: Sequence[str]) -> Iterator[InvalidValue]:
-    for directory in directories:
-        if not directory.startswith("/"):
-            yield InvalidValue(path, directory, "is not an absolute path", f"write /{posixpath.normpath(directory)}")
-        elif posixpath.normpath(directory).strip("/") == "":
-            yield InvalidValue(
-                path, directory, "is the root of the host's file system", "list the directories that containers need"
-            )
-        elif ".." in directory.split("/"):
-            yield InvalidValue(path, directory, "contains '..'", f"write {posixpath.normpath(directory)}")
-
-
 def _group_names(config: ClusterConfig, groups: Sequence[str]) -> Iterator[InvalidValue]:
     spelled: dict[str, str] = {}
     for name in groups:
         path = f"scale_groups.{name}"
-        refused = list(_refused(names.check_name, path, name))
+        refused = list(raised_by(names.check_name, path, name))
         yield from refused
         if refused:
             continue
@@ -279,7 +239,7 @@ def _accelerator(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     elif (variant or group.type is SliceType.TPU_VM) and kind is None and gpus is None:
         likely_gpu = written is Accelerator.GPU or (written is Accelerator.CPU and "-" not in variant)
         check = accelerators.parse_gpu if likely_gpu else accelerators.tpu
-        unknown = list(_refused(lambda at, value: check(value, at), field, variant))
+        unknown = list(raised_by(lambda at, value: check(value, at), field, variant))
         yield from unknown or [InvalidValue(field, variant, f"is not of accelerator_type {written}", "remove accelerator_type")]
     elif gpus is not None and (gpus.variant == ANY_VARIANT or "," in gpus.variant):
         yield InvalidValue(field, variant, "is not one variant", "set the variant of the machines, such as H100x8")
@@ -385,7 +345,7 @@ def _keys(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
         remedy = f"remove it: only {' or '.join(sorted(ONLY_FOR[name]))} groups have it"
         yield InvalidValue(f"{path}.{name}", getattr(group, name), f"does not apply to a {group.type}", remedy)
     for key, value in group.attributes.items():
-        yield from _refused(lambda at, name: constraints.check_key(name, at), f"{path}.attributes.{key}", key)
+        yield from raised_by(lambda at, name: constraints.check_key(name, at), f"{path}.attributes.{key}", key)
         if key in (constraints.TPU_NAME, constraints.TPU_WORKER_ID):
             yield InvalidValue(f"{path}.attributes.{key}", value, "differs from host to host", "remove it: Iris sets it")
         if isinstance(value, float) and not isfinite(value):

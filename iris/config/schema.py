@@ -208,6 +208,9 @@ class Bootstrap(Section):
 
     image: str = Field("", description="Container image of the host agent; empty: machines run their installed agent.")
     task_image: str = Field("", description="Container image of tasks that name none; empty: they run as processes of the host.")
+    require_image_digests: Flag = Field(
+        False, description="Whether tasks' images must be named by digest, NAME@sha256:…; a task whose image is not fails."
+    )
     cache_dir: str = Field("/var/cache/iris", min_length=1, description="Where a host keeps bundles and environments.")
     mounts: tuple[str, ...] = Field(
         (), description="Host directories mounted in every task container, readable and writable. No others are mounted."

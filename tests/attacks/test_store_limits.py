@@ -224,7 +224,7 @@ def test_what_is_stored_never_exceeds_the_limit_and_nothing_is_forgotten(sizes: 
 
 CONFIG = """
 platform: {local: {}}
-bootstrap: {max_logs: 256k, max_outputs: 1m, max_disk: 64m}
+bootstrap: {max_logs: 256k, max_outputs: 1m, max_disk: 64m, require_image_digests: true}
 scale_groups:
   cpu: {type: local_vm, min_slices: 1, resources: {cpu: 2}}
 """
@@ -247,6 +247,8 @@ def test_the_limits_of_the_configuration_are_those_of_the_hosts(tmp_path: Path) 
         fill = "head -c 100000000 /dev/zero > $IRIS_OUTPUT_DIR/data; exec sleep 1000"
         ended = cluster.iris("submit", "--no-workspace", "-n", "filler", "--", "sh", "-c", fill, code=125)
         assert "an attempt may use 64 MiB (bootstrap.max_disk)" in ended.err
+        ended = cluster.iris("submit", "--no-workspace", "-n", "tag", "--image", "python:3.11", "--", "true", code=126)
+        assert "python:3.11 names the image by a tag" in ended.err
 
 
 def _submit(cluster: Cluster, script: str) -> None:

@@ -103,6 +103,8 @@ class AgentOptions(BaseModel):
     jobs_dir: Path = Path("/var/lib/iris-jobs")
     #: The container image of tasks that name none; None: they run as processes.
     image: str | None = None
+    #: Tasks whose image is not named by digest are refused.
+    require_digests: bool = False
     #: Directories of the host that every task's container gets.
     mounts: tuple[Path, ...] = ()
     #: Defaults for every task's environment; a job may override them.
@@ -267,6 +269,7 @@ class _Incarnation:
             job_users=users,
             device_groups=device_groups() if users is not None and accelerators.device is not None else (),
             image=options.image,
+            require_digests=options.require_digests,
             mounts=options.mounts,
             env_vars=options.env_vars,
             limits=options.limits,

@@ -1,0 +1,71 @@
+"""Checks the sections that turn a machine into a host: variables, directories, secrets, users and images of tasks."""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from iris.config.schema import ClusterConfig
+from iris.model import names
+from iris.model.errors import InvalidValue
+from iris.model.images import has_digest
+from iris.model.run_as import parse_run_as
+from iris.model.secrets import check_pattern
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def bootstrap_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
+    """Yields the errors of the bootstrap sections, and of the groups' images of tasks. The defaults must have been applied."""
+    sections = {"defaults.bootstrap": config.defaults.bootstrap, "bootstrap": config.bootstrap}
+    for path, bootstrap in sections.items():
+        yield from _variables(f"{path}.env_vars", bootstrap.env_vars)
+    for path, bootstrap in sections.items():
+        yield from _mounts(f"{path}.mounts", bootstrap.mounts)
+    for path, bootstrap in sections.items():
+        for pattern in bootstrap.secrets:
+            yield from raised_by(check_pattern, f"{path}.secrets", pattern)
+        if bootstrap.run_as:
+            yield from raised_by(lambda field, text: parse_run_as(text, field), f"{path}.run_as", bootstrap.run_as)
+    if config.bootstrap.require_image_digests:
+        for path, bootstrap in sections.items():
+            if "task_image" in bootstrap.model_fields_set:
+                yield from _image(f"{path}.task_image", bootstrap.task_image)
+        for name, group in config.scale_groups.items():
+            if "task_image" in group.model_fields_set:
+                yield from _image(f"scale_groups.{name}.task_image", group.task_image)
+
+
+def _image(path: str, image: str) -> Iterator[InvalidValue]:
+    if image and not has_digest(image):
+        remedy = "write NAME@sha256:…, or set bootstrap.require_image_digests: false"
+        yield InvalidValue(path, image, "names the image by a tag", remedy)
+
+
+def raised_by(check: Callable[[str, str], object], path: str, value: str) -> Iterator[InvalidValue]:
+    """Yields the error that the check raises, if it does."""
+    try:
+        check(path, value)
+    except InvalidValue as error:
+        yield error
+
+
+def _variables(path: str, variables: dict[str, str]) -> Iterator[InvalidValue]:
+    for name in variables:
+        if _VARIABLE.fullmatch(name) is None:
+            yield InvalidValue(f"{path}.{name}", name, "is not a valid name of a variable", "use letters, digits and underscores")
+        elif name.startswith(names.RESERVED_PREFIX):
+            yield InvalidValue(
+                f"{path}.{name}", name, "is reserved for Iris", f"use a name without the prefix {names.RESERVED_PREFIX}"
+            )
+
+
+def _mounts(path: str, directories: Sequence[str]) -> Iterator[InvalidValue]:
+    for directory in directories:
+        if not directory.startswith("/"):
+            yield InvalidValue(path, directory, "is not an absolute path", f"write /{posixpath.normpath(directory)}")
+        elif posixpath.normpath(directory).strip("/") == "":
+            yield InvalidValue(
+                path, directory, "is the root of the host's file system", "list the directories that containers need"
+            )
+        elif ".." in directory.split("/"):
+            yield InvalidValue(path, directory, "contains '..'", f"write {posixpath.normpath(directory)}")
