@@ -11,7 +11,7 @@ import click
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.identity import full_job_id
-from iris.model.errors import InvalidValue, IrisError, NotFound, Unreachable
+from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable
 from iris.model.resources import Device, parse_device
 from iris.model.units import MIB, parse_bytes, parse_cpu, parse_duration
 
@@ -220,6 +220,29 @@ def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
             raise InvalidValue("job", job, f"differs from --task {task}", "name the task once")
         task = int(number)
     return full_job_id(name), task
+
+
+async def whole_job(client: AsyncIrisClient, text: str) -> str:
+    """Returns the id of the job in `NAME`, `USER/NAME`, or `NAME:0` if the job has no other task, as lists print it.
+
+    Raises:
+        NotFound: there is no such job.
+        Rejected: the text names one of several tasks.
+    """
+    job, task = job_and_task(text)
+    if task is None:
+        return job
+    tasks = (await client.jobs.log_source(job)).tasks
+    if (task, tasks) != (0, 1):
+        raise Rejected(f"{text} is a task of {job}, which has {tasks}; this command acts on whole jobs: name {job}")
+    return job
+
+
+def named_cluster(ctx: click.Context) -> str:
+    """Returns `iris` for hints at other commands, with `--cluster` if this command was given that option."""
+    options = ctx.find_root().obj
+    named = options["cluster"] is not None and not options["from_environment"]
+    return f"iris --cluster {options['cluster']}" if named else "iris"
 
 
 def show_progress(text: str) -> None:

@@ -8,14 +8,26 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from iris.cli import render
-from iris.cli.common import DURATION, Command, cluster_option, for_each, json_option, print_json, raise_first, with_client
+from iris.cli.common import (
+    DURATION,
+    Command,
+    cluster_option,
+    for_each,
+    job_and_task,
+    json_option,
+    named_cluster,
+    print_json,
+    raise_first,
+    whole_job,
+    with_client,
+)
 from iris.cli.follow import print_end
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
 from iris.client.views import JobRow
-from iris.model.errors import InvalidValue, IrisError, WaitTimeout
+from iris.model.errors import InvalidValue, IrisError, NotFound, WaitTimeout
 from iris.model.jobs import Band, JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.model.resources import Resources
@@ -60,7 +72,7 @@ def jobs(
 
     rows, ended = with_client(ctx, work)
     if ended:
-        click.echo(f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: iris jobs --all")
+        click.echo(f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: {named_cluster(ctx)} jobs --all")
     else:
         render.JOBS.show(rows, as_json=as_json)
 
@@ -72,10 +84,15 @@ def jobs(
 @cluster_option
 @click.pass_context
 def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None:
-    """Show JOB (NAME or USER/NAME) and its tasks."""
+    """Show JOB (NAME or USER/NAME) and its tasks, or one task: NAME:3."""
+    name, task = job_and_task(job)
 
     async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], Resources | None]:
-        found = await client.jobs.status(full_job_id(job))
+        found = await client.jobs.status(name)
+        if task is not None:
+            if task >= len(found.tasks):
+                raise NotFound(f"job {name} has no task {task}; its tasks are 0 to {len(found.tasks) - 1}")
+            found = found.model_copy(update={"tasks": (found.tasks[task],)})
         if not resources:
             return found, [], None
         return found, *await asyncio.gather(client.jobs.usage(found), client.jobs.requested(found.id))
@@ -103,7 +120,7 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
     """
 
     async def work(client: AsyncIrisClient) -> list[JobStatus | BaseException]:
-        ids = [full_job_id(name) for name in job]
+        ids = [await whole_job(client, name) for name in job]
         return await asyncio.gather(*(client.jobs.wait(name, timeout=timeout) for name in ids), return_exceptions=True)
 
     results = with_client(ctx, work)
@@ -132,7 +149,7 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
         raise InvalidValue("reason", reason, "would be stored in plain text: Temporal does not encrypt it", "leave it out")
 
     async def work(client: AsyncIrisClient, name: str) -> str:
-        name = full_job_id(name)
+        name = await whole_job(client, name)
         ended = await client.jobs.cancel(name, reason)
         return f"cancelling {name}" if ended is None else f"{name} has ended already ({ended})"
 
@@ -168,7 +185,7 @@ def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     """Start no tasks of each JOB until it is released. Running tasks continue, but are not retried."""
 
     async def work(client: AsyncIrisClient, name: str) -> str:
-        name = full_job_id(name)
+        name = await whole_job(client, name)
         before = await client.jobs.hold(name, reason)
         return f"{name} is held" + ("; its running tasks continue" if before.state is JobState.RUNNING else "")
 
@@ -183,7 +200,7 @@ def release(ctx: click.Context, job: tuple[str, ...]) -> None:
     """Release each held JOB."""
 
     async def work(client: AsyncIrisClient, name: str) -> str:
-        name = full_job_id(name)
+        name = await whole_job(client, name)
         await client.jobs.release(name)
         return f"{name} is released"
 
@@ -201,7 +218,7 @@ def priority(ctx: click.Context, job: tuple[str, ...], band: str) -> None:
         raise click.UsageError(f"name at least one JOB to move to band {band}")
 
     async def work(client: AsyncIrisClient, name: str) -> str:
-        name = full_job_id(name)
+        name = await whole_job(client, name)
         await client.jobs.set_priority(name, Band(band))
         return f"{name} is in band {band}"
 

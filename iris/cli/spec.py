@@ -22,7 +22,7 @@ from iris.model.constraints import (
     region_constraint,
     zone_constraint,
 )
-from iris.model.errors import InvalidValue, Rejected
+from iris.model.errors import InvalidJob, InvalidValue
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.resources import Device, Resources
 from iris.model.secrets import parse_secret
@@ -183,7 +183,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
         shares_files: whether the hosts see the same files as the submitting process, as in a local cluster.
 
     Raises:
-        Rejected: the job is invalid; the message has every problem.
+        InvalidJob: the job is invalid; the message has every problem.
         click.UsageError: options contradict each other.
     """
     files = files_of(options, shares_files=shares_files)
@@ -229,7 +229,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
             str(problem.get("ctx", {}).get("error") or f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}")
             for problem in error.errors()
         ]
-        raise Rejected("; ".join(problems)) from None
+        raise InvalidJob("; ".join(problems)) from None
 
 
 def _device(options: dict[str, Any]) -> Device | None:

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from iris.cli import render
 from iris.cli.advice import infeasible, secret_warnings
 from iris.cli.batch import submit_batch
-from iris.cli.common import TEXT, cluster_option, json_option, print_json, selected
+from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
 from iris.cli.follow import follow_job, print_end
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
 from iris.cli.workspace import files_of, send_workspace
@@ -86,7 +86,7 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
         asyncio.run(_forecast(cluster, options))
         return
     try:
-        job = asyncio.run(_submit(cluster, needs_no_cluster, options))
+        job = asyncio.run(_submit(cluster, needs_no_cluster, options, named_cluster(ctx)))
     except asyncio.CancelledError:  # by SIGTERM, see `_submit`
         raise KeyboardInterrupt from None
     if job is not None:
@@ -119,7 +119,7 @@ async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None
         raise Rejected(infeasible(found.infeasible))
 
 
-async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: dict[str, Any]) -> IrisError | None:
+async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: dict[str, Any], iris: str) -> IrisError | None:
     async with contextlib.AsyncExitStack() as stack:
         if needs_no_cluster:
             task = asyncio.current_task()
@@ -143,10 +143,10 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
             click.echo(submitted.id)
         elif options["detach"]:
             _print_submitted(submitted)
-            _print_next(submitted.id)
+            _print_next(submitted.id, iris)
         else:
             _print_submitted(submitted)
-            return await _follow(client, spec, submitted, detachable=not needs_no_cluster)
+            return await _follow(client, spec, submitted, None if needs_no_cluster else iris)
     return None
 
 
@@ -172,16 +172,16 @@ async def _warn(client: AsyncIrisClient, spec: JobSpec) -> None:
         click.echo(f"warning: {infeasible(refusal)}", err=True)
 
 
-async def _follow(client: AsyncIrisClient, spec: JobSpec, submitted: Submitted, *, detachable: bool) -> IrisError | None:
+async def _follow(client: AsyncIrisClient, spec: JobSpec, submitted: Submitted, iris: str | None) -> IrisError | None:
     reader = LogReader(Store(client.record.store), spec.id, submitted.run_id)
     try:
         print_end(await follow_job(client, reader, spec.id, submitted.run_id, prefixed=spec.replicas > 1))
     except IrisError as error:
         return error
     except asyncio.CancelledError:
-        if detachable:
+        if iris is not None:  # the job outlives this command
             click.echo(f"\ndetached; {spec.id} continues", err=True)
-            _print_next(spec.id)
+            _print_next(spec.id, iris)
         raise
     return None
 
@@ -192,8 +192,8 @@ def _print_submitted(submitted: Submitted) -> None:
         click.echo(f"  {submitted.ui}", err=True)
 
 
-def _print_next(job: str) -> None:
-    click.echo(f"  iris logs -f {job}\n  iris status {job}\n  iris cancel {job}", err=True)
+def _print_next(job: str, iris: str) -> None:
+    click.echo(f"  {iris} logs -f {job}\n  {iris} status {job}\n  {iris} cancel {job}", err=True)
 
 
 @contextlib.asynccontextmanager

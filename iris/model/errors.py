@@ -48,13 +48,21 @@ class Rejected(IrisError):
 
 
 class InvalidValue(Rejected, ValueError):
-    """A field has a value that it cannot have."""
+    """A field has a value that it cannot have. A usage error, as those that click finds."""
+
+    exit_code = 2
 
     def __init__(self, field: str, value: object, problem: str, remedy: str) -> None:
         self.field = field
         text = str(value)
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         super().__init__(f"{field}: {shown!r} {problem}; {remedy}")
+
+
+class InvalidJob(Rejected):
+    """The fields of a job have values that they cannot have, or not together. The text has every problem."""
+
+    exit_code = 2
 
 
 class WaitTimeout(IrisError):

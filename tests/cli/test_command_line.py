@@ -201,6 +201,8 @@ def test_an_address_without_a_service_is_named_with_the_cause(capsys: pytest.Cap
         (["jobs", "--since", "1h", "--since", "2h"], "--since was given 2 times"),
         (["submit", "--memory", "4", "--", "true"], "'4' is a number of bytes; add the unit, such as \"4g\""),
         (["sumbit", "--", "true"], "there is no command 'sumbit'; did you mean 'submit'?"),
+        (["status", ""], "job: '' is not a valid name"),
+        (["--cluster", "a b", "jobs"], "cluster: 'a b' is not a valid name"),
         (["--nonsense"], "--nonsense"),
     ],
 )

@@ -170,7 +170,7 @@ def test_of_a_cluster_elsewhere_that_was_used_from_here_its_name_says_all(file: 
         (["discover"], 4, "no cluster: no local cluster runs"),
         (["health"], 4, "no cluster: no local cluster runs"),
         (["list-workers", "--config", "nowhere.yaml"], 2, "'nowhere.yaml' does not exist"),
-        (["list-workers", "--cluster", "../x"], 5, "is not a valid name"),
+        (["list-workers", "--cluster", "../x"], 2, "is not a valid name"),
         (["look"], 2, "No such command 'look'"),
     ],
 )

@@ -113,5 +113,5 @@ def test_names_that_cannot_be_are_refused() -> None:
     """Before anything is started."""
     with a_home() as home:
         nowhere = Cluster(home)
-        assert "is not a valid name" in nowhere.iris("cluster", "start", "--local", "-d", "--name", "a/b", code=5).err
+        assert "is not a valid name" in nowhere.iris("cluster", "start", "--local", "-d", "--name", "a/b", code=2).err
         assert nowhere.processes() == []

@@ -42,21 +42,21 @@ def test_a_quiet_submit_prints_the_id_and_nothing_else(cluster: Cluster) -> None
 
 def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(cluster: Cluster) -> None:
     """A loop of submits is a process each, and repeated after a failure it would start jobs twice, also those that have ended."""
-    cluster.submit("taken", "--", "sh", "-c", until("taken.go"))
-    lines = ["# three jobs", "-n first -- true", "-n taken --cpu 2 -- true", "", "-- sh -c 'exit 0'"]
+    cluster.submit("batched", "--", "sh", "-c", until("batched.go"))
+    lines = ["# three jobs", "-n first -- true", "-n batched --cpu 2 -- true", "", "-- sh -c 'exit 0'"]
     cluster.file("jobs.txt").write_text("\n".join(lines))
     command = ("submit", "--batch", "jobs.txt", "--no-workspace")
 
     stopped = cluster.iris(*command, code=5)
     assert f"submitted {USER}/first\n" in stopped.err
     assert "the same command again submits only the others\nline 3 was not submitted:\n" in stopped.err
-    assert f"error: job {USER}/taken already exists and has not ended" in stopped.err
+    assert f"error: job {USER}/batched already exists and has not ended" in stopped.err
     cluster.iris("wait", "first")
-    cluster.file("taken.go").touch()
-    cluster.iris("wait", "taken")
+    cluster.file("batched.go").touch()
+    cluster.iris("wait", "batched")
 
     whole = cluster.iris(*command).err
-    assert f"submitted {USER}/first before\nsubmitted {USER}/taken\n" in whole
+    assert f"submitted {USER}/first before\nsubmitted {USER}/batched\n" in whole
     assert "of 3 jobs had been submitted before; to submit them again, give a new --batch-key" in whole
     again = cluster.iris(*command, "--json")
     assert [(job["line"], job["before"]) for job in again.json] == [(2, True), (3, True), (5, True)]
@@ -64,7 +64,7 @@ def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(clu
     for job in again.json:
         cluster.iris("wait", job["id"])
     another = cluster.iris(*command, "--batch-key", "2", "-q").out.splitlines()
-    assert another[:2] == [f"{USER}/first", f"{USER}/taken"]
+    assert another[:2] == [f"{USER}/first", f"{USER}/batched"]
     assert another[2] != again.json[2]["id"]
 
 
@@ -205,10 +205,24 @@ def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
     assert listed("--user", "nobody") == listed("--since", "0s") == set()
     (row,) = [row for row in cluster.iris("jobs", "--json").json if row["id"] == f"{USER}/listed-bad"]
     assert (row["state"], row["priority"], row["tasks"]) == ("FAILED", "batch", 2)
-    assert "is not a valid name" in cluster.iris("jobs", "--user", "o'x", code=5).err
+    assert "is not a valid name" in cluster.iris("jobs", "--user", "o'x", code=2).err
     cluster.iris("submit", "-q", "-n", "only", "--", "true", IRIS_USER="bob")
     cluster.iris("wait", "bob/only")
     assert cluster.iris("jobs", "--user", "bob").out == "no live jobs; 1 has ended: iris jobs --all\n"
+
+
+def test_a_task_is_named_as_it_is_printed(cluster: Cluster) -> None:
+    """Lists of hosts print `ada/zz9:1`, which is copied into the next command."""
+    cluster.submit("zz9", "--replicas", "2", "--", "true")
+    cluster.submit("qq8", "--", "true")
+    (task,) = cluster.iris("status", "zz9:1", "--json").json["tasks"]
+    assert task["index"] == 1
+    assert "has no task 2; its tasks are 0 to 1" in cluster.iris("status", "zz9:2", code=3).err
+    refused = cluster.iris("cancel", f"{USER}/zz9:1", code=5).err
+    assert f"{USER}/zz9:1 is a task of {USER}/zz9, which has 2; this command acts on whole jobs: name {USER}/zz9" in refused
+    assert f"{USER}/qq8 SUCCEEDED" in cluster.iris("wait", "qq8:0").err
+    hints = cluster.iris("--cluster", cluster.name, "submit", "-d", "--", "true").err
+    assert f"  iris --cluster {cluster.name} status {USER}/job-" in hints
 
 
 def test_a_host_is_shown_with_its_attributes_and_tasks(cluster: Cluster) -> None:
