@@ -247,7 +247,7 @@ def test_the_limits_of_the_configuration_are_those_of_the_hosts(tmp_path: Path) 
         fill = "head -c 100000000 /dev/zero > $IRIS_OUTPUT_DIR/data; exec sleep 1000"
         ended = cluster.iris("submit", "--no-workspace", "-n", "filler", "--", "sh", "-c", fill, code=125)
         assert "an attempt may use 64 MiB (bootstrap.max_disk)" in ended.err
-        ended = cluster.iris("submit", "--no-workspace", "-n", "tag", "--image", "python:3.11", "--", "true", code=126)
+        ended = cluster.iris("submit", "--no-workspace", "-n", "tag", "--image", "python:3.11", "--", "true", code=125)
         assert "python:3.11 names the image by a tag" in ended.err
 
 
