@@ -90,6 +90,11 @@ class Request(BaseModel):
         return weight(self.resources, self.tasks)
 
     @property
+    def sharing(self) -> str:
+        """How many tasks share the resources, for messages; empty: one task has them."""
+        return f" for {self.tasks_per_host} tasks on one host" if self.tasks_per_host > 1 else ""
+
+    @property
     def group_size(self) -> int:
         """The number of hosts of each group."""
         return self.tasks // self.groups

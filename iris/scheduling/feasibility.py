@@ -139,7 +139,7 @@ def _too_big(index: HostIndex, request: Request, of_kind: list[int]) -> Refusal:
         where = f"{best_of(len(of_kind), 'largest', 'host')} of this kind"
     vector = index.hosts[largest].resources.vector
     refusal = _short(RefusalCode.TOO_BIG, request, vector, of_kind, f"{where} has {{}} when empty")
-    remedy = f"request at most {format_amounts(refusal.free, request.resources.device)}, or add larger hosts"
+    remedy = f"request at most {format_amounts(refusal.free, request.resources.device)}{request.sharing}, or add larger hosts"
     return refusal.model_copy(update={"remedy": remedy})
 
 
@@ -304,7 +304,7 @@ def _short(code: RefusalCode, request: Request, there: Sequence[int], hosts: lis
     needed = {name: amount for name, amount in resources.amounts().items() if amount > has[name]}
     free = {name: has[name] for name in needed}
     available = ", ".join(_available(name, needed[name], amount) for name, amount in free.items())
-    message = f"needs {format_amounts(needed, resources.device)}; {text.format(available)}"
+    message = f"needs {format_amounts(needed, resources.device)}{request.sharing}; {text.format(available)}"
     return Refusal(code=code, message=message, needed=needed, free=free, hosts=len(hosts))
 
 

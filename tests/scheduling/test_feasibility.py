@@ -100,6 +100,14 @@ def test_the_remedy_names_no_more_devices_than_a_host_has() -> None:
     assert refusal.remedy == "request at most gpu:H100:8, or add larger hosts"
 
 
+def test_what_tasks_need_that_share_a_host_is_said_of_all_of_them() -> None:
+    """Whoever asked for two cores a task would take "needs 6 cpu" for somebody else's job."""
+    refusal = refused(a_fleet(CPU_HOST), a_request(wants=some(cpu=6), tasks_per_host=3))
+
+    assert refusal.message == "needs 6 cpu for 3 tasks on one host; the only host of this kind has 4 cpu when empty"
+    assert refusal.remedy == "request at most 4 cpu for 3 tasks on one host, or add larger hosts"
+
+
 def test_of_several_constraints_the_one_that_excludes_most_is_named() -> None:
     """It is the one to drop; the numbers of the others are there for those who ask."""
     hosts = [a_host(f"h{i}", attributes={"zone": zone, "fast": i > 1}) for i, zone in enumerate("aab")]
