@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Command, Parsed
 from iris.cli.workspace import files_of
 from iris.client.connect.identity import current_user
+from iris.client.job_options import problems_of, tasks_of
 from iris.client.workspace.pack import parse_extra
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.constraints import (
-    TPU_NAME,
     Constraint,
     check_key,
     parse_constraint,
@@ -22,7 +22,7 @@ from iris.model.constraints import (
     region_constraint,
     zone_constraint,
 )
-from iris.model.errors import InvalidJob, InvalidValue
+from iris.model.errors import InvalidJob
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.resources import Device, Resources
 from iris.model.secrets import parse_secret
@@ -224,12 +224,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
             max_task_failures=options["max_task_failures"],
         )
     except ValidationError as error:
-        problems = [
-            # Iris' own errors name their field; pydantic's do not.
-            str(problem.get("ctx", {}).get("error") or f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}")
-            for problem in error.errors()
-        ]
-        raise InvalidJob("; ".join(problems)) from None
+        raise InvalidJob("; ".join(problems_of(error))) from None
 
 
 def _device(options: dict[str, Any]) -> Device | None:
@@ -260,17 +255,7 @@ def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
         raise click.UsageError("--tasks-per-host and --tpu exclude each other: a task with --tpu has all chips of its host")
     if key is not None:
         raise click.UsageError("--gang-by and --tpu exclude each other: tasks with --tpu are placed together by slice")
-    if tpu.hosts == 1 and slices is None:
-        return 1 if replicas is None else replicas, None  # each on its own slice, independently
-    if replicas is not None and (replicas % tpu.hosts or (slices is not None and replicas != slices * tpu.hosts)):
-        raise InvalidValue(
-            "replicas",
-            replicas,
-            f"is not a task for each host of {'a slice' if slices is None else f'{slices} slices'} of {tpu.hosts}",
-            "leave it out, and use --slices N for more than one slice",
-        )
-    groups = slices or (1 if replicas is None else replicas // tpu.hosts)
-    return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)
+    return tasks_of(tpu, slices, replicas)
 
 
 def _constraints(options: dict[str, Any]) -> tuple[Constraint, ...]:

@@ -14,7 +14,7 @@ from iris.model import resources as model
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.constraints import TPU_NAME, Constraint, parse_constraint
 from iris.model.environments import EnvironmentSpec
-from iris.model.errors import InvalidValue, Rejected
+from iris.model.errors import InvalidJob, InvalidValue
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.units import parse_bytes, parse_cpu, parse_duration
 
@@ -69,6 +69,8 @@ class JobOptions(TypedDict, total=False):
     replicas: int
     #: Places, starts and retries the tasks together, on hosts that share this attribute.
     gang_by: str
+    #: How many tasks of a gang share a host; the default is one.
+    tasks_per_host: int
     environment: EnvironmentSpec
     env: Mapping[str, str]
     #: Variables whose values the host looks up, by their sources.
@@ -93,7 +95,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     """Returns the specification of a job, without its files.
 
     Raises:
-        Rejected: an option is invalid; the message has every problem.
+        InvalidValue, InvalidJob: an option is invalid; the message has every problem that shows at once.
     """
     for option in options:
         if option not in JobOptions.__annotations__:
@@ -103,7 +105,13 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     resources, gang_by = options.get("resources", Resources()), options.get("gang_by")
     replicas = options.get("replicas")
     try:
-        together = Coscheduling(group_by=gang_by) if gang_by is not None else None
+        together = None
+        if gang_by is not None:
+            together = Coscheduling(group_by=gang_by, tasks_per_host=options.get("tasks_per_host", 1))
+        elif "tasks_per_host" in options:
+            raise InvalidValue(
+                "tasks_per_host", options["tasks_per_host"], "is for gangs on hosts that share an attribute", "give gang_by, too"
+            )
         if resources.tpu is not None:
             if gang_by is not None:
                 raise InvalidValue("gang_by", gang_by, "does not go with tpu, whose tasks are placed by slice", "leave it out")
@@ -140,7 +148,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             max_task_failures=options.get("max_task_failures", 0),
         )
     except ValidationError as error:
-        raise Rejected("; ".join(problems_of(error))) from None
+        raise InvalidJob("; ".join(problems_of(error))) from None
 
 
 def problems_of(error: ValidationError) -> list[str]:

@@ -5,12 +5,14 @@
      ├── NotFound             no job, host or cluster of that name                             3
      ├── Unreachable          no cluster answers                                               4
      ├── Rejected             the cluster or its client refuses the request                    5
-     │    └── InvalidValue    one field has a value it cannot have (also a ValueError)         5
+     │    ├── InvalidValue    one field has a value it cannot have (also a ValueError)         2
+     │    └── InvalidJob      fields of a job have values they cannot have                     2
      ├── WaitTimeout          the wait ended before the job did                              124
      ├── JobFailed            the job ended FAILED, WORKER_FAILED or UNSCHEDULABLE           125
      └── JobCancelled         the job ended KILLED                                           126
 
-The exit codes are those of the command line. Wrong usage of the command line is click's own error and exits with 2.
+The exit codes are those of the command line. Wrong usage of the command line that click finds
+exits with 2, too.
 """
 
 from typing import TYPE_CHECKING, ClassVar

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from iris.cli.spec import make_spec, spec_options
 from iris.client.job_options import Resources, job_spec
 from iris.model.environments import EnvironmentSpec
-from iris.model.errors import InvalidValue, Rejected
+from iris.model.errors import InvalidJob, InvalidValue
 from iris.model.jobs import JobSpec
 
 
@@ -41,6 +41,10 @@ def by_command_line(*arguments: str) -> JobSpec:
         ({"resources": Resources(tpu="v5litepod-16", slices=2)}, ("--tpu", "v5litepod-16", "--slices", "2")),
         ({"resources": Resources(tpu="v5litepod-8"), "replicas": 3}, ("--tpu", "v5litepod-8", "--replicas", "3")),
         ({"replicas": 4, "gang_by": "zone"}, ("--replicas", "4", "--gang-by", "zone")),
+        (
+            {"replicas": 4, "gang_by": "zone", "tasks_per_host": 2},
+            ("--replicas", "4", "--gang-by", "zone", "--tasks-per-host", "2"),
+        ),
         ({"env": {"LR": "0.1"}, "secret": {"KEY": "env:KEY"}}, ("--env", "LR=0.1", "--secret", "KEY")),
         ({"environment": EnvironmentSpec(pip=("numpy",))}, ("--pip", "numpy")),
         ({"image": "python:3.11", "workdir": "/data"}, ("--image", "python:3.11", "--workdir", "/data")),
@@ -89,6 +93,7 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
             "replicas: '3' is not a task for each host of a slice of 4",
         ),
         ({"resources": Resources(tpu="v5litepod-16"), "gang_by": "zone"}, "gang_by: 'zone' does not go with tpu"),
+        ({"tasks_per_host": 2}, "tasks_per_host: '2' is for gangs on hosts that share an attribute; give gang_by, too"),
         ({"priority": "high"}, "priority: 'high' is not a priority band; write production, interactive, batch"),
         ({"timeout": "soon"}, "timeout: 'soon' is not a duration"),
         ({"name": "a b"}, "name: 'a b' is not a valid name"),
@@ -96,5 +101,5 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
 )
 def test_a_wrong_option_is_refused_with_its_name_value_and_remedy(options: Any, message: str) -> None:
     """Before anything is uploaded."""
-    with pytest.raises((InvalidValue, Rejected), match=message):
+    with pytest.raises((InvalidValue, InvalidJob), match=message):
         job_spec("ada", ["true"], **options)

@@ -11,11 +11,10 @@ agent to hand over to another in the same manner, for instance for an upgrade. S
 
 import asyncio
 import contextlib
-import fcntl
 import functools
 import logging
 import signal
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -55,6 +54,7 @@ from iris.worker_agents.host.contact import contact_env
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.metadata import of_this_machine
+from iris.worker_agents.host.only_agent import only_agent
 from iris.worker_agents.host.preemption_notice import watch_for_preemption
 from iris.worker_agents.host.probe import describe_host, find_accelerators, probe
 
@@ -146,7 +146,7 @@ async def serve(options: AgentOptions) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stop_request.hand_over)
     rest_memory()
     store = Store(options.store)
-    with _only_agent(options):
+    with only_agent(options.directory, options.host_id):
         async with shipping_own_log(store, options.cluster, options.host_id, options.directory):
             metadata = None if options.simulated else of_this_machine()
             accelerators = Accelerators() if options.simulated else await find_accelerators(metadata)
@@ -387,14 +387,3 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         for fault in await asyncio.gather(task, return_exceptions=True):
             if isinstance(fault, Exception):
                 logger.error("a background task of the agent failed", exc_info=fault)
-
-
-@contextlib.contextmanager
-def _only_agent(options: AgentOptions) -> Iterator[None]:
-    """Prevents a second agent in the directory. Two agents would take each other's attempts for orphans."""
-    with (options.directory / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Rejected(f"an agent for host {options.host_id} runs on this machine already") from None
-        yield
