@@ -105,8 +105,9 @@ class HostContext:
         if task.image or self.image:
             return self.base_env
         users = self.users_of(task)
-        directory = self.environments(users).directory / "commands"
-        return with_commands(self.base_env, directory, 0o700 if users is None else 0o755)
+        if users is None:
+            return with_commands(self.base_env, self.directory / "commands")
+        return with_commands(self.base_env, users.environments / "commands", 0o755)  # they cannot reach the host's directory
 
     def gpus_of(self, task: RunTask) -> TakenGpus | None:
         """Allocates the task's GPUs among the host's, real or simulated.

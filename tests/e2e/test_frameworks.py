@@ -1,21 +1,53 @@
 """Programs of real frameworks, as their documentation writes them, on a simulated slice."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import a_cluster
+from tests.e2e.cluster import Cluster, a_cluster
 
 pytestmark = pytest.mark.long
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_processes_of_jax_find_each_other_on_a_slice() -> None:
-    """The example that the page about tasks points at, with JAX from the package index and its collectives between processes."""
-    with a_cluster("--tpu", "v4-16", "--ephemeral", name="jax") as cluster:
-        submitted = ("submit", "-n", "meet", "--tpu", "v4-16", "--pip", "jax", "--", "python3", "jax_gang.py")
-        said = cluster.iris(*submitted, cwd=EXAMPLES, within=600).out
+@pytest.fixture(scope="module")
+def simulated() -> Iterator[Cluster]:
+    """One slice of two hosts."""
+    with a_cluster("--tpu", "v4-16", "--ephemeral", name="frameworks") as cluster:
+        yield cluster
 
-    lines = sorted(line.partition("] ")[2] for line in said.splitlines() if "process " in line and "ranks" in line)
+
+def said(cluster: Cluster, name: str, package: str, *command: str, **env: str) -> list[str]:
+    """What a job on all hosts of the slice printed, without the tasks' numbers."""
+    variables = (word for pair in env.items() for word in ("-e", "=".join(pair)))
+    options = ("-n", name, "--tpu", "v4-16", "--memory", "4g", "--pip", package, *variables)
+    out = cluster.iris("submit", *options, "--", "python", *command, cwd=EXAMPLES, within=600).out
+    return [line.partition("] ")[2] for line in out.splitlines()]
+
+
+def test_processes_of_jax_find_each_other_on_a_slice(simulated: Cluster) -> None:
+    """The example that the page about tasks points at, with JAX from the package index and its collectives between processes."""
+    lines = sorted(line for line in said(simulated, "jax", "jax", "jax_gang.py") if "process " in line and "ranks" in line)
     assert lines == [f"process {rank} of 2: the ranks of all are [0, 1]" for rank in range(2)]
+
+
+def test_a_program_of_dask_finds_workers_on_all_hosts(simulated: Cluster) -> None:
+    """The program itself has no line for Iris' addresses; the job ends when the program does."""
+    assert "the sum on 2 workers is 328350" in said(simulated, "dask", "distributed", "dask_cluster.py", "dask_sum.py")
+
+
+def test_a_program_of_ray_finds_nodes_on_all_hosts(simulated: Cluster) -> None:
+    """As that of Dask; the nodes of both hosts run beside each other on this machine."""
+    small = "--num-cpus 1 --object-store-memory 100000000"
+    command = ("ray_cluster.py", "ray_sum.py")
+    assert "the sum on 2 nodes is 328350" in said(simulated, "ray", "ray", *command, RAY_START_OPTIONS=small)
+
+
+def test_a_program_of_dask_that_fails_fails_its_job(simulated: Cluster) -> None:
+    """Its workers do not wait for another scheduler for ever."""
+    options = ("--tpu", "v4-16", "--memory", "4g", "--pip", "distributed")
+    program = ("python", "dask_cluster.py", "-c", "raise SystemExit(7)")
+    simulated.iris("submit", "-n", "failing", *options, "--", *program, cwd=EXAMPLES, within=600, code=125)
+    assert "exited with code 7" in simulated.status("failing")["reason"]
