@@ -8,13 +8,23 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from iris.cli import render
-from iris.cli.common import DURATION, Command, cluster_option, for_each, json_option, print_json, raise_first, with_client
+from iris.cli.common import (
+    DURATION,
+    Command,
+    cluster_option,
+    for_each,
+    job_and_run,
+    json_option,
+    print_json,
+    raise_first,
+    with_client,
+)
 from iris.cli.follow import print_end
 from iris.client.client import IrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
-from iris.client.views import JobRow
+from iris.client.views import Explanation, JobRow
 from iris.model.errors import InvalidValue, IrisError, WaitTimeout
 from iris.model.jobs import Band, JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
@@ -72,10 +82,12 @@ def jobs(
 @cluster_option
 @click.pass_context
 def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None:
-    """Show JOB (NAME or USER/NAME) and its tasks."""
+    """Show JOB (NAME, USER/NAME, or an earlier run: NAME#1) and its tasks."""
+    name, number = job_and_run(job)
 
     async def work(client: IrisClient) -> tuple[JobStatus, Sequence[InUse], Resources | None]:
-        found = await client.jobs.status(full_job_id(job))
+        full = full_job_id(name)
+        found = await client.jobs.status(full, await client.jobs.run(full, number))
         if not resources:
             return found, [], None
         return found, *await asyncio.gather(client.jobs.usage(found), client.jobs.requested(found.id))
@@ -145,14 +157,20 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 @cluster_option
 @click.pass_context
 def explain(ctx: click.Context, job: str, as_json: bool) -> None:
-    """Explain the state of JOB, or of its task JOB:INDEX, and how each attempt ended.
+    """Explain the state of JOB, or of its task JOB:INDEX, or of its earlier run JOB#1, and how each attempt ended.
 
     For a waiting job: the resources it needs, free resources, the jobs before it, and the remedy.
     """
-    name, colon, index = job.partition(":")
+    named, number = job_and_run(job)
+    name, colon, index = named.partition(":")
     if colon and not index.isdecimal():
         raise click.UsageError(f"{job!r}: write the number of a task after the colon, such as train:3")
-    found = with_client(ctx, lambda client: client.jobs.explain(full_job_id(name), int(index) if colon else None))
+
+    async def work(client: IrisClient) -> Explanation:
+        full = full_job_id(name)
+        return await client.jobs.explain(full, int(index) if colon else None, await client.jobs.run(full, number))
+
+    found = with_client(ctx, work)
     if as_json:
         print_json(render.explanation_json(found))
     else:

@@ -36,7 +36,9 @@ def resources_json(resources: Resources) -> dict[str, Any]:
 # -- jobs and tasks ------------------------------------------------------------------------------------------------------------
 
 JOBS: Listing[JobRow] = Listing(
-    Column("ID", "id"),
+    Column("ID", value=lambda row: row.id if row.run is None else f"{row.id}#{row.run}"),
+    Column(key="id"),
+    Column(key="run"),
     Column("STATE", "state"),
     Column(key="user"),
     Column("PRIORITY", "priority"),
@@ -48,7 +50,7 @@ JOBS: Listing[JobRow] = Listing(
         absent="",
         wraps=True,
     ),
-    keys="id state user submitted_at priority tasks",
+    keys="id run state user submitted_at priority tasks",
     empty="no jobs",
 )
 TASKS: Listing[TaskStatus] = Listing(

@@ -37,6 +37,8 @@ class JobRow(BaseModel):
     command: str
     priority: str = Band.INTERACTIVE
     tasks: int = 1
+    #: Its number among the runs of its name, the oldest of which is 1; None: it is the latest of them.
+    run: int | None = None
 
 
 class LogSource(BaseModel):
