@@ -20,15 +20,15 @@ from iris.cli.common import (
     with_client,
 )
 from iris.cli.follow import print_end
+from iris.cli.render_spec import submission_text
 from iris.client.client import IrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.model.errors import InvalidValue, IrisError, WaitTimeout
-from iris.model.jobs import Band, JobStatus
+from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
-from iris.model.resources import Resources
 from iris.model.states import JobState
 
 
@@ -85,21 +85,24 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
     """Show JOB (NAME, USER/NAME, or an earlier run: NAME#1) and its tasks."""
     name, number = job_and_run(job)
 
-    async def work(client: IrisClient) -> tuple[JobStatus, Sequence[InUse], Resources | None]:
+    async def work(client: IrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec | None, str]:
         full = full_job_id(name)
-        found = await client.jobs.status(full, await client.jobs.run(full, number))
-        if not resources:
-            return found, [], None
-        return found, *await asyncio.gather(client.jobs.usage(found), client.jobs.requested(found.id))
+        run_id = await client.jobs.run(full, number)
+        found, page = await client.jobs.status(full, run_id), client.jobs.page(full, run_id)
+        if as_json and not resources:
+            return found, [], None, page
+        in_use = await client.jobs.usage(found) if resources else []
+        return found, in_use, await client.jobs.submitted_spec(full, run_id), page
 
-    found, in_use, requested = with_client(ctx, work)
+    found, in_use, spec, page = with_client(ctx, work)
     if as_json:
         shown = render.status_json(found)
-        print_json(shown if requested is None else {**shown, "resources": render.uses_json(in_use, requested)})
+        print_json(shown if spec is None else {**shown, "resources": render.uses_json(in_use, spec.resources)})
         return
-    click.echo(render.status_text(found, datetime.now(UTC)))
-    if requested is not None:
-        click.echo(f"\n{render.uses(requested).table(in_use)}")
+    assert spec is not None
+    click.echo(render.status_text(found, datetime.now(UTC), submission_text(spec, page)))
+    if resources:
+        click.echo(f"\n{render.uses(spec.resources).table(in_use)}")
 
 
 @click.command(cls=Command)

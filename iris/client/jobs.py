@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
@@ -19,7 +18,7 @@ from iris.client.connect.rpc import Connection
 from iris.client.job_filter import JobFilter, tasks_in
 from iris.client.job_lists import list_jobs, runs_of
 from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow, LogSource, Submitted, cancelling, described, overruled, state_of
+from iris.client.views import Explanation, JobRow, LogSource, Submitted, cancelling, described, overruled, page_of, state_of
 from iris.messages.job import Attempts, JobInput
 from iris.messages.scheduler import Answer
 from iris.model import names
@@ -29,7 +28,6 @@ from iris.model.errors import NotFound, Rejected, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.overrides import Hold
 from iris.model.requests import Request, request_for
-from iris.model.resources import Resources
 from iris.model.states import JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
@@ -92,7 +90,7 @@ class JobsClient:
                     f"cancel it with `iris cancel {spec.id}`, or choose another name with -n"
                 ) from None
         run_id = handle.first_execution_run_id or ""
-        return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=self._ui(workflow_id, run_id))
+        return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=self.page(spec.id, run_id))
 
     async def status(self, job: str, run_id: str | None = None) -> JobStatus:
         """Returns the job's current status. A waiting task's reason is the scheduler's current one.
@@ -228,6 +226,11 @@ class JobsClient:
             raise NotFound(f"job {job} has no run {number}; its runs are 1 to {len(runs)}")
         return runs[number - 1]
 
+    def page(self, job: str, run_id: str | None = None) -> str:
+        """Returns the address of the job's page in Temporal's Web UI; empty when the cluster has none."""
+        cluster = self._cluster
+        return page_of(cluster.ui, cluster.namespace, names.job_workflow(cluster.name, job), run_id)
+
     async def log_source(self, job: str, run_id: str | None = None) -> LogSource:
         """Returns where the job's logs are. Asks only the service, so it works while no control plane answers.
 
@@ -264,13 +267,13 @@ class JobsClient:
         """
         return await usage.usage_of(self._connection, status)
 
-    async def requested(self, job: str) -> Resources:
-        """Returns the resources that each task of the job requests.
+    async def submitted_spec(self, job: str, run_id: str | None = None) -> JobSpec:
+        """Returns the specification with which the job was submitted.
 
         Raises:
             Unreachable: the service does not answer.
         """
-        return await usage.requested_by(self._connection, job)
+        return await usage.submitted_spec(self._connection, job, run_id)
 
     async def list(self, wanted: JobFilter | None = None, *, limit: int = 50) -> list[JobRow]:
         """Lists the cluster's jobs, the newest first.
@@ -300,11 +303,6 @@ class JobsClient:
 
     def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
-
-    def _ui(self, workflow_id: str, run_id: str) -> str:
-        if not self._cluster.ui:
-            return ""
-        return f"{self._cluster.ui}/namespaces/{self._cluster.namespace}/workflows/{quote(workflow_id, safe='')}/{run_id}"
 
     async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
         """Describes the job's latest run, or the run with this id where a later job has taken the name."""
