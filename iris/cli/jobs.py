@@ -13,6 +13,7 @@ from iris.cli.common import (
     Command,
     cluster_option,
     for_each,
+    job_and_run,
     job_and_task,
     json_option,
     named_cluster,
@@ -22,15 +23,15 @@ from iris.cli.common import (
     with_client,
 )
 from iris.cli.follow import print_end
+from iris.cli.render_spec import submission_text
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
-from iris.client.views import JobRow
+from iris.client.views import Explanation, JobRow
 from iris.model.errors import InvalidValue, IrisError, NotFound, WaitTimeout
-from iris.model.jobs import Band, JobStatus
+from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
-from iris.model.resources import Resources
 from iris.model.states import JobState
 
 
@@ -84,27 +85,31 @@ def jobs(
 @cluster_option
 @click.pass_context
 def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None:
-    """Show JOB (NAME or USER/NAME) and its tasks, or one task: NAME:3."""
-    name, task = job_and_task(job)
+    """Show JOB (NAME or USER/NAME) and its tasks, one task: NAME:3, or an earlier run: NAME#1."""
+    named, number = job_and_run(job)
+    name, task = job_and_task(named)
 
-    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], Resources | None]:
-        found = await client.jobs.status(name)
+    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec | None, str]:
+        run_id = await client.jobs.run(name, number)
+        found, page = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
         if task is not None:
             if task >= len(found.tasks):
                 raise NotFound(f"job {name} has no task {task}; its tasks are 0 to {len(found.tasks) - 1}")
             found = found.model_copy(update={"tasks": (found.tasks[task],)})
-        if not resources:
-            return found, [], None
-        return found, *await asyncio.gather(client.jobs.usage(found), client.jobs.requested(found.id))
+        if as_json and not resources:
+            return found, [], None, page
+        in_use = await client.jobs.usage(found) if resources else []
+        return found, in_use, await client.jobs.submitted_spec(name, run_id), page
 
-    found, in_use, requested = with_client(ctx, work)
+    found, in_use, spec, page = with_client(ctx, work)
     if as_json:
         shown = render.status_json(found)
-        print_json(shown if requested is None else {**shown, "resources": render.uses_json(in_use, requested)})
+        print_json(shown if spec is None else {**shown, "resources": render.uses_json(in_use, spec.resources)})
         return
-    click.echo(render.status_text(found, datetime.now(UTC)))
-    if requested is not None:
-        click.echo(f"\n{render.uses(requested).table(in_use)}")
+    assert spec is not None
+    click.echo(render.status_text(found, datetime.now(UTC), submission_text(spec, page)))
+    if resources:
+        click.echo(f"\n{render.uses(spec.resources).table(in_use)}")
 
 
 @click.command(cls=Command)
@@ -162,14 +167,20 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 @cluster_option
 @click.pass_context
 def explain(ctx: click.Context, job: str, as_json: bool) -> None:
-    """Explain the state of JOB, or of its task JOB:INDEX, and how each attempt ended.
+    """Explain the state of JOB, or of its task JOB:INDEX, or of its earlier run JOB#1, and how each attempt ended.
 
     For a waiting job: the resources it needs, free resources, the jobs before it, and the remedy.
     """
-    name, colon, index = job.partition(":")
+    named, number = job_and_run(job)
+    name, colon, index = named.partition(":")
     if colon and not index.isdecimal():
         raise click.UsageError(f"{job!r}: write the number of a task after the colon, such as train:3")
-    found = with_client(ctx, lambda client: client.jobs.explain(full_job_id(name), int(index) if colon else None))
+
+    async def work(client: AsyncIrisClient) -> Explanation:
+        full = full_job_id(name)
+        return await client.jobs.explain(full, int(index) if colon else None, await client.jobs.run(full, number))
+
+    found = with_client(ctx, work)
     if as_json:
         print_json(render.explanation_json(found))
     else:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import click
 
-from iris.cli.common import Command, Parsed, cluster_option, job_and_task
+from iris.cli.common import Command, Parsed, cluster_option, job_and_run, job_and_task
 from iris.cli.follow import attempt_mark, follow_lines, follow_logs, print_end
 from iris.cli.lines import JsonPrinter, LinePrinter, Printer, RawPrinter
 from iris.client.archive import Archive, archive_of, cluster_of
@@ -77,7 +77,7 @@ def logs(
     raw: bool,
     exit_code: bool,
 ) -> None:
-    """Show the output of JOB (NAME, USER/NAME, or one task: NAME:3), ordered by time.
+    """Show the output of JOB (NAME, USER/NAME, one task: NAME:3, or an earlier run: NAME#1), ordered by time.
 
     Works without hosts and control plane, and after a local cluster was stopped.
 
@@ -102,13 +102,14 @@ def logs(
         asyncio.run(_show_agent(cluster, agent, since, tail, follow=follow, timestamps=timestamps, as_json=as_json))
         return
     assert job is not None
+    job, number = job_and_run(job)
     name, task = job_and_task(job, task)
     if all_tasks and task is not None:
         raise click.UsageError(f"--all-tasks and task {task} exclude each other")
     wanted = {STREAMS[stream] for stream in streams} | ({Stream.BUILD} if build else set())
 
     async def show() -> None:
-        archive = await find_archive(cluster, name, task)
+        archive = await find_archive(cluster, name, task, number)
         store, run = Store(archive.cluster.store), archive.source.run_id
         reader = LogReader(store, name, run, task, attempt, streams=wanted or None, since_ms=since)
         prefixed = task is None and archive.source.tasks > 1
@@ -164,13 +165,13 @@ async def _show_now(reader: Reader, printer: Printer, title: str, tail: int | No
         printer.finish()
 
 
-async def find_archive(cluster: str | None, job: str, task: int | None) -> Archive:
+async def find_archive(cluster: str | None, job: str, task: int | None, run: int | None = None) -> Archive:
     """Returns where to read the job's logs and files. Prints a note if only the store could be asked.
 
     Raises:
         NotFound: there is no such job, or it has no such task.
     """
-    archive = await archive_of(cluster, job)
+    archive = await archive_of(cluster, job, run)
     if archive.note:
         click.echo(archive.note, err=True)
     if task is not None and task >= archive.source.tasks:

@@ -38,7 +38,9 @@ def resources_json(resources: Resources) -> dict[str, Any]:
 # -- jobs and tasks ------------------------------------------------------------------------------------------------------------
 
 JOBS: Listing[JobRow] = Listing(
-    Column("ID", "id"),
+    Column("ID", value=lambda row: row.id if row.run is None else f"{row.id}#{row.run}"),
+    Column(key="id"),
+    Column(key="run"),
     Column("STATE", "state"),
     Column(key="user"),
     Column("PRIORITY", "priority"),
@@ -50,7 +52,7 @@ JOBS: Listing[JobRow] = Listing(
         absent="",
         wraps=True,
     ),
-    keys="id state user submitted_at priority tasks",
+    keys="id run state user submitted_at priority tasks",
     empty="no jobs",
 )
 TASKS: Listing[TaskStatus] = Listing(
@@ -69,15 +71,20 @@ def status_json(status: JobStatus) -> dict[str, Any]:
     return {**status.model_dump(mode="json", include=fields), "tasks": [TASKS.json(task) for task in status.tasks]}
 
 
-def status_text(status: JobStatus, now: datetime) -> str:
-    """Formats a job and its tasks, for people."""
+def status_text(status: JobStatus, now: datetime, submission: str = "") -> str:
+    """Formats a job and its tasks, for people.
+
+    Args:
+        submission: the lines that say what it was submitted with.
+    """
     times = [f"submitted {age(status.submitted_at, now)} ago"]
     if status.started_at:
         times.append(f"ran {format_duration((status.finished_at or now) - status.started_at)}")
     # The reason of the whole job is not repeated for each task.
     repeated = status.reason if len(status.tasks) > 1 else None
     tasks = [task.model_copy(update={"reason": ""}) if task.reason == repeated else task for task in status.tasks]
-    return "\n".join([_headline(status.id, status.state, status.reason), ", ".join(times), "", TASKS.table(tasks, now)])
+    lines = [_headline(status.id, status.state, status.reason), ", ".join(times), *([submission] if submission else [])]
+    return "\n".join([*lines, "", TASKS.table(tasks, now)])
 
 
 def uses(requested: Resources) -> Listing[InUse]:

@@ -21,11 +21,11 @@ class Archive(NamedTuple):
     note: str = ""
 
 
-async def archive_of(cluster: str | None, job: str) -> Archive:
-    """Finds the latest run of the job.
+async def archive_of(cluster: str | None, job: str, run: int | None = None) -> Archive:
+    """Finds the latest run of the job, or the one with this number, the oldest of which is 1.
 
     Raises:
-        NotFound: neither the cluster nor its store knows the job.
+        NotFound: neither the cluster nor its store knows the job, or this run of it.
         Unreachable: the cluster does not answer, and no record here says where its store is.
     """
     try:
@@ -34,14 +34,14 @@ async def archive_of(cluster: str | None, job: str) -> Archive:
         record = _stopped(cluster)
         if record is None:
             raise
-        return await _from_store(record, job, f"cluster {record.name} does not run")
+        return await _from_store(record, job, run, f"cluster {record.name} does not run")
     try:
-        return Archive(client.record, await client.jobs.log_source(job), client)
+        return Archive(client.record, await client.jobs.log_source(job, await client.jobs.run(job, run)), client)
     except Unreachable:
-        return await _from_store(client.record, job, f"cluster {client.record.name} does not answer")
+        return await _from_store(client.record, job, run, f"cluster {client.record.name} does not answer")
     except NotFound as unknown:
         try:
-            return await _from_store(client.record, job, f"cluster {client.record.name} no longer has job {job}")
+            return await _from_store(client.record, job, run, f"cluster {client.record.name} no longer has job {job}")
         except NotFound:
             raise unknown from None
 
@@ -61,14 +61,16 @@ async def cluster_of(cluster: str | None) -> ClusterRecord:
         return record
 
 
-async def _from_store(record: ClusterRecord, job: str, note: str) -> Archive:
+async def _from_store(record: ClusterRecord, job: str, number: int | None, note: str) -> Archive:
     store = Store(record.store)
-    # A run id begins with the run's time, so the largest id is the latest run.
+    # A run id begins with the run's time, so the order of the ids is that of the runs.
     roots = (names.job_logs, names.job_outputs)
-    runs = {run for root in roots for run in await store.folders(root(job, "").rstrip("/"))}
+    runs = sorted({run for root in roots for run in await store.folders(root(job, "").rstrip("/"))})
     if not runs:
         raise NotFound(f"{note}, and its store {record.store} has no files of job {job}")
-    run = max(runs)
+    if number is not None and number > len(runs):
+        raise NotFound(f"{note}, and its store {record.store} has files of {len(runs)} run(s) of job {job}")
+    run = runs[-1 if number is None else number - 1]
     tasks = [int(task) for root in roots for task in await store.folders(root(job, run)) if task.isdecimal()]
     source = LogSource(run_id=run, tasks=max(tasks, default=0) + 1)
     return Archive(record, source, None, f"{note}; showing the files in its store")

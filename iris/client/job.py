@@ -95,7 +95,7 @@ class AsyncJob:
             NotFound: there is no such job, or it has no such task.
             Unreachable: no control plane answers.
         """
-        return await self._jobs.explain(self.id, task)
+        return await self._jobs.explain(self.id, task, self._run_id)
 
     async def cancel(self, reason: str = "") -> None:
         """Requests the job's cancellation. Does nothing if the job has ended.
@@ -157,8 +157,8 @@ class AsyncJob:
             NotFound: there is no such job.
             IrisError: the store does not answer.
         """
-        source = await self._jobs.log_source(self.id)
-        reader = LogReader(Store(self._store_url), self.id, self._run_id or source.run_id, task, attempt)
+        source = await self._jobs.log_source(self.id, self._run_id)
+        reader = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt)
         ended: asyncio.Future[None]
         if follow:
             ended = asyncio.create_task(self._jobs.wait_until_ended(self.id, self._run_id))
@@ -185,10 +185,10 @@ class AsyncJob:
             NotFound: there is no such job.
             IrisError: the store does not answer.
         """
-        source = await self._jobs.log_source(self.id)
+        source = await self._jobs.log_source(self.id, self._run_id)
         store = Store(self._store_url)
         with reading_from(store, f"the files of {self.id}"):
-            files = await outputs.outputs_of(store, self.id, self._run_id or source.run_id)
+            files = await outputs.outputs_of(store, self.id, source.run_id)
             fetched = await outputs.fetch(store, files, Path(directory), by_task=source.tasks > 1, force=force)
         return [each.to for each in fetched]
 
@@ -229,7 +229,7 @@ class AsyncJob:
                 f"the result of {self.id} is not unpickled: this can run code of {user}; to trust it, pass trusted=True"
             )
         status = await self.wait(timeout)
-        source = await self._jobs.log_source(self.id)
+        source = await self._jobs.log_source(self.id, self._run_id)
         succeeded = status.state is JobState.SUCCEEDED
         tasks = [task for task in status.tasks if succeeded or task.state is TaskState.FAILED]
         found = []
@@ -253,7 +253,7 @@ class AsyncJob:
             value = await read_result(
                 Store(self._store_url),
                 self.id,
-                self._run_id or source.run_id,
+                source.run_id,
                 task.index,
                 task.attempt,
                 patience=FAILED_PATIENCE if failed else PATIENCE,

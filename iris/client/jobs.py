@@ -12,8 +12,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client import usage
 from iris.client.connect.identity import current_user
-from iris.client.connect.rpc import Connection, memo_of
+from iris.client.connect.rpc import Connection
 from iris.client.job_filter import JobFilter, tasks_in
+from iris.client.job_lists import list_jobs, runs_of
 from iris.client.submission import BatchResult, start_job, start_once
 from iris.client.usage import InUse
 from iris.client.views import (
@@ -22,10 +23,10 @@ from iris.client.views import (
     LogSource,
     Refused,
     Submitted,
-    attribute,
     cancelling,
     described,
     overruled,
+    page_of,
     state_of,
 )
 from iris.messages.job import Attempts
@@ -36,7 +37,6 @@ from iris.model.errors import NotFound, Rejected, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.overrides import Hold
 from iris.model.requests import Request, request_for
-from iris.model.resources import Resources
 from iris.model.states import JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
@@ -88,15 +88,18 @@ class JobsClient:
         status, _ = await self._status_and_refusal(job, run_id)
         return status
 
-    async def explain(self, job: str, index: int | None = None) -> Explanation:
+    async def explain(self, job: str, index: int | None = None, run_id: str | None = None) -> Explanation:
         """Explains the state of the job, or of its task with that index, and lists the outcome of every attempt so far.
+
+        Args:
+            run_id: an earlier run; its attempts are not listed if its tasks were independent.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
             Unreachable: no control plane answers.
         """
-        status, refusal = await self._status_and_refusal(job, None, index)
-        attempts = await self._attempts(status, index)
+        status, refusal = await self._status_and_refusal(job, run_id, index)
+        attempts = await self._attempts(status, index, run_id)
         message = refusal.message if refusal else status.reason or described(status)
         return Explanation(id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts)
 
@@ -191,13 +194,36 @@ class JobsClient:
                 raise Unreachable(f"cluster {self._cluster.name} was stopped before job {job} had ended") from None
             raise
 
-    async def log_source(self, job: str) -> LogSource:
+    async def run(self, job: str, number: int | None) -> str | None:
+        """Returns the id of a run of the job, by its number among the runs that the service knows, the oldest of which is 1.
+
+        Returns:
+            None, the latest run, if no number is given.
+
+        Raises:
+            NotFound: the job has no such run.
+        """
+        if number is None:
+            return None
+        runs = (await runs_of(self._connection, [job])).get(job) or []
+        if not runs:
+            raise await self._not_found(job)
+        if not 1 <= number <= len(runs):
+            raise NotFound(f"job {job} has no run {number}; its runs are 1 to {len(runs)}")
+        return runs[number - 1]
+
+    def page(self, job: str, run_id: str | None = None) -> str:
+        """Returns the address of the job's page in Temporal's Web UI; empty when the cluster has none."""
+        cluster = self._cluster
+        return page_of(cluster.ui, cluster.namespace, names.job_workflow(cluster.name, job), run_id)
+
+    async def log_source(self, job: str, run_id: str | None = None) -> LogSource:
         """Returns where the job's logs are. Asks only the service, so it works while no control plane answers.
 
         Raises:
             NotFound: there is no such job.
         """
-        described = await self._describe(job)
+        described = await self._describe(job, run_id)
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
         memo = await described.memo()
         return LogSource(run_id=first_run, tasks=tasks_in(memo), function=bool(memo.get(names.MEMO_FUNCTION)))
@@ -230,13 +256,13 @@ class JobsClient:
         """
         return await usage.usage_of(self._connection, status)
 
-    async def requested(self, job: str) -> Resources:
-        """Returns the resources that each task of the job requests.
+    async def submitted_spec(self, job: str, run_id: str | None = None) -> JobSpec:
+        """Returns the specification with which the job was submitted.
 
         Raises:
             Unreachable: the service does not answer.
         """
-        return await usage.requested_by(self._connection, job)
+        return await usage.submitted_spec(self._connection, job, run_id)
 
     async def list(self, wanted: JobFilter | None = None, *, limit: int = 50) -> list[JobRow]:
         """Lists the cluster's jobs, the newest first.
@@ -249,28 +275,7 @@ class JobsClient:
             InvalidValue: no user can have this name.
             Unreachable: the service does not answer.
         """
-        wanted = wanted or JobFilter()
-        rows: list[JobRow] = []
-        with self._connection.rpc_errors():
-            query = f"{self._connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
-            async for execution in self._connection.client.list_workflows(query, limit=None if wanted.states else limit):
-                if wanted.states and state_of(execution) not in wanted.states:
-                    continue
-                if len(rows) == limit:
-                    break
-                memo = await memo_of(execution)
-                rows.append(
-                    JobRow(
-                        id=names.job_of_workflow(execution.id),
-                        state=state_of(execution),
-                        user=attribute(execution, names.SA_USER),
-                        submitted_at=execution.start_time,
-                        command=str(memo.get(names.MEMO_COMMAND, "")),
-                        priority=attribute(execution, names.SA_PRIORITY),
-                        tasks=tasks_in(memo),
-                    )
-                )
-        return rows
+        return await list_jobs(self._connection, wanted or JobFilter(), limit)
 
     async def count_ended(self, wanted: JobFilter) -> int:
         """Returns the number of ended jobs in any state, of which the service knows those of its retention period.
@@ -328,15 +333,17 @@ class JobsClient:
         reason = refusal.message if one_reason else f"task {waiting.index}: {refusal.message}"
         return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
 
-    async def _attempts(self, status: JobStatus, index: int | None) -> dict[int, tuple[AttemptRecord, ...]]:
+    async def _attempts(self, status: JobStatus, index: int | None, run_id: str | None) -> dict[int, tuple[AttemptRecord, ...]]:
         """Returns the attempts by task.
 
         The workflow of a job with independent tasks has no attempts itself. Then this asks the workflows of the tasks that have
         failed, been preempted or never been started.
         """
-        own = await self._connection.query(self._handle(status.id), "attempts", Attempts)
+        own = await self._connection.query(self._handle(status.id, run_id), "attempts", Attempts)
         if own.attempts or len(status.tasks) == 1:
             return {0: own.attempts}
+        if run_id is not None:
+            return {}  # the workflows of its tasks have been started anew for later runs
         unlucky = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered][
             :MAX_TASKS_WITH_ATTEMPTS
         ]

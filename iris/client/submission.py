@@ -2,14 +2,13 @@
 
 from datetime import timedelta
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.views import Submitted
+from iris.client.views import Submitted, page_of
 from iris.messages.job import JobInput
 from iris.model import names
 from iris.model.bounds import check_demands
@@ -109,8 +108,8 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
 def _submitted(connection: Connection, spec: JobSpec, run_id: str) -> Submitted:
     record = connection.record
     workflow_id = names.job_workflow(record.name, spec.id)
-    page = f"{record.ui}/namespaces/{record.namespace}/workflows/{quote(workflow_id, safe='')}/{run_id}"
-    return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=page if record.ui else "")
+    page = page_of(record.ui, record.namespace, workflow_id, run_id)
+    return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=page)
 
 
 def _exists(spec: JobSpec) -> Rejected:

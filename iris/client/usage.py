@@ -13,8 +13,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.rpc import Connection
 from iris.messages.job import JobInput
 from iris.model import names
-from iris.model.jobs import JobStatus, TaskStatus
-from iris.model.resources import Resources
+from iris.model.errors import NotFound
+from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.states import TaskState
 
 #: The most tasks of a job whose workflows are described at the same time.
@@ -63,22 +63,23 @@ async def usage_of(connection: Connection, status: JobStatus) -> list[InUse]:
     return [found.get(index) or InUse(task=index, host=task.host or "") for index, task in sorted(on_hosts.items())]
 
 
-async def requested_by(connection: Connection, job: str) -> Resources:
-    """Returns the resources that each task of the job requests, from the job's submitted specification.
+async def submitted_spec(connection: Connection, job: str, run_id: str | None = None) -> JobSpec:
+    """Returns the specification with which the job was submitted.
 
     Raises:
+        NotFound: the service has no history of the job.
         Unreachable: the service does not answer.
     """
-    handle = connection.workflow(names.job_workflow(connection.record.name, job))
+    handle = connection.workflow(names.job_workflow(connection.record.name, job), run_id)
     with connection.rpc_errors():
         async for event in handle.fetch_history_events(page_size=1):
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 payloads = event.workflow_execution_started_event_attributes.input.payloads
                 (submitted,) = await connection.client.data_converter.decode(payloads, [JobInput])
                 assert isinstance(submitted, JobInput)
-                return submitted.spec.resources
+                return submitted.spec
             break
-    return Resources(cpu_millis=0)
+    raise NotFound(f"the service has no history of job {job}")
 
 
 async def _heartbeats(connection: Connection, workflow_id: str, tasks: Iterable[TaskStatus]) -> dict[int, InUse]:

@@ -1,6 +1,7 @@
 """The client's views of jobs, and the conversion of Temporal's workflow status to a job state."""
 
 from datetime import datetime
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
@@ -37,6 +38,8 @@ class JobRow(BaseModel):
     command: str
     priority: str = Band.INTERACTIVE
     tasks: int = 1
+    #: Its number among the runs of its name, the oldest of which is 1; None: it is the latest of them.
+    run: int | None = None
 
 
 class Refused(BaseModel):
@@ -80,6 +83,12 @@ class Explanation(BaseModel):
 
 def attribute(execution: WorkflowExecution, name: str) -> str:
     return str(execution.typed_search_attributes.get(SearchAttributeKey.for_keyword(name)) or "")
+
+
+def page_of(ui: str, namespace: str, workflow_id: str, run_id: str | None = None) -> str:
+    """Returns the address of a workflow's page, of its latest run if none is given; empty without a Web UI (`ui`)."""
+    run = f"/{run_id}" if run_id else ""
+    return f"{ui}/namespaces/{namespace}/workflows/{quote(workflow_id, safe='')}{run}" if ui else ""
 
 
 def state_of(execution: WorkflowExecution) -> JobState:

@@ -62,6 +62,7 @@ def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
     row = JobRow(id="ada/train", state=JobState.SUCCEEDED, user="ada", submitted_at=at(0), command="python train.py")
     assert render.JOBS.json(row) == {
         "id": "ada/train",
+        "run": None,
         "state": "SUCCEEDED",
         "user": "ada",
         "priority": "interactive",
@@ -214,7 +215,7 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("listing", "keys"),
     [
-        (render.JOBS, "id state user submitted_at priority tasks"),
+        (render.JOBS, "id run state user submitted_at priority tasks"),
         (render.TASKS, "index state attempt host exit_code reason"),
         (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
         (render.FITS, "group fits why hosts named"),

@@ -7,9 +7,11 @@ import pytest
 
 from iris.cli import render
 from iris.cli.columns import MAX_FITTED, Column, Listing, coloured
+from iris.cli.render_spec import submission_text
 from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord
+from iris.model.bundles import Bundle
 from iris.model.jobs import Coscheduling, JobStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.forecast import Fit, Forecast
@@ -229,3 +231,25 @@ def test_a_list_of_hosts_shows_who_takes_nothing_new_and_why() -> None:
 def test_an_empty_list_says_so(shown: str, words: str) -> None:
     """A bare header would look like an error."""
     assert shown == words
+
+
+def test_what_a_job_was_submitted_with_is_shown_without_values_of_variables() -> None:
+    """Whoever looks at a job of last week wants to know what it ran; a token in its environment is nobody's business."""
+    spec = a_spec(
+        command=("sh", "-c", "echo $A\n\x1b[31m"),
+        replicas=3,
+        env={"TOKEN": "hidden", "A": "1"},
+        secrets={"KEY": "env:KEY"},
+        bundle=Bundle(sha256="ab" * 32, size=2048),
+        resources=some(cpu=2),
+    )
+
+    assert submission_text(spec, "http://x/y").splitlines() == [
+        "command   sh -c 'echo $A [31m'",
+        "resources 2 cpu for each of 3 tasks; submitted in band interactive",
+        "env       A=…, TOKEN=…",
+        "secrets   KEY from env:KEY",
+        "files     bundle abababababab, 2 KiB",
+        "page      http://x/y",
+    ]
+    assert "page" not in submission_text(spec, "")

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.e2e.cluster import SECRET, USER, Cluster, a_home, until
+from tests.e2e.cluster import SECRET, USER, Cluster, a_home, eventually, until
 
 
 def test_a_submitted_command_runs_and_its_output_and_end_come_back(cluster: Cluster) -> None:
@@ -91,7 +91,7 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     looks = [cluster.begin(*command, "--json") for command in (["jobs"], ["explain", "shown"], ["host", "list"])]
     jobs, explained, hosts = (look.ends().json for look in looks)
     listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
-    assert set(listed) == {"id", "state", "user", "submitted_at", "priority", "tasks"}
+    assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks"}
     assert listed["user"] == USER
     numbers = {"needed", "free", "hosts", "ahead", "excluded", "group_needs", "group_has"}
     hopes = {"scaling", "since"}
@@ -314,6 +314,28 @@ def test_a_name_in_use_is_refused_until_its_job_has_ended(cluster: Cluster) -> N
     cluster.iris("wait", "taken")
     assert cluster.iris("submit", "-n", "taken", "--", "echo", "second").out == "second\n"
     assert cluster.logs("taken") == ["second"]
+
+
+def test_an_earlier_run_of_a_name_is_listed_shown_and_read_by_its_number(cluster: Cluster) -> None:
+    """Lists had three jobs alike, and only the latest could be looked at: the one that had failed could not."""
+    cluster.iris("submit", "-n", "again", "--", "sh", "-c", "echo ValueError: one; exit 3", code=125)
+    cluster.iris("submit", "-n", "again", "--", "echo", "two")
+    eventually(lambda: _rows(cluster, "again") == [(None, "SUCCEEDED"), (1, "FAILED")])
+
+    assert f"{USER}/again#1 " in cluster.iris("jobs", "--all", "--limit", "1000").out
+    assert cluster.status("again#1")["reason"] == "exited with code 3: ValueError: one"
+    assert cluster.status("again#2") == cluster.status("again")
+    assert cluster.iris("explain", "again#1", "--json").json["attempts"][0]["reason"] == "exited with code 3: ValueError: one"
+    assert [cluster.logs("again#1"), cluster.logs("again#1:0"), cluster.logs("again")] == [["ValueError: one"]] * 2 + [["two"]]
+    assert f"job {USER}/again has no run 3; its runs are 1 to 2" in cluster.iris("status", "again#3", code=3).err
+    assert f"there is no job {USER}/unheard" in cluster.iris("logs", "unheard#1", code=3).err
+    for wrong in ("again#", "again#0", "again#x", "again#1#2"):
+        assert "does not name a run" in cluster.iris("status", wrong, code=5).err
+
+
+def _rows(cluster: Cluster, name: str) -> list[tuple[int | None, str]]:
+    jobs = cluster.iris("jobs", "--json", "--limit", "1000").json
+    return [(job["run"], job["state"]) for job in jobs if job["id"] == f"{USER}/{name}"]
 
 
 def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster) -> None:

@@ -1,0 +1,38 @@
+"""Formats what a job was submitted with, for people. Values of environment variables are not shown."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from iris.model.jobs import JobSpec
+from iris.model.units import format_bytes
+
+#: The most characters of the command.
+MAX_COMMAND = 200
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
+
+
+def submission_text(spec: JobSpec, page: str) -> str:
+    """Returns the lines that say what runs, with what, and where Temporal's Web UI shows it.
+
+    Args:
+        page: the address of the job's page; empty: the cluster has no Web UI.
+    """
+    return "\n".join(f"{name:<10}{_CONTROL.sub(' ', text)}" for name, text in _facts(spec, page))
+
+
+def _facts(spec: JobSpec, page: str) -> Iterator[tuple[str, str]]:
+    command = shlex.join(spec.command)
+    yield "command", command if len(command) <= MAX_COMMAND else f"{command[: MAX_COMMAND - 1]}…"
+    each = f" for each of {spec.replicas} tasks" if spec.replicas > 1 else ""
+    yield "resources", f"{spec.resources}{each}; submitted in band {spec.band}"
+    if variables := [f"{name}=…" for name in sorted(spec.env)]:
+        yield "env", ", ".join(variables)
+    if spec.secrets:
+        yield "secrets", ", ".join(f"{name} from {source}" for name, source in sorted(spec.secrets.items()))
+    if spec.image is not None:
+        yield "image", spec.image
+    if spec.bundle is not None:
+        yield "files", f"bundle {spec.bundle.sha256[:12]}, {format_bytes(spec.bundle.size)}"
+    if page:
+        yield "page", page
