@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.job_filter import JobFilter, tasks_in
+from iris.client.job_filter import JobFilter, device_in, tasks_in
 from iris.client.submission import BatchResult, start_job, start_once
 from iris.client.usage import InUse
 from iris.client.views import (
@@ -252,24 +252,29 @@ class JobsClient:
         rows: list[JobRow] = []
         with self._connection.rpc_errors():
             query = f"{self._connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
-            async for execution in self._connection.client.list_workflows(query, limit=None if wanted.states else limit):
+            async for execution in self._connection.client.list_workflows(query, limit=None if wanted.needs_all else limit):
                 if wanted.states and state_of(execution) not in wanted.states:
                     continue
                 if len(rows) == limit:
                     break
                 memo = await memo_of(execution)
+                job, command = names.job_of_workflow(execution.id), str(memo.get(names.MEMO_COMMAND, ""))
+                if not wanted.takes(job, command):
+                    continue
                 rows.append(
                     JobRow(
-                        id=names.job_of_workflow(execution.id),
+                        id=job,
                         state=state_of(execution),
                         user=attribute(execution, names.SA_USER),
                         submitted_at=execution.start_time,
-                        command=str(memo.get(names.MEMO_COMMAND, "")),
+                        command=command,
                         priority=attribute(execution, names.SA_PRIORITY),
                         tasks=tasks_in(memo),
+                        device=device_in(memo),
                     )
                 )
-        return rows
+        # The service sorts ended jobs by their end.
+        return sorted(rows, key=lambda row: row.submitted_at, reverse=True)
 
     async def count_ended(self, wanted: JobFilter) -> int:
         """Returns the number of ended jobs in any state, of which the service knows those of its retention period.

@@ -79,6 +79,8 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
     cluster = connection.record.name
     await connection.check_keys()
     memo = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
+    if spec.resources.device is not None:
+        memo[names.MEMO_DEVICE] = str(spec.resources.device)
     with connection.rpc_errors():
         handle = await connection.client.start_workflow(
             names.WORKFLOW_TYPES[names.KIND_JOB],  # importing its code would take a tenth of a second

@@ -37,6 +37,8 @@ class JobRow(BaseModel):
     command: str
     priority: str = Band.INTERACTIVE
     tasks: int = 1
+    #: The accelerators of each task, such as `gpu:H100:8`; empty: none.
+    device: str = ""
 
 
 class Refused(BaseModel):
