@@ -12,10 +12,9 @@ from iris.cli.lines import LinePrinter, Printer
 from iris.client.client import IrisClient
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import LogReader
-from iris.model.errors import IrisError, JobCancelled, JobFailed, first_line
+from iris.model.errors import IrisError, first_line
 from iris.model.jobs import JobStatus
 from iris.model.states import JobState
-from iris.model.units import format_duration
 from iris.storage.object_store import Store
 
 #: Between checks for new output: short enough to feel immediate. A check of a local file costs almost nothing.
@@ -112,17 +111,3 @@ async def _print_states(client: IrisClient, job: str, run_id: str, shown: Collec
             if now != printed and status.state in shown:
                 click.echo(f"{job} is {now}", err=True)
                 printed = now
-
-
-def print_end(status: JobStatus) -> None:
-    """Prints how the job ended.
-
-    Raises:
-        JobFailed, JobCancelled: the job did not succeed; they set the exit code.
-    """
-    ran = f" after {format_duration(status.finished_at - status.started_at)}" if status.started_at and status.finished_at else ""
-    if status.state is JobState.SUCCEEDED:
-        click.echo(f"{status.id} SUCCEEDED{ran}", err=True)
-        return
-    kind = JobCancelled if status.state is JobState.KILLED else JobFailed
-    raise kind(f"{status.id} {status.state}{ran}: {status.reason}")

@@ -21,7 +21,7 @@ from iris.cli.common import (
     whole_job,
     with_client,
 )
-from iris.cli.follow import print_end
+from iris.cli.endings import print_end
 from iris.client.client import IrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter

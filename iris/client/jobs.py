@@ -14,7 +14,6 @@ from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
 from iris.client.job_filter import JobFilter, device_in, tasks_in
-from iris.client.submission import BatchResult, start_job, start_once
 from iris.client.usage import InUse
 from iris.client.views import (
     Explanation,
@@ -43,6 +42,7 @@ from iris.retrying import retry
 from iris.scheduling.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:
+    from iris.client.submission import BatchResult
     from iris.scheduling.forecast import Forecast
 
 #: How long `final_status` waits for a control plane to answer.
@@ -67,15 +67,19 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: a live job has this name.
         """
+        from iris.client.submission import start_job  # most commands submit nothing
+
         return await start_job(self._connection, spec)
 
-    async def submit_once(self, spec: JobSpec, key: str) -> BatchResult:
+    async def submit_once(self, spec: JobSpec, key: str) -> "BatchResult":
         """Starts the job of a batch, unless a job with its name and this key was started before.
 
         Raises:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: another live job has this name.
         """
+        from iris.client.submission import start_once
+
         return await start_once(self._connection, spec, key)
 
     async def status(self, job: str, run_id: str | None = None) -> JobStatus:

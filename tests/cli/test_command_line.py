@@ -50,6 +50,8 @@ if "{module}" != "slice":  # which shows what is configured
     hosts.add("iris.config.schema")
 if "{module}" in ("jobs", "submit", "logs"):  # the state of the scheduler, and Temporal's workers
     hosts |= {{"iris.messages.scheduler", "iris.messages.autoscaler", "iris.scheduling.ledger", "temporalio.worker"}}
+if "{module}" == "jobs":
+    hosts |= {{"obstore", "iris.client.submission", "iris.model.scaling"}}
 heavy = hosts & set(sys.modules)
 sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """
