@@ -16,6 +16,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
 from iris.client.connect.connection import connect
+from iris.client.connect.plugin import IrisPlugin
 
 WORKFLOW_QUEUE = "floor/workflows"
 ACTIVITY_QUEUE = "floor/activities"
@@ -40,7 +41,7 @@ async def start(client: Client, workflow_id: str) -> WorkflowHandle[FloorWorkflo
 
 async def serve(address: str, role: str) -> None:
     """Runs a worker until standard input ends. That happens whenever the benchmark ends, even by a crash."""
-    client = await connect(address)
+    client = await connect(address, plugins=[IrisPlugin()])
     if role == "workflows":
         worker = Worker(client, task_queue=WORKFLOW_QUEUE, workflows=[FloorWorkflow], max_cached_workflows=5_000)
     else:

@@ -23,6 +23,8 @@ Row = TypeVar("Row")
 NARROWEST = 16
 #: The most rows of a table that is fitted to the terminal. Longer ones are plain: rich takes two milliseconds for a row.
 MAX_FITTED = 500
+#: The width to which a column that wraps is cut in a list, in characters.
+CUT_TO = 8
 #: Blanks between two columns.
 GAP = 2
 #: Colours of cells that hold nothing but a state.
@@ -49,7 +51,7 @@ class Column(Generic[Row]):
             or a sequence of texts. Not called if there is no value.
         json: converts the value for the JSON; by default as pydantic does.
         absent: the cell if the value is None, an empty text or an empty collection.
-        wraps: whether a cell may take several lines in a narrow terminal. Other cells, such as ids, are never broken.
+        wraps: whether a cell may take several lines in a narrow terminal, or be cut in a list. Others, such as ids, are whole.
     """
 
     header: str = ""
@@ -90,18 +92,19 @@ class Listing(Generic[Row]):
         """Returns a row as a JSON object."""
         return {key: column.json(column.of(row)) for key, column in self.by_key.items()}
 
-    def table(self, rows: Iterable[Row], now: datetime | None = None) -> str:
+    def table(self, rows: Iterable[Row], now: datetime | None = None, *, cut: bool = False) -> str:
         """Returns the rows as a table: for a terminal with its width and colours, else as plain text with one line per row.
 
         Args:
             now: the time to which ages refer; None: the current time.
+            cut: a terminal shows each row on one line, as lists of many rows do.
         """
         now = now or datetime.now(UTC)
         lines = [[column.cell(row, now) for column in self._shown] for row in rows]
         if not lines:
             return self._empty
         if sys.stdout.isatty() and len(lines) <= MAX_FITTED:
-            return self._for_terminal(lines)
+            return self._for_terminal(self._cut(lines) if cut else lines)
         lines.insert(0, [column.header for column in self._shown])
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         return "\n".join((" " * GAP).join(map(str.ljust, line, widths)).rstrip() for line in lines)
@@ -111,7 +114,29 @@ class Listing(Generic[Row]):
         if as_json:
             print_json([self.json(row) for row in rows])
         else:
-            click.echo(self.table(rows))
+            click.echo(self.table(rows, cut=True))
+
+    def _cut(self, lines: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Cuts cells so that each row fits into one line of the terminal, if the ids leave space for it."""
+        from rich.cells import cell_len, set_cell_size
+        from rich.console import Console
+
+        natural = [
+            max(map(cell_len, (column.header, *cells)))
+            for column, cells in zip(self._shown, zip(*lines, strict=True), strict=True)
+        ]
+        least = [
+            min(wide, max(CUT_TO, len(column.header))) if column.wraps else wide
+            for column, wide in zip(self._shown, natural, strict=True)
+        ]
+        widths = shrunk(natural, least, Console().width - GAP * (len(natural) - 1))
+        return [
+            [
+                cell if cell_len(cell) <= wide else set_cell_size(cell, wide - 1) + "…"
+                for cell, wide in zip(line, widths, strict=True)
+            ]
+            for line in lines
+        ]
 
     def _for_terminal(self, lines: Sequence[Sequence[str]]) -> str:
         """Wraps cells to fit the terminal. If an id or another word would not fit, wraps no cell: the terminal does."""
@@ -129,6 +154,17 @@ class Listing(Generic[Row]):
         for line in lines:
             table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in line))
         return _drawn(table, least, natural)
+
+
+def shrunk(natural: Sequence[int], least: Sequence[int], total: int) -> list[int]:
+    """Returns widths with at most this total, if the least widths allow it. Takes from the widest column that can shrink."""
+    widths = list(natural)
+    while sum(widths) > total:
+        wide = [index for index, width in enumerate(widths) if width > least[index]]
+        if not wide:
+            break
+        widths[max(wide, key=lambda index: widths[index])] -= 1
+    return widths
 
 
 def coloured(state: str) -> str:

@@ -11,10 +11,9 @@ from iris.client.client import AsyncIrisClient
 from iris.client.logs.follow import new_lines
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import LogReader
-from iris.model.errors import IrisError, JobCancelled, JobFailed
+from iris.model.errors import IrisError
 from iris.model.jobs import JobStatus
 from iris.model.states import JobState
-from iris.model.units import format_duration
 
 #: Between checks of the state; each queries the control plane.
 STATE_INTERVAL_S = 1.0
@@ -77,17 +76,3 @@ async def _print_states(client: AsyncIrisClient, job: str, run_id: str, shown: C
             if now != printed and status.state in shown:
                 click.echo(f"{job} is {now}", err=True)
                 printed = now
-
-
-def print_end(status: JobStatus) -> None:
-    """Prints how the job ended.
-
-    Raises:
-        JobFailed, JobCancelled: the job did not succeed; they set the exit code.
-    """
-    ran = f" after {format_duration(status.finished_at - status.started_at)}" if status.started_at and status.finished_at else ""
-    if status.state is JobState.SUCCEEDED:
-        click.echo(f"{status.id} SUCCEEDED{ran}", err=True)
-        return
-    kind = JobCancelled if status.state is JobState.KILLED else JobFailed
-    raise kind(f"{status.id} {status.state}{ran}: {status.reason}", status)

@@ -22,7 +22,7 @@ from iris.cli.common import (
     whole_job,
     with_client,
 )
-from iris.cli.follow import print_end
+from iris.cli.endings import print_end
 from iris.cli.render_spec import submission_text
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id
@@ -46,6 +46,7 @@ from iris.model.states import JobState
 )
 @click.option("--user", metavar="NAME", default="", help="Only jobs of this user.")
 @click.option("--since", type=DURATION, help="Only jobs submitted within this time, such as 2h or 7d.")
+@click.option("--filter", "text", metavar="TEXT", default="", help="Only jobs with this text in their id or command.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
 @json_option
 @cluster_option
@@ -56,6 +57,7 @@ def jobs(
     states: tuple[str, ...],
     user: str,
     since: timedelta | None,
+    text: str,
     limit: int,
     as_json: bool,
 ) -> None:
@@ -65,11 +67,12 @@ def jobs(
         states=[JobState(state) for state in states],
         user=user,
         since=None if since is None else datetime.now(UTC) - since,
+        text=text,
     )
 
     async def work(client: AsyncIrisClient) -> tuple[list[JobRow], int]:
         rows = await client.jobs.list(wanted, limit=limit)
-        return rows, await client.jobs.count_ended(wanted) if wanted.live_only and not rows else 0
+        return rows, await client.jobs.count_ended(wanted) if wanted.live_only and not (rows or text) else 0
 
     rows, ended = with_client(ctx, work)
     if ended:

@@ -8,7 +8,8 @@ from datetime import datetime
 import click
 
 from iris.cli.common import Command, Parsed, cluster_option, job_and_run, job_and_task
-from iris.cli.follow import attempt_mark, follow_lines, follow_logs, print_end
+from iris.cli.endings import print_end
+from iris.cli.follow import attempt_mark, follow_lines, follow_logs
 from iris.cli.lines import JsonPrinter, LinePrinter, Printer, RawPrinter
 from iris.client.archive import Archive, archive_of, cluster_of
 from iris.client.logs.follow import reading_from

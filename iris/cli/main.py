@@ -53,6 +53,8 @@ def main() -> None:
             os.fstat(stream)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, closefd=False)
     if sys.stdout is None:
         click.echo("error: standard output is closed; to discard it, use >/dev/null", err=True)
         os._exit(1)

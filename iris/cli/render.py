@@ -45,6 +45,7 @@ JOBS: Listing[JobRow] = Listing(
     Column(key="user"),
     Column("PRIORITY", "priority"),
     Column("TASKS", "tasks"),
+    Column("DEVICE", "device"),
     Column("AGE", "submitted_at"),
     Column(
         "COMMAND",
@@ -52,7 +53,7 @@ JOBS: Listing[JobRow] = Listing(
         absent="",
         wraps=True,
     ),
-    keys="id run state user submitted_at priority tasks",
+    keys="id run state user submitted_at priority tasks device",
     empty="no jobs",
 )
 TASKS: Listing[TaskStatus] = Listing(
@@ -216,12 +217,22 @@ def _host_state(view: "HostView") -> str:
     return by.upper() if by in list(ClosedBy) else "PAUSED"
 
 
+def free_text(view: "HostView") -> str:
+    """Formats what is free on a host, its accelerators first."""
+    device, count = view.host.resources.device, view.free.get("device", 0)
+    if device is None or not count:
+        return format_amounts(view.free)
+    rest = format_amounts({**view.free, "device": 0})
+    return ", ".join([str(device.model_copy(update={"count": count})), *([] if rest == "nothing" else [rest])])
+
+
 HOSTS: "Listing[HostView]" = Listing(
     Column("ID", "id", lambda view: view.host.id),
     Column("STATE", "state", _host_state),
     Column("SLICE", "slice", lambda view: view.host.slice_id),
     Column("OFFERS", "resources", lambda view: view.host.resources, json=resources_json, wraps=True),
-    Column("FREE", "free", text=format_amounts, json=amounts_json, absent="nothing", wraps=True),
+    Column("FREE", value=lambda view: free_text(view), wraps=True),
+    Column(key="free", json=amounts_json),
     Column("RUNNING", "running", text=several, wraps=True),
     Column("REASON", "reason", lambda view: view.closed, absent="", wraps=True),
     Column(key="attributes", value=lambda view: view.host.attributes),
@@ -236,7 +247,7 @@ def host_text(view: "HostView") -> str:
         _headline(view.host.id, _host_state(view), view.closed or ""),
         f"slice    {view.host.slice_id}",
         f"offers   {view.host.resources}",
-        f"free     {format_amounts(view.free) or 'nothing'}",
+        f"free     {free_text(view)}",
         *(f"{'tasks' if number == 0 else '':<8} {task}" for number, task in enumerate(view.running or ("none",))),
     ]
     attributes = {name: written(value) for name, value in sorted(view.host.attributes.items())}

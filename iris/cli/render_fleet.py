@@ -8,14 +8,13 @@ from pydantic import BaseModel
 
 from iris.autoscaling.liveness import HELD
 from iris.cli.columns import Column, Listing, age, coloured
-from iris.cli.render import resources_json
+from iris.cli.render import free_text, resources_json
 from iris.client.connect.clusters import START_HINT, ClusterRecord
 from iris.client.slices import SliceRow
 from iris.config import ClusterConfig, scale_groups_of
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView
 from iris.model.hosts import Host
-from iris.model.resources import format_amounts
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Action, Availability, GroupStatus, Outlook
 from iris.model.slices import SliceState, SliceStatus, SliceStep
@@ -206,7 +205,7 @@ def _slice_hosts(hosts: Iterable[HostView]) -> Listing[Host]:
         Column("HOST", "id"),
         Column(key="address"),
         Column("OFFERS", "resources", json=resources_json, wraps=True),
-        Column("FREE", value=lambda host: format_amounts(views[host.id].free) if host.id in views else None, wraps=True),
+        Column("FREE", value=lambda host: free_text(views[host.id]) if host.id in views else None, wraps=True),
         Column("RUNNING", "running", lambda host: views[host.id].running if host.id in views else (), wraps=True),
     )
 

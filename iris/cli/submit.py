@@ -15,7 +15,8 @@ from iris.cli import render
 from iris.cli.advice import infeasible, secret_warnings
 from iris.cli.batch import submit_batch
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
-from iris.cli.follow import follow_job, print_end
+from iris.cli.endings import print_end
+from iris.cli.follow import follow_job
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
 from iris.cli.workspace import files_of, send_workspace
 from iris.client.client import AsyncIrisClient

@@ -19,15 +19,26 @@ class JobFilter:
         states: only jobs in these states; empty: in any state.
         user: only jobs of this user; empty: of all.
         since: only jobs submitted at this time or later.
+        text: only jobs with this text in their id or command, in small or capital letters.
     """
 
     live_only: bool = False
     states: Collection[JobState] = ()
     user: str = ""
     since: datetime | None = None
+    text: str = ""
+
+    @property
+    def needs_all(self) -> bool:
+        """Returns whether the service cannot check all conditions, so that more jobs must be read than are shown."""
+        return bool(self.states or self.text)
+
+    def takes(self, job: str, command: str) -> bool:
+        """Returns whether the job's id or command has the text."""
+        return self.text.casefold() in f"{job} {command}".casefold()
 
     def query(self) -> str:
-        """Returns the conditions that the service checks, for the end of a visibility query. It does not check the states.
+        """Returns the conditions that the service checks, for the end of a visibility query. It does not check states and text.
 
         Raises:
             InvalidValue: no user can have this name.
@@ -41,6 +52,12 @@ class JobFilter:
         if self.since is not None:
             conditions.append(f"StartTime >= '{self.since.astimezone(UTC).isoformat()}'")
         return " AND ".join(conditions)
+
+
+def device_in(memo: Mapping[str, Any]) -> str:
+    """Returns the accelerators of each of a job's tasks by its memo; empty if the memo has none."""
+    device = memo.get(names.MEMO_DEVICE)
+    return device if isinstance(device, str) else ""
 
 
 def tasks_in(memo: Mapping[str, Any]) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.job_filter import JobFilter, tasks_in
+from iris.client.job_filter import JobFilter, device_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of
 from iris.model import names
 
@@ -15,32 +15,35 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
         InvalidValue: no user can have this name.
         Unreachable: the service does not answer.
     """
-    rows: list[JobRow] = []
-    run_ids: list[str] = []
+    found: list[tuple[JobRow, str]] = []
     with connection.rpc_errors():
         query = f"{connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
-        async for execution in connection.client.list_workflows(query, limit=None if wanted.states else limit):
+        async for execution in connection.client.list_workflows(query, limit=None if wanted.needs_all else limit):
             if wanted.states and state_of(execution) not in wanted.states:
                 continue
-            if len(rows) == limit:
+            if len(found) == limit:
                 break
             memo = await memo_of(execution)
-            run_ids.append(execution.run_id)
-            rows.append(
-                JobRow(
-                    id=names.job_of_workflow(execution.id),
-                    state=state_of(execution),
-                    user=attribute(execution, names.SA_USER),
-                    submitted_at=execution.start_time,
-                    command=str(memo.get(names.MEMO_COMMAND, "")),
-                    priority=attribute(execution, names.SA_PRIORITY),
-                    tasks=tasks_in(memo),
-                )
+            job, command = names.job_of_workflow(execution.id), str(memo.get(names.MEMO_COMMAND, ""))
+            if not wanted.takes(job, command):
+                continue
+            row = JobRow(
+                id=job,
+                state=state_of(execution),
+                user=attribute(execution, names.SA_USER),
+                submitted_at=execution.start_time,
+                command=command,
+                priority=attribute(execution, names.SA_PRIORITY),
+                tasks=tasks_in(memo),
+                device=device_in(memo),
             )
-    if wanted.live_only or not rows:
-        return rows
-    runs = await runs_of(connection, {row.id for row in rows})
-    return [_numbered(row, run_id, runs.get(row.id, ())) for row, run_id in zip(rows, run_ids, strict=True)]
+            found.append((row, execution.run_id))
+    # The service sorts ended jobs by their end.
+    found.sort(key=lambda each: each[0].submitted_at, reverse=True)
+    if wanted.live_only or not found:
+        return [row for row, _ in found]
+    runs = await runs_of(connection, {row.id for row, _ in found})
+    return [_numbered(row, run_id, runs.get(row.id, ())) for row, run_id in found]
 
 
 async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list[str]]:

@@ -43,6 +43,7 @@ from iris.retrying import retry
 from iris.scheduling.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:
+    from iris.client.submission import BatchResult
     from iris.scheduling.forecast import Forecast
 
 #: How long `final_status` waits for a control plane to answer.
@@ -67,15 +68,17 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: a live job has this name.
         """
+
         return await start_job(self._connection, spec)
 
-    async def submit_once(self, spec: JobSpec, key: str) -> BatchResult:
+    async def submit_once(self, spec: JobSpec, key: str) -> "BatchResult":
         """Starts the job of a batch, unless a job with its name and this key was started before.
 
         Raises:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: another live job has this name.
         """
+
         return await start_once(self._connection, spec, key)
 
     async def status(self, job: str, run_id: str | None = None) -> JobStatus:

@@ -78,6 +78,8 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
     cluster = connection.record.name
     await connection.check_keys()
     memo: dict[str, Any] = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
+    if spec.resources.device is not None:
+        memo[names.MEMO_DEVICE] = str(spec.resources.device)
     if spec.call is not None:
         memo[names.MEMO_FUNCTION] = True
     if key:

@@ -40,6 +40,8 @@ class JobRow(BaseModel):
     tasks: int = 1
     #: Its number among the runs of its name, the oldest of which is 1; None: it is the latest of them.
     run: int | None = None
+    #: The accelerators of each task, such as `gpu:H100:8`; empty: none.
+    device: str = ""
 
 
 class Refused(BaseModel):

@@ -194,6 +194,8 @@ MEMO_VERSION = "iris_book"
 #: Memo of a job's workflow: its command line, for lists, and its number of tasks, for readers of its logs.
 MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"
+#: Memo of a job with accelerators: those of each task, for lists.
+MEMO_DEVICE = "iris_device"
 #: Memo of a job that was submitted in a batch: identifies its line.
 MEMO_BATCH = "iris_batch"
 #: Memo of a job that runs a function.

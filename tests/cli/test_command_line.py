@@ -50,6 +50,8 @@ if "{module}" != "slice":  # which shows what is configured
     hosts.add("iris.config.schema")
 if "{module}" in ("jobs", "submit", "logs"):  # the state of the scheduler, and Temporal's workers
     hosts |= {{"iris.messages.scheduler", "iris.messages.autoscaler", "iris.scheduling.ledger", "temporalio.worker"}}
+if "{module}" == "jobs":
+    hosts |= {{"obstore", "iris.client.submission", "iris.model.scaling"}}
 heavy = hosts & set(sys.modules)
 sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """
@@ -265,6 +267,12 @@ def test_a_job_is_one_of_mine_or_somebodys() -> None:
         ("iris cluster list > /dev/full", 1, "error: the output cannot be written: No space left on device\n"),
         ("iris --help > /dev/full", 1, "error: the output cannot be written: No space left on device\n"),
         ("iris cluster list <&- > /dev/null", 0, ""),
+        (
+            "iris submit --batch - <&-",
+            4,
+            "error: no cluster: no local cluster runs, and neither --cluster nor IRIS_CLUSTER names one; "
+            "start one with: iris cluster start --local -d\n",
+        ),
         ("iris cluster list 2>&- > /dev/null", 0, ""),
         ("mkdir gone && cd gone && rmdir ../gone && iris cluster list > /dev/null", 0, ""),
         (

@@ -67,6 +67,7 @@ def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
         "user": "ada",
         "priority": "interactive",
         "tasks": 1,
+        "device": "",
         "submitted_at": NOON,
     }
 
@@ -215,7 +216,7 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("listing", "keys"),
     [
-        (render.JOBS, "id run state user submitted_at priority tasks"),
+        (render.JOBS, "id run state user submitted_at priority tasks device"),
         (render.TASKS, "index state attempt host exit_code reason"),
         (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
         (render.FITS, "group fits why hosts named"),

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from iris.cli import render
-from iris.cli.columns import MAX_FITTED, Column, Listing, coloured
+from iris.cli.columns import MAX_FITTED, Column, Listing, coloured, shrunk
 from iris.cli.render_spec import submission_text
 from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
@@ -64,6 +64,47 @@ def test_a_narrow_terminal_wraps_the_reason_and_never_an_id(terminal: pytest.Mon
     ]
 
 
+def test_a_list_in_a_narrow_terminal_cuts_what_is_long_and_never_an_id(
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A list is read by rows: wrapped cells of twenty jobs are no table. What is piped is whole."""
+    rows = [("an-id-of-20-letters-", "FAILED", "exited with code 3 on some-host-1c9e07a3"), ("b", "RUNNING", "")]
+
+    def shown(columns: int, *, piped: bool = False) -> list[str]:
+        terminal.setenv("COLUMNS", str(columns))
+        terminal.setattr(sys.stdout, "isatty", lambda: not piped)
+        SAMPLE.show(rows, as_json=False)
+        return plain(capsys.readouterr().out)
+
+    assert shown(50) == [
+        "ID                    STATE    X",
+        "an-id-of-20-letters-  FAILED   exited with code 3…",
+        "b                     RUNNING",
+    ]
+    assert shown(30)[1] == "an-id-of-20-letters-  FAILED   exited …"
+    assert shown(30, piped=True)[1].endswith("on some-host-1c9e07a3")
+
+
+@pytest.mark.parametrize(
+    ("natural", "least", "total", "widths"),
+    [
+        ((4, 4), (4, 4), 20, [4, 4]),
+        ((10, 30, 20), (10, 8, 8), 40, [10, 15, 15]),
+        ((10, 30, 9), (10, 8, 8), 30, [10, 11, 9]),
+        ((10, 30, 20), (10, 8, 8), 5, [10, 8, 8]),
+    ],
+)
+def test_the_widest_columns_are_cut_first(natural: list[int], least: list[int], total: int, widths: list[int]) -> None:
+    """A short state of a host must not disappear beside a long list of tasks."""
+    assert shrunk(natural, least, total) == widths
+
+
+def test_a_dumb_terminal_gets_no_escape_sequences(terminal: pytest.MonkeyPatch) -> None:
+    """Editors and old consoles show them as letters."""
+    terminal.setenv("TERM", "dumb")
+    assert "\x1b" not in SAMPLE.table([("a", "FAILED", "b")]) + coloured("FAILED")
+
+
 @pytest.mark.usefixtures("terminal")
 def test_a_state_has_a_colour_in_a_terminal() -> None:
     """No other text is coloured or read as markup, and a very long table stays plain."""
@@ -85,7 +126,7 @@ def test_a_list_of_jobs_shows_age_and_the_beginning_of_the_command() -> None:
     """A long command is cut where its row would not fit."""
     row = JobRow(id="ada/train", state=JobState.RUNNING, user="ada", submitted_at=at(0), command="x" * 100)
     (_, line) = plain(render.JOBS.table([row], at(90)))
-    assert line == f"ada/train  RUNNING  interactive  1      1m 30s  {'x' * 59}…"
+    assert line == f"ada/train  RUNNING  interactive  1      -       1m 30s  {'x' * 59}…"
 
 
 def test_a_status_says_what_why_and_how_long() -> None:
@@ -212,6 +253,15 @@ def test_a_list_of_hosts_names_three_tasks_and_counts_the_others() -> None:
     view = HostView(host=a_host(offers=some(cpu=8)), free=some(cpu=3).amounts(), running=tuple(f"ada/x:{i}" for i in range(5)))
     (_, line) = plain(render.HOSTS.table([view]))
     assert line == "h1  READY  slice-of-h1  8 cpu   3 cpu  ada/x:0, ada/x:1, ada/x:2 and 2 more"
+
+
+def test_free_accelerators_are_named_first() -> None:
+    """They are what the host is for, and `3 devices` at the end of the cell named none."""
+    host = a_host(offers=some(cpu=8, device="gpu:H100:8"))
+    free = {"cpu": 3000, "memory": 0, "disk": 0, "device": 2}
+    assert render.free_text(HostView(host=host, free=free, running=())) == "gpu:H100:2, 3 cpu"
+    assert render.free_text(HostView(host=host, free={**free, "cpu": 0}, running=())) == "gpu:H100:2"
+    assert render.free_text(HostView(host=host, free={**free, "device": 0}, running=())) == "3 cpu"
 
 
 def test_a_list_of_hosts_shows_who_takes_nothing_new_and_why() -> None:

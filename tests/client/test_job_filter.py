@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from iris.client.job_filter import JobFilter, tasks_in
-from iris.model.names import MEMO_TASKS
+from iris.client.job_filter import JobFilter, device_in, tasks_in
+from iris.model.names import MEMO_DEVICE, MEMO_TASKS
 from iris.model.states import JobState
 
 
@@ -29,3 +29,15 @@ def test_jobs_that_have_ended_are_not_read_for_live_states(wanted: JobFilter, as
 def test_a_memo_of_somebody_else_is_not_believed(memo: dict[str, Any], tasks: int) -> None:
     """One job with a text in it ended `iris jobs` for everybody."""
     assert tasks_in(memo) == tasks
+
+
+def test_accelerators_of_an_odd_memo_are_none() -> None:
+    """As with its number of tasks."""
+    assert [device_in({MEMO_DEVICE: value}) for value in ("gpu:H100:8", 8, None)] == ["gpu:H100:8", "", ""]
+
+
+@pytest.mark.parametrize(("text", "takes"), [("", True), ("TRAIN", True), ("lr 0.1", True), ("lr 0.2", False)])
+def test_a_text_is_looked_for_in_id_and_command(text: str, takes: bool) -> None:
+    """Whoever has a sweep knows a part of its name or an argument."""
+    assert JobFilter(text=text).takes("ada/train-7", "python train.py --lr 0.1") is takes
+    assert JobFilter(text=text).needs_all is bool(text)

@@ -91,7 +91,7 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     looks = [cluster.begin(*command, "--json") for command in (["jobs"], ["explain", "shown"], ["host", "list"])]
     jobs, explained, hosts = (look.ends().json for look in looks)
     listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
-    assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks"}
+    assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device"}
     assert listed["user"] == USER
     numbers = {"needed", "free", "hosts", "ahead", "excluded", "group_needs", "group_has"}
     hopes = {"scaling", "since"}
@@ -202,6 +202,7 @@ def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
 
     assert listed("--state", "failed") == {f"{USER}/listed-bad"}
     assert listed("--state", "FAILED", "--state", "SUCCEEDED", "--user", USER, "--since", "1h") == listed()
+    assert listed("--filter", "LISTED-b", "--all") == listed("--filter", "exit 3") == {f"{USER}/listed-bad"}
     assert listed("--user", "nobody") == listed("--since", "0s") == set()
     (row,) = [row for row in cluster.iris("jobs", "--json").json if row["id"] == f"{USER}/listed-bad"]
     assert (row["state"], row["priority"], row["tasks"]) == ("FAILED", "batch", 2)

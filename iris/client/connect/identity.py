@@ -8,8 +8,6 @@ import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from obstore.exceptions import BaseError
-
 from iris.model import names
 from iris.model.errors import InvalidValue, Unreachable, first_line
 
@@ -84,6 +82,8 @@ async def known_uid(store: "Store", cluster: str) -> str:
 
 @contextlib.contextmanager
 def _using(store: "Store") -> Iterator[None]:
+    from obstore.exceptions import BaseError  # most commands use no store
+
     try:
         yield
     except (OSError, BaseError) as error:
