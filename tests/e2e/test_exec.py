@@ -137,7 +137,7 @@ def test_whatever_cannot_be_looked_into_says_why(cluster: Cluster, running: str)
     assert "no program 'nonsense'" in cluster.iris("exec", running, "--", "nonsense", code=127).err
     cluster.submit("looked-two", "--replicas", "2", "--cpu", "0.1", "--", "sh", "-c", until("looked-two.go"))
     try:
-        assert "name one of them, such as ada/looked-two:" in cluster.iris("exec", "looked-two", "--", "true", code=5).err
+        assert "name one of them, such as ada/looked-two:" in cluster.iris("exec", "looked-two", "--", "true", code=2).err
         command = ["status", "looked-two", "--resources", "--json"]
         eventually(lambda: all(task["processes"] for task in cluster.iris(*command).json["resources"]["tasks"]))
         eventually(lambda: [task["state"] for task in cluster.status("looked-two")["tasks"]] == ["RUNNING", "RUNNING"])
