@@ -120,7 +120,7 @@ ATTEMPTS: Listing[AttemptRecord] = Listing(
     Column("RAN", value=lambda each: each.started_at and each.ended_at - each.started_at, absent="never started"),
     Column(key="started_at"),
     Column(key="ended_at"),
-    Column("HOSTS", "hosts", text=lambda hosts: several(hosts, 1)),
+    Column("HOSTS", "hosts", text=lambda hosts: several(list(dict.fromkeys(hosts)), 1)),  # tasks may share a host
     Column("COUNTED AS", "account", text=lambda account: None if account is Account.NONE else account),
     Column("OUTCOME", "reason", absent="succeeded", wraps=True),
     Column(key="ends"),
