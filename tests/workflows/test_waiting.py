@@ -77,7 +77,7 @@ async def test_the_clock_of_the_scheduling_timeout_stops_at_the_first_placement(
     await cluster.waits(job, attempt=1)
     await cluster.later(timedelta(days=1))
 
-    assert (await cluster.status(job)).state is JobState.RUNNING
+    assert (await cluster.status(job)).state is JobState.PENDING
     host.program = succeeds
     await cluster.join(incarnation="second")
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
