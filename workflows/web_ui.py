@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from iris.model.bounds import cut
 from iris.model.hosts import Host
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
-from iris.model.scaling import Action, GroupStatus
 from iris.model.slices import SliceStatus
 from iris.model.states import JobState, TaskState
 from iris.model.units import MIB
 
 if TYPE_CHECKING:  # a client, which needs `summary` only, has no ledger
+    from iris.model.scaling import Action, GroupStatus
     from iris.scheduling.ledger import Ledger
     from iris.scheduling.ledger_size import LedgerSize
     from iris.scheduling.refusals import Refusal
@@ -99,7 +99,7 @@ def scheduler_details(ledger: "Ledger", size: "LedgerSize") -> str:
     return "\n\n".join(lines)
 
 
-def autoscaler_details(groups: Sequence[GroupStatus], actions: Sequence[Action], notes: Sequence[str]) -> str:
+def autoscaler_details(groups: "Sequence[GroupStatus]", actions: "Sequence[Action]", notes: Sequence[str]) -> str:
     """Returns the slices, demand, target and reason of each scale group, and then the last actions.
 
     Args:
@@ -114,7 +114,7 @@ def autoscaler_details(groups: Sequence[GroupStatus], actions: Sequence[Action],
     return "\n".join(lines)
 
 
-def counts(status: GroupStatus) -> str:
+def counts(status: "GroupStatus") -> str:
     """Returns the number of slices by state, such as `2 READY, 1 PROVISIONING`."""
     return ", ".join(f"{count} {state}" for state, count in status.counts.items() if count) or "none"
 
@@ -140,14 +140,14 @@ def _hosts(hosts: Iterable[Host]) -> list[str]:
     return shown or ["No host has reported yet."]
 
 
-def _group(each: GroupStatus) -> str:
+def _group(each: "GroupStatus") -> str:
     return (
         f"- {code(each.group)} **{each.availability}**; slices: {counts(each)}; demand {each.demand}, target {each.target}"
         f"{_after_colon(each.why)}"
     )
 
 
-def _action(each: Action) -> str:
+def _action(each: "Action") -> str:
     what = f"{escaped(each.what)} in {code(each.group)}" + (f", slice {code(each.slice_id)}" if each.slice_id else "")
     return f"- {each.at:%Y-%m-%d %H:%M:%S} {what}{_after_colon(each.reason)}"
 
