@@ -15,7 +15,6 @@ from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.job_filter import JobFilter, tasks_in
 from iris.client.job_lists import list_jobs, runs_of
-from iris.client.submission import BatchResult, start_job, start_once
 from iris.client.usage import InUse
 from iris.client.views import (
     Explanation,
@@ -69,6 +68,8 @@ class JobsClient:
             Rejected: a live job has this name.
         """
 
+        from iris.client.submission import start_job  # most commands submit nothing
+
         return await start_job(self._connection, spec)
 
     async def submit_once(self, spec: JobSpec, key: str) -> "BatchResult":
@@ -78,6 +79,8 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: another live job has this name.
         """
+
+        from iris.client.submission import start_once
 
         return await start_once(self._connection, spec, key)
 

@@ -319,18 +319,18 @@ def test_a_name_in_use_is_refused_until_its_job_has_ended(cluster: Cluster) -> N
 
 def test_an_earlier_run_of_a_name_is_listed_shown_and_read_by_its_number(cluster: Cluster) -> None:
     """Lists had three jobs alike, and only the latest could be looked at: the one that had failed could not."""
-    cluster.iris("submit", "-n", "again", "--", "sh", "-c", "echo ValueError: one; exit 3", code=125)
-    cluster.iris("submit", "-n", "again", "--", "echo", "two")
-    eventually(lambda: _rows(cluster, "again") == [(None, "SUCCEEDED"), (1, "FAILED")])
+    cluster.iris("submit", "-n", "reused", "--", "sh", "-c", "echo ValueError: one; exit 3", code=125)
+    cluster.iris("submit", "-n", "reused", "--", "echo", "two")
+    eventually(lambda: _rows(cluster, "reused") == [(None, "SUCCEEDED"), (1, "FAILED")])
 
-    assert f"{USER}/again#1 " in cluster.iris("jobs", "--all", "--limit", "1000").out
-    assert cluster.status("again#1")["reason"] == "exited with code 3: ValueError: one"
-    assert cluster.status("again#2") == cluster.status("again")
-    assert cluster.iris("explain", "again#1", "--json").json["attempts"][0]["reason"] == "exited with code 3: ValueError: one"
-    assert [cluster.logs("again#1"), cluster.logs("again#1:0"), cluster.logs("again")] == [["ValueError: one"]] * 2 + [["two"]]
-    assert f"job {USER}/again has no run 3; its runs are 1 to 2" in cluster.iris("status", "again#3", code=3).err
-    assert f"there is no job {USER}/agains; did you mean {USER}/again?" in cluster.iris("logs", "agains#1", code=3).err
-    for wrong in ("again#", "again#0", "again#x", "again#1#2"):
+    assert f"{USER}/reused#1 " in cluster.iris("jobs", "--all", "--limit", "1000").out
+    assert cluster.status("reused#1")["reason"] == "exited with code 3: ValueError: one"
+    assert cluster.status("reused#2") == cluster.status("reused")
+    assert cluster.iris("explain", "reused#1", "--json").json["attempts"][0]["reason"] == "exited with code 3: ValueError: one"
+    assert [cluster.logs("reused#1"), cluster.logs("reused#1:0"), cluster.logs("reused")] == [["ValueError: one"]] * 2 + [["two"]]
+    assert f"job {USER}/reused has no run 3; its runs are 1 to 2" in cluster.iris("status", "reused#3", code=3).err
+    assert f"there is no job {USER}/reuseds; did you mean {USER}/reused" in cluster.iris("logs", "reuseds#1", code=3).err
+    for wrong in ("reused#", "reused#0", "reused#x", "reused#1#2"):
         assert "does not name a run" in cluster.iris("status", wrong, code=2).err
 
 
