@@ -2,14 +2,19 @@
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
+
+from iris.model.errors import IrisError
 
 T = TypeVar("T")
 
 #: How long the end of the program waits for the loop's thread, in seconds.
 STOP_TIMEOUT = 5.0
+_CLOSED = "this client is closed; make another one"
+_FORKED = "this client belongs to the process that this one was forked from; make another one here"
 
 
 class BackgroundLoop:
@@ -17,13 +22,21 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         """Starts the thread. It ends with `close`, at the latest at the end of the program."""
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="iris-client", daemon=True)
         self._thread.start()
         atexit.register(self.close)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Returns the coroutine's result. An exception in the caller meanwhile, such as Ctrl-C, cancels the coroutine."""
+        """Returns the coroutine's result. An exception in the caller meanwhile, such as Ctrl-C, cancels the coroutine.
+
+        Raises:
+            IrisError: the loop is closed, or belongs to the process that this one was forked from.
+        """
+        if self._loop.is_closed() or self._pid != os.getpid():
+            coroutine.close()
+            raise IrisError(_CLOSED if self._pid == os.getpid() else _FORKED)
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -48,7 +61,7 @@ class BackgroundLoop:
     def close(self) -> None:
         """Cancels what still runs, and ends the thread. Further calls have no effect."""
         atexit.unregister(self.close)
-        if self._loop.is_closed():
+        if self._loop.is_closed() or self._pid != os.getpid():
             return
         asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(STOP_TIMEOUT)
         self._loop.call_soon_threadsafe(self._loop.stop)
