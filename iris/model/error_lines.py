@@ -20,6 +20,7 @@ def error_line(output: str) -> str:
     """
     lines = [_CONTROL.sub("", line.rsplit("\r", 1)[-1]).rstrip() for line in output.rstrip().split("\n")]
     found = _raised(lines) or next((line.strip() for line in lines if _ERROR.search(line)), "")
+    found = found.replace("\t", " ")  # until here, tabs indent
     return found if len(found) <= MOST else f"{found[: MOST - 1]}…"
 
 

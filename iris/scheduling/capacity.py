@@ -250,14 +250,23 @@ class Capacity:
             heapq.heappush(heap, entry)
         if len(chosen) < request.groups:
             return None
-        return [n for name in chosen for n in self.fitting(candidates.groups[name], shape)[:each]]
+        return [n for name in chosen for n in self._best_of(name, shape, candidates, each)[1]]
 
     def _group_rank(self, name: str, shape: Shape, candidates: Candidates, each: int) -> tuple[int, int, str] | None:
-        fitting = self.fitting(candidates.groups[name], shape)
-        if len(fitting) < each:
+        fitting, best = self._best_of(name, shape, candidates, each)
+        if len(best) < each:
             return None
-        disliked = sum(candidates.dislikes.get(n, 0) for n in fitting[:each])
-        return (disliked, len(fitting), name)
+        return (sum(candidates.dislikes.get(n, 0) for n in best), fitting, name)
+
+    def _best_of(self, name: str, shape: Shape, candidates: Candidates, each: int) -> tuple[int, list[int]]:
+        """Returns the number of the group's hosts that have capacity, and those of them that a gang would get, in the group's
+        order: those that meet most preferred constraints.
+        """
+        fitting = self.fitting(candidates.groups[name], shape)
+        if not candidates.dislikes or len(fitting) <= each:
+            return len(fitting), fitting[:each]
+        best = set(sorted(fitting, key=lambda number: candidates.dislikes.get(number, 0))[:each])
+        return len(fitting), [number for number in fitting if number in best]
 
     def _take(self, number: int, amounts: _Amounts) -> None:
         free = self.free[number]

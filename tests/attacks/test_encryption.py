@@ -106,6 +106,6 @@ def test_a_cluster_named_by_its_address_says_which_key_is_missing() -> None:
             said = cluster.iris("--cluster", cluster.address + name, "jobs", code=5).err
             assert "encrypted with key 'first', which is not known here" in said
         cluster.iris("submit", "-q", "-n", "long", "--", "sleep", "600", **known)
-        refused = cluster.iris("cancel", "long", "--reason", PLANTED[0], code=5, **known).err
+        refused = cluster.iris("cancel", "long", "--reason", PLANTED[0], code=2, **known).err
         assert "would be stored in plain text" in refused
         cluster.iris("cancel", "long", **known)

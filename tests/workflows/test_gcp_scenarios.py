@@ -17,6 +17,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from iris.autoscaling import availability
 from iris.client.connect.connection import connect
+from iris.client.connect.plugin import IrisPlugin
 from iris.client.connect.process import free_ports
 from iris.messages.task import RunTask
 from iris.model import names, slice_lifecycle
@@ -104,7 +105,7 @@ class LastingServer:
         deadline = time.monotonic() + PATIENCE.total_seconds()
         while True:
             try:
-                client = await connect(self._address, timeout=2 * SECOND)
+                client = await connect(self._address, timeout=2 * SECOND, plugins=[IrisPlugin()])
                 break
             except Unreachable:
                 assert time.monotonic() < deadline, self._log.read_text()[-2000:]
