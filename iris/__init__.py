@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from iris.client.blocking.client import IrisClient, Job
     from iris.client.client import AsyncIrisClient
     from iris.client.context import JobContext, context
+    from iris.client.functions.result import NoResult
     from iris.client.job import AsyncJob, LogEntry
     from iris.client.job_options import Resources
     from iris.client.operate.cluster_manager import ClusterManager
@@ -31,6 +32,7 @@ __all__ = [
     "JobSpec",
     "JobStatus",
     "LogEntry",
+    "NoResult",
     "NotFound",
     "Rejected",
     "Resources",
@@ -53,6 +55,7 @@ _MODULES = {
     "JobSpec": "iris.model.jobs",
     "JobStatus": "iris.model.jobs",
     "LogEntry": "iris.client.job",
+    "NoResult": "iris.client.functions.result",
     "NotFound": "iris.model.errors",
     "Rejected": "iris.model.errors",
     "Resources": "iris.client.job_options",

@@ -49,7 +49,7 @@ def decoded(content: bytes) -> str:
         click.UsageError: it is not UTF-8.
     """
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise click.UsageError(f"line {line} of the batch is not UTF-8") from None

@@ -70,18 +70,19 @@ class ExecClient:
         self._connection = connection
         self._jobs = jobs
 
-    async def locate(self, job: str, index: int | None = None) -> TaskLocation:
+    async def locate(self, job: str, index: int | None = None, run_id: str | None = None) -> TaskLocation:
         """Finds the host of a running task.
 
         Args:
             index: None: the only task of the job.
+            run_id: the run of the job; None: the latest.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
             Rejected: the task does not run.
             InvalidValue: `index` is None and the job has several tasks.
         """
-        status = await self._jobs.status(job)
+        status = await self._jobs.status(job, run_id)
         if index is None and len(status.tasks) > 1:
             running = [task.index for task in status.tasks if task.state in (TaskState.RUNNING, TaskState.BUILDING)]
             example = names.task_id(job, running[0] if running else 0)

@@ -1,6 +1,7 @@
 """One job in Python: waiting for it, its result, its logs, its files."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Generator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -103,7 +104,7 @@ class AsyncJob:
         Raises:
             NotFound: there is no such job.
         """
-        await self._jobs.cancel(self.id, reason)
+        await self._jobs.cancel(self.id, reason, self._run_id)
 
     async def wait(self, timeout: timedelta | float | None = None) -> JobStatus:
         """Waits until the job has ended, with or without success, and returns its status.
@@ -130,18 +131,25 @@ class AsyncJob:
         Raises:
             Exception: what the function raised, with the job's traceback as its cause.
             JobFailed, JobCancelled: the job ended otherwise.
+            NoResult: the result is not in the store, or cannot be restored here.
             Rejected: it is another user's job.
             WaitTimeout, NotFound: as in `wait`.
         """
         return (await self._results(timeout, only_first=True, trusted=trusted))[0]
 
-    async def results(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> list[Any]:
+    async def results(
+        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool = False
+    ) -> list[Any]:
         """Waits for the job's end and returns the result of each task.
 
+        Args:
+            return_exceptions: for a job that may lose some tasks (`max_task_failures`): the exceptions of failed tasks are in the
+                list, instead of being raised.
+
         Raises:
-            Exception, JobFailed, JobCancelled, Rejected, WaitTimeout, NotFound: as in `result`.
+            Exception, JobFailed, JobCancelled, NoResult, Rejected, WaitTimeout, NotFound: as in `result`.
         """
-        return await self._results(timeout, only_first=False, trusted=trusted)
+        return await self._results(timeout, only_first=False, trusted=trusted, return_exceptions=return_exceptions)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self.result().__await__()
@@ -205,7 +213,7 @@ class AsyncJob:
             InvalidValue: the job has several tasks, and `task` is None.
             Unreachable: the host or the store does not answer.
         """
-        where = await self._exec.locate(self.id, task)
+        where = await self._exec.locate(self.id, task, self._run_id)
         limit = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
         request = ExecRequest(session=new_session(), job=where.job, index=where.task, argv=command, timeout=limit)
         written = {FrameKind.OUT: bytearray(), FrameKind.ERR: bytearray()}
@@ -222,7 +230,9 @@ class AsyncJob:
 
     # -- private -------------------------------------------------------------------------------------------------------------
 
-    async def _results(self, timeout: timedelta | float | None, *, only_first: bool, trusted: bool) -> list[Any]:
+    async def _results(
+        self, timeout: timedelta | float | None, *, only_first: bool, trusted: bool, return_exceptions: bool = False
+    ) -> list[Any]:
         user = self.id.partition("/")[0]
         if not trusted and user != current_user():
             raise Rejected(
@@ -230,42 +240,42 @@ class AsyncJob:
             )
         status = await self.wait(timeout)
         source = await self._jobs.log_source(self.id, self._run_id)
-        succeeded = status.state is JobState.SUCCEEDED
-        tasks = [task for task in status.tasks if succeeded or task.state is TaskState.FAILED]
-        found = []
-        for task in tasks[:1] if only_first else tasks:
-            found.append(await self._result(task, source) if source.function else None)
-        if succeeded:
-            return found
-        kind = JobCancelled if status.state is JobState.KILLED else JobFailed
-        raise kind(f"{self.id} {status.state}: {status.reason}", status)
+        if status.state is not JobState.SUCCEEDED:
+            for task in status.tasks if source.function else ():
+                if task.state is TaskState.FAILED:
+                    with contextlib.suppress(NoResult):  # it was killed, or has exited
+                        await self._result(task, source)
+            kind = JobCancelled if status.state is JobState.KILLED else JobFailed
+            raise kind(f"{self.id} {status.state}: {status.reason}", status)
+        found: list[Any] = []
+        for task in status.tasks[:1] if only_first else status.tasks:
+            try:
+                found.append(await self._result(task, source) if source.function else None)
+            except Exception as error:  # of the function, which may raise anything
+                failed = isinstance(error, NoResult) and task.state is TaskState.FAILED
+                shown = JobFailed(f"task {task.index} of {self.id} FAILED: {task.reason}", status) if failed else error
+                if not return_exceptions:
+                    raise shown from error.__cause__
+                found.append(shown)
+        return found
 
     async def _result(self, task: TaskStatus, source: "LogSource") -> Any:
-        """Returns what the function returned in the task's last attempt; None if the task failed otherwise than by an exception.
+        """Returns what the function returned in the task's last attempt.
 
         Raises:
             Exception: what the function raised.
             JobFailed: the function raised what cannot be restored here.
-            NoResult: the task succeeded, and its result is not in the store or cannot be restored here.
+            NoResult: the result is not in the store, or cannot be restored here.
         """
         failed = task.state is TaskState.FAILED
-        try:
-            value = await read_result(
-                Store(self._store_url),
-                self.id,
-                source.run_id,
-                task.index,
-                task.attempt,
-                patience=FAILED_PATIENCE if failed else PATIENCE,
-            )
-        except NoResult:
-            if failed:
-                return None
-            raise
-        if isinstance(value, Raised):
-            error = value.error or JobFailed(f"task {task.index} of {self.id} raised {value.text}")
-            raise error from RemoteTraceback(value.traceback)
-        return value
+        patience = FAILED_PATIENCE if failed else PATIENCE
+        value = await read_result(Store(self._store_url), self.id, source.run_id, task.index, task.attempt, patience=patience)
+        if not isinstance(value, Raised):
+            return value
+        error = value.error
+        if error is None or isinstance(error, StopIteration | StopAsyncIteration):  # a coroutine cannot raise these
+            error = JobFailed(f"task {task.index} of {self.id} raised {value.text}")
+        raise error from RemoteTraceback(value.traceback)
 
 
 _STREAMS = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.BUILD: "build"}

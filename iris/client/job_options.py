@@ -16,7 +16,7 @@ from iris.model.constraints import TPU_NAME, Constraint, parse_constraint
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidJob, InvalidValue
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
-from iris.model.units import parse_bytes, parse_cpu, parse_duration
+from iris.model.units import MIB, parse_bytes, parse_cpu, parse_duration
 
 Duration = timedelta | float | str
 
@@ -100,9 +100,18 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     for option in options:
         if option not in JobOptions.__annotations__:
             near = difflib.get_close_matches(option, JobOptions.__annotations__, n=1)
-            remedy = f"did you mean {near[0]}?" if near else f"the options are {', '.join(JobOptions.__annotations__)}"
+            known = f"the options are {', '.join(JobOptions.__annotations__)}; arguments of a function go into kwargs={{...}}"
+            remedy = f"did you mean {near[0]}?" if near else known
             raise InvalidValue("option", option, "is not an option of a job", remedy)
     resources, gang_by = options.get("resources", Resources()), options.get("gang_by")
+    if not isinstance(resources, Resources):
+        raise InvalidValue("resources", resources, "is not Resources", "write resources=iris.Resources(cpu=2, memory='8g')")
+    for field in ("ports", "constraints"):
+        if isinstance(given := options.get(field), str):
+            raise InvalidValue(field, given, "is one text", f"write {field}=[{given!r}]")
+    for field in ("env", "secret"):
+        if not isinstance(given := options.get(field, {}), Mapping):
+            raise InvalidValue(field, given, "is not a mapping of names to values", f"write {field}={{'NAME': 'VALUE'}}")
     replicas = options.get("replicas")
     try:
         together = None
@@ -124,8 +133,8 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             command=tuple(command),
             resources=model.Resources(
                 cpu_millis=parse_cpu(resources.cpu),
-                memory_bytes=parse_bytes(resources.memory),
-                disk_bytes=parse_bytes(resources.disk, "disk"),
+                memory_bytes=_size(resources.memory, "memory"),
+                disk_bytes=_size(resources.disk, "disk"),
                 device=_device(resources),
             ),
             replicas=1 if replicas is None else replicas,
@@ -165,6 +174,14 @@ def _device(resources: Resources) -> model.Device | None:
     if resources.tpu is not None:
         return parse_tpu(resources.tpu).device
     return parse_gpu(resources.gpu) if resources.gpu is not None else None
+
+
+def _size(given: int | str, field: str) -> int:
+    """Returns a size in bytes. A small number without a unit is not meant to be bytes."""
+    size = parse_bytes(given, field)
+    if 0 < size < MIB and str(given).strip().isdecimal():
+        raise InvalidValue(field, given, "is a number of bytes", f'add the unit, such as "{given}g"')
+    return size
 
 
 def _band(priority: str) -> Band:

@@ -109,8 +109,11 @@ class JobsClient:
         message = refusal.message if refusal else status.reason or described(status)
         return Explanation(id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts)
 
-    async def cancel(self, job: str, reason: str = "") -> JobState | None:
+    async def cancel(self, job: str, reason: str = "", run_id: str | None = None) -> JobState | None:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.
+
+        Args:
+            run_id: only this run, if another job has the name by now; None: the latest.
 
         Returns:
             None; for a job that has ended already, its state: there is nothing to cancel.
@@ -118,11 +121,11 @@ class JobsClient:
         Raises:
             NotFound: there is no such job.
         """
-        described = await self._describe(job)
+        described = await self._describe(job, run_id)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return state_of(described)
         with self._connection.rpc_errors():
-            await self._handle(job).cancel(reason=reason or f"cancelled by {current_user()}")
+            await self._handle(job, described.run_id).cancel(reason=reason or f"cancelled by {current_user()}")
         return None
 
     async def hold(self, job: str, reason: str = "") -> JobStatus:

@@ -62,6 +62,8 @@ def _command(work: Work, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequ
     """Returns the words of the program, or the name of the function."""
     if callable(work):
         return (function_name(work),)
+    if not isinstance(work, str | Sequence):
+        raise InvalidValue("work", work, "is neither a function nor a program", "pass a function, or words: 'python', 'train.py'")
     words = [work, *args] if isinstance(work, str) else [*work, *args]
     for word in words:
         if not isinstance(word, str):

@@ -129,6 +129,22 @@ async def test_a_function_of_the_workspace_is_imported_there(place: Place, tmp_p
     assert await place.run(module.word, workspace=here).result() == "in the job"
 
 
+async def test_a_module_beside_a_script_travels_with_its_function(place: Place, tmp_path: Path) -> None:
+    """`python scripts/run.py` imports its neighbours; the job starts in the workspace's directory and would not find them."""
+    scripts = tmp_path / "here" / "scripts"
+    scripts.mkdir(parents=True)
+    module = module_in(scripts, "neighbour", "def word():\n    return 'by value'\n")
+
+    assert await place.run(module.word, workspace=tmp_path / "here").result() == "by value"
+
+
+async def test_a_program_that_ends_well_by_itself_has_returned_nothing(place: Place) -> None:
+    """`sys.exit(0)` is no failure."""
+    ran = place.run(partial(sys.exit, 0))
+
+    assert (ran.code, await ran.result()) == (0, None)
+
+
 async def test_an_exception_comes_back_with_its_type_and_the_jobs_traceback(place: Place) -> None:
     """The log has the same traceback, without the frames of the script that called the function."""
 

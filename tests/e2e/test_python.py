@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -102,6 +103,42 @@ def test_a_result_of_another_user_is_not_unpickled_unless_he_is_trusted(
     with pytest.raises(iris.Rejected, match=r"can run code of ada; to trust it, pass trusted=True"):
         client.job(job.id).result()
     assert client.job(job.id).result(trusted=True) == 7
+
+
+def first_is_killed_and_second_raises() -> int:
+    rank = int(os.environ["IRIS_TASK_INDEX"])
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 1:
+        raise KeyError("one")
+    return rank
+
+
+def test_the_results_of_a_job_that_may_lose_tasks_say_which_it_has_lost(client: iris.IrisClient) -> None:
+    """A crashed task is not one that has returned None, and the others' results are not lost."""
+    job = client.submit(first_is_killed_and_second_raises, replicas=3, max_task_failures=2, resources=iris.Resources(cpu=0.1))
+    killed, raised, fine = job.results(return_exceptions=True)
+
+    assert isinstance(killed, iris.JobFailed)
+    assert "killed by SIGKILL" in str(killed)
+    assert (repr(raised), fine) == ("KeyError('one')", 2)
+    with pytest.raises(iris.JobFailed, match="task 0 of"):
+        job.results()
+
+
+def test_an_earlier_job_of_a_name_leaves_the_later_one_alone(client: iris.IrisClient) -> None:
+    """A handle is that of its own run, also when it cancels."""
+    earlier = client.submit(abs, -1, name="named-again")
+    assert earlier.result() == 1
+    later = client.submit("sleep", "1000", name="named-again")
+    eventually(lambda: later.status().state is JobState.RUNNING)
+    earlier.cancel()
+
+    assert (earlier.result(), earlier.status().state) == (1, JobState.SUCCEEDED)
+    with pytest.raises(iris.WaitTimeout):
+        later.wait(timeout=1, stream_logs=True)
+    later.cancel()
+    assert later.wait().state is JobState.KILLED
 
 
 def test_a_wait_that_is_over_leaves_the_job_alone(client: iris.IrisClient) -> None:

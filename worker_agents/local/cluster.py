@@ -110,6 +110,7 @@ class _LocalCluster:
             ui=f"http://127.0.0.1:{ui_port}" if self._hidden_ui is not None else "",
             supervisor=ProcessRef.of(os.getpid()),
             ephemeral=options.ephemeral,
+            owned=options.owner is not None,
         )
         logs = directory / "logs"
         database = None if options.ephemeral else directory / DATABASE

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
@@ -66,18 +67,26 @@ class Job:
         Args:
             stream_logs: prints the job's output meanwhile.
         """
-        if stream_logs:
-            for entry in self.logs(follow=True):
+        if not stream_logs:
+            return self._loop.run(self._job.wait(timeout))
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        end = time.monotonic() + seconds if seconds is not None else None
+        try:
+            for entry in self._loop.iterate(self._job.logs(follow=True), end):
                 print(entry)
+        except TimeoutError:
+            return self._loop.run(self._job.wait(0))  # its error says that the job continues
         return self._loop.run(self._job.wait(timeout))
 
     def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> Any:
         """As `AsyncJob.result`."""
         return self._loop.run(self._job.result(timeout, trusted=trusted))
 
-    def results(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> list[Any]:
+    def results(
+        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool = False
+    ) -> list[Any]:
         """As `AsyncJob.results`."""
-        return self._loop.run(self._job.results(timeout, trusted=trusted))
+        return self._loop.run(self._job.results(timeout, trusted=trusted, return_exceptions=return_exceptions))
 
     def logs(self, task: int | None = None, attempt: int | None = None, *, follow: bool = False) -> Iterator[LogEntry]:
         """As `AsyncJob.logs`."""

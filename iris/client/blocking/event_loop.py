@@ -4,6 +4,7 @@ import asyncio
 import atexit
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -43,12 +44,20 @@ class BackgroundLoop:
         finally:
             future.cancel()
 
-    def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
-        """Yields the values. Ends the asynchronous generator when the caller stops early."""
+    def iterate(self, values: AsyncIterator[T], end: float | None = None) -> Iterator[T]:
+        """Yields the values. Ends the asynchronous generator when the caller stops early.
+
+        Args:
+            end: when to give up, by `time.monotonic`; None: never.
+
+        Raises:
+            TimeoutError: there was no further value in time.
+        """
 
         async def following() -> tuple[T, ...]:
-            async for value in values:
-                return (value,)
+            async with asyncio.timeout(None if end is None else max(0.0, end - time.monotonic())):
+                async for value in values:
+                    return (value,)
             return ()
 
         try:

@@ -129,6 +129,7 @@ def resolve_cluster(
             return ClusterRef(address)  # in a program of the cluster, on a machine from which it was not started
         return ClusterRef(cluster) if record is None else _of_record(record)
     known = known_clusters()
+    known = [record for record in known if not record.owned] or known
     if not known:
         problem = f"no local cluster runs, and neither --cluster nor {names.ENV_CLUSTER} names one"
         raise none_known(f"no cluster: {problem}; {START_HINT}")

@@ -76,6 +76,8 @@ class ClusterRecord(BaseModel):
     supervisor: ProcessRef | None = None
     processes: tuple[ProcessRef, ...] = ()
     ephemeral: bool = False
+    #: It belongs to a program, with which it ends. Commands use it only if it is named, or the only one.
+    owned: bool = False
     #: The cluster was started from here and is elsewhere.
     remote: bool = False
     #: The project of a cluster on Google Cloud; empty: `vm` names it.

@@ -91,7 +91,7 @@ def _by_value(function: Callable[..., Any], workspace: Path | None) -> Iterator[
 
 
 def _is_missing(module: ModuleType, workspace: Path | None) -> bool:
-    """Returns whether a job with this workspace lacks the module: one outside of it that is not installed."""
+    """Returns whether a job with this workspace cannot import the module: it is not installed, and not where the job looks."""
     file = getattr(module, "__file__", None)
     if module.__name__ == "__main__" or file is None:
         return False
@@ -99,4 +99,10 @@ def _is_missing(module: ModuleType, workspace: Path | None) -> bool:
     installed = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     if any(path.is_relative_to(Path(place).resolve()) for place in installed):
         return False
-    return workspace is None or not path.is_relative_to(workspace.resolve())
+    if workspace is None or not path.is_relative_to(workspace.resolve()):
+        return True
+    # The job imports from the workspace's directory, and what its projects install. A script's own directory is not among them.
+    depth = len(module.__name__.split(".")) + (path.name == "__init__.py")
+    base = path.parents[depth - 1]
+    project = base.parent if base.name == "src" else base
+    return base != workspace.resolve() and not (project / "pyproject.toml").is_file()

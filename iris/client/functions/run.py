@@ -26,6 +26,10 @@ def main() -> int:
     try:
         function, args, kwargs = _load(name, version)
         value = function(*args, **kwargs)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+        value = None  # the program has ended well, and has returned nothing
     except Exception as error:
         _print(error)
         _keep_error(error, pickler)
