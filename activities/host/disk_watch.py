@@ -9,15 +9,18 @@ import contextlib
 import logging
 import os
 import stat
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from iris.activities.host.runtimes import engine, job_users, trees
 from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.threads import in_thread
 from iris.model.disk_limits import Disk, Holding, Measured, in_use, is_due, largest, to_end
 
 logger = logging.getLogger(__name__)
@@ -62,7 +65,7 @@ async def watch(
             if not is_due(disks, last, time.monotonic(), limit):
                 continue
             begun = time.monotonic()
-            used = await asyncio.to_thread(_used, there)
+            used = await in_thread(partial(_used, there))
         except OSError as error:
             logger.warning("the disk that attempts use cannot be measured: %s", error)
             continue
@@ -85,14 +88,14 @@ def _disks(places: Iterable[Path]) -> dict[int, Disk]:
     return found
 
 
-def _used(occupants: Mapping[str, Occupant]) -> dict[str, Counter[int]]:
+def _used(occupants: Mapping[str, Occupant], stop: threading.Event) -> dict[str, Counter[int]]:
     """Returns the bytes that the attempts use, by attempt and file system."""
     layers = _container_layers() if any(each.in_container for each in occupants.values()) else {}
     found = {}
     for key, each in occupants.items():
         used: Counter[int] = Counter()
         for place in _places(each.directory):
-            used += _below(place)
+            used += _below(place, stop)
         if layer := layers.get(key, 0):
             # The engine may be outside of the agent's container. Its directory is usually on the machine's only disk.
             used[each.directory.parent.stat().st_dev] += layer
@@ -114,7 +117,7 @@ def _places(directory: Path) -> list[Path]:
     return found
 
 
-def _below(top: Path) -> Counter[int]:
+def _below(top: Path, stop: threading.Event) -> Counter[int]:
     """Returns the bytes that a file, or a directory with all below it, takes, by file system.
 
     A file with several names counts at each of them for its share: a table of the files would be as large as the directory.
@@ -130,6 +133,8 @@ def _below(top: Path) -> Counter[int]:
             add(top.lstat())
             return found
         for visit in trees.visits(top):
+            if stop.is_set():  # the agent ends
+                break
             for name in () if visit.left else (*visit.names, *visit.folders):
                 with contextlib.suppress(OSError):
                     add(os.stat(name, dir_fd=visit.at, follow_symlinks=False))

@@ -1,5 +1,6 @@
 """Sets up the environment of an attempt's program before it starts, or uses the one that an earlier attempt made."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -171,7 +172,7 @@ async def _key(
     depends["build_env"] = {name: env[name] for name in spec.build_env}
     local = any(is_here(each) for each in spec.pip if requirements_file(each) is None)
     for path in filter(None, map(requirements_file, spec.pip)):
-        depends[f"-r {path}"], has_local = hash_of_requirements(workdir, path)
+        depends[f"-r {path}"], has_local = await asyncio.to_thread(hash_of_requirements, workdir, path)
         local = local or has_local
     if (project is not None and project.built) or local:
         depends["content"] = content or await in_thread(lambda stop: hash_of_all(root, stop))

@@ -1,7 +1,9 @@
 """Reads requirements files, as far as a program's environment depends on them."""
 
 import hashlib
+import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,20 +37,34 @@ def hash_of_requirements(directory: Path, path: str) -> tuple[dict[str, str], bo
         for line in _lines(data.decode(errors="replace")):
             if (nested := _NESTED.fullmatch(line)) is not None and "://" not in nested["path"]:
                 waiting.append(file.parent / nested["path"].strip("'\""))
-            elif _FILES.match(line) or is_here(line) or (directory / line).exists():
+            elif _FILES.match(line) or is_here(line) or _is_there(directory / line):
                 local = True
     return {path.removeprefix(f"{directory}/"): digest for path, digest in found.items()}, local
 
 
-def _read(file: Path) -> bytes:
-    """Returns the content of a regular file, at most so much; nothing if it cannot be read: uv reports that."""
+def _is_there(path: Path) -> bool:
     try:
-        if not file.is_file():
-            return b""
-        with file.open("rb") as opened:
-            return opened.read(_MOST_BYTES)
+        return path.exists()
+    except (OSError, ValueError):  # a requirement with its hashes is longer than any path
+        return False
+
+
+def _read(file: Path) -> bytes:
+    """Returns the content of a regular file, at most so much; nothing if it cannot be read: uv reports that.
+
+    A job names the file. Files that the kernel makes, some of which would block, have no size.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return b""
+    try:
+        status = os.fstat(descriptor)
+        return os.read(descriptor, min(status.st_size, _MOST_BYTES)) if stat.S_ISREG(status.st_mode) and status.st_size else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def _lines(text: str) -> Iterator[str]:

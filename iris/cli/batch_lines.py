@@ -130,6 +130,9 @@ def _options_of(line: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(spec: JobSpec, *, named: bool, batch_key: str) -> str:
-    """Returns what identifies a line: all that it asks for but its files, which may have changed when a batch is repeated."""
+    """Returns what identifies a line: all that it asks for but its files, which may have changed when a batch is repeated.
+
+    Defaults are left out, so that a later version with further options finds the same.
+    """
     left_out = {"bundle"} if named else {"bundle", "name"}
-    return f"{batch_key} {spec.model_dump_json(exclude=left_out)}"
+    return f"{batch_key} {spec.model_dump_json(exclude=left_out, exclude_defaults=True)}"

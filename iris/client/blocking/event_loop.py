@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -72,10 +73,12 @@ class BackgroundLoop:
         atexit.unregister(self.close)
         if self._loop.is_closed() or self._pid != os.getpid():
             return
-        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(STOP_TIMEOUT)
+        with contextlib.suppress(TimeoutError):  # a call that does not end is left behind with its thread
+            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(STOP_TIMEOUT)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_TIMEOUT)
-        self._loop.close()
+        if not self._thread.is_alive():
+            self._loop.close()
 
 
 async def _cancel_all() -> None:
