@@ -95,7 +95,9 @@ def test_a_job_that_stops_its_shim_is_dead_before_its_host_is_given_to_others(
     name = f"stops-its-shim-{end.__name__}"
     cluster.submit(name, "--cpu", "4", "--", "python3", "-c", FAMILY, name, "as by a debugger")
     cluster.there_is(name)
-    look = f"for pid in $(cat {name}); do if kill -0 $pid 2>&-; then echo $pid lives; fi; done; echo all looked at"
+    # A process that was killed and that its new parent has not asked about yet is dead.
+    lives = "kill -0 $pid 2>&- && ! grep -q ') Z' /proc/$pid/stat 2>&-"
+    look = f"for pid in $(cat {name}); do if {lives}; then echo $pid lives; cat /proc/$pid/stat; fi; done; echo all looked at"
     following = cluster.begin("submit", "-n", f"after-{name}", "--cpu", "4", "--", "sh", "-c", look)
     eventually(lambda: f"submitted {USER}/after-{name}" in following.err)
     end(cluster, name)
