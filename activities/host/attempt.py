@@ -128,7 +128,7 @@ class Attempt:
     def occupant(self) -> Occupant:
         """What this attempt is to those who watch the disk."""
         ending = self._lifecycle.state not in (State.PREPARING, State.RUNNING, State.STOPPING)
-        in_container = bool(self.task.image or self._context.image)
+        in_container = bool(self._context.image_of(self.task))
         return Occupant(self._dir, self.task.resources.disk_bytes, in_container=in_container, ending=ending)
 
     @property

@@ -96,13 +96,17 @@ class HostContext:
             return Cache(users.environments, ENVIRONMENT_CACHE_BYTES, mode=PASSABLE)
         return Cache(self.cache_dir / "environments", ENVIRONMENT_CACHE_BYTES)
 
+    def image_of(self, task: RunTask) -> str | None:
+        """Returns the container image in which the task runs; None: it runs as a process of the host."""
+        return task.image or self.image
+
     def users_of(self, task: RunTask) -> JobUsers | None:
         """Returns the users of which the task gets one; None: it runs in a container or as the user of the agent."""
-        return None if task.image or self.image else self.job_users
+        return None if self.image_of(task) else self.job_users
 
     def host_env(self, task: RunTask) -> Mapping[str, str]:
         """Returns the variables of the host that a task's program gets. A container has commands of its own."""
-        if task.image or self.image:
+        if self.image_of(task):
             return self.base_env
         users = self.users_of(task)
         if users is None:
@@ -120,7 +124,7 @@ class HostContext:
             HostUnable: too few are free.
         """
         real, wanted = self.accelerators.device, task.resources.device
-        there = real or (None if task.image or self.image else self.host.resources.device)
+        there = real or (None if self.image_of(task) else self.host.resources.device)
         if there is None or there.kind is not DeviceKind.GPU:
             return None
         count = wanted.count if wanted is not None and wanted.kind is DeviceKind.GPU else 0
@@ -138,7 +142,7 @@ class HostContext:
 
     def runtime(self, task: RunTask, directory: Path) -> Runtime:
         """Returns the runtime in which an attempt's commands run."""
-        if (image := task.image or self.image) is None:
+        if (image := self.image_of(task)) is None:
             groups = self.device_groups if task.resources.device is not None else ()
             person = task.job.partition("/")[0]
             return ProcessRuntime(task.key, directory, task.resources, umask=self.umask, user=person, groups=groups)

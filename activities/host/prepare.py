@@ -55,7 +55,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image, environment or directory.
         HostUnable: this host cannot prepare the attempt, or not now.
     """
-    image = task.image or context.image
+    image = context.image_of(task)
     if image and context.require_digests and not has_digest(image):
         why = "names the image by a tag, which can be changed to another image, and this cluster requires digests"
         raise CannotStart(f"{image} {why} (bootstrap.require_image_digests); use NAME@sha256:…", 126)

@@ -11,15 +11,13 @@ import click
 from iris.cli.advice import infeasible, secret_warnings
 from iris.cli.batch_lines import BatchJob, decoded, jobs_of, line_ranges
 from iris.cli.common import print_json
-from iris.cli.workspace import files_of, send_workspace
+from iris.cli.workspace import with_files
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.submission import BatchResult
-from iris.model.bundles import Bundle
 from iris.model.errors import IrisError, Rejected
 from iris.model.jobs import JobSpec
 from iris.scheduling.refusals import Refusal
-from iris.storage.object_store import Store
 
 #: How many submissions wait for the service at a time.
 CONCURRENT = 16
@@ -51,7 +49,8 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
     if options["dry_run"]:
         click.echo(f"{_jobs(len(jobs))} can be submitted; nothing was submitted")
         return
-    specs = await _with_files(client, jobs, quiet=options["quiet"] or options["as_json"])
+    quiet = options["quiet"] or options["as_json"]
+    specs = await with_files(client.record, [(job.spec, job.options) for job in jobs], quiet=quiet)
     await _submit_all(client, jobs, specs, options)
     if not options["as_json"]:
         with contextlib.suppress(TimeoutError, IrisError):  # the jobs are submitted, even if no control plane answers
@@ -110,28 +109,6 @@ def _report_part(lines: Sequence[int], total: int, at_least: str = "") -> None:
     which = f": {line_ranges(lines)}" if lines else ""
     click.echo(f"{at_least}{len(lines)} of {_jobs(total)} were submitted{which}", err=True)
     click.echo("the same command again submits only the others", err=True)
-
-
-async def _with_files(client: AsyncIrisClient, jobs: Sequence[BatchJob], *, quiet: bool) -> list[JobSpec]:
-    """Uploads the files of the jobs, the same ones once, and returns the jobs with them."""
-    shares_files = client.record.supervisor is not None
-    bundles: dict[Any, Bundle] = {}
-    build_envs: dict[Any, dict[str, str]] = {}
-    specs = []
-    for job in jobs:
-        files = files_of(job.options, shares_files=shares_files)
-        if not files.sent:
-            specs.append(job.spec)
-            continue
-        of_build = (files.project, job.options["no_sync"], job.options["image"], tuple(job.options["env"]))
-        if of_build not in build_envs:
-            build_envs[of_build] = files.build_env(job.options, shares_files=shares_files)
-        sent = (files.directory, files.extra)
-        if sent not in bundles:
-            bundles[sent] = await send_workspace(Store(client.record.store), *sent, quiet=quiet)
-        environment = job.spec.environment.model_copy(update={"build_env": build_envs[of_build]})
-        specs.append(job.spec.model_copy(update={"bundle": bundles[sent], "environment": environment}))
-    return specs
 
 
 async def _check_feasible(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:

@@ -14,7 +14,7 @@ from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.identity import full_job_id
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable
 from iris.model.resources import Device, parse_device
-from iris.model.units import MIB, parse_bytes, parse_cpu, parse_duration
+from iris.model.units import parse_cpu, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from iris.config import ClusterConfig
@@ -82,16 +82,8 @@ class Parsed(click.ParamType[Any]):
 CPU = Parsed("cores", parse_cpu)
 
 
-def _size(text: str, field: str = "memory") -> int:
-    """Returns a size in bytes. A small number without a unit is not meant to be bytes."""
-    size = parse_bytes(text, field)
-    if 0 < size < MIB and text.strip().replace(".", "", 1).isdecimal():
-        raise InvalidValue(field, text, "is a number of bytes", f'add the unit, such as "{text.strip()}g"')
-    return size
-
-
-MEMORY = Parsed("size", _size)
-DISK = Parsed("size", lambda text: _size(text, "disk"))
+MEMORY = Parsed("size", parse_size)
+DISK = Parsed("size", lambda text: parse_size(text, "disk"))
 DURATION = Parsed("duration", parse_duration)
 
 

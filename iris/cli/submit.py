@@ -18,7 +18,7 @@ from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, pr
 from iris.cli.endings import print_end
 from iris.cli.follow import follow_job
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
-from iris.cli.workspace import files_of, send_workspace
+from iris.cli.workspace import with_files
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.logs.stored import LogReader
@@ -135,7 +135,7 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
             raise Rejected(infeasible(refusal))
         for warning in secret_warnings(spec):
             click.echo(f"warning: {warning}", err=True)
-        spec = await _with_files(client, spec, options)
+        (spec,) = await with_files(client.record, [(spec, options)], quiet=options["quiet"] or options["as_json"])
         submitted = await client.jobs.submit(spec)
         await _warn(client, spec)
         if options["as_json"]:
@@ -149,19 +149,6 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
             _print_submitted(submitted)
             return await _follow(client, spec, submitted, None if needs_no_cluster else iris)
     return None
-
-
-async def _with_files(client: AsyncIrisClient, spec: JobSpec, options: dict[str, Any]) -> JobSpec:
-    """Uploads the workspace, and returns the job with it."""
-    shares_files = client.record.supervisor is not None
-    files = files_of(options, shares_files=shares_files)
-    if not files.sent:
-        return spec
-    quiet = options["quiet"] or options["as_json"]
-    build_env = files.build_env(options, shares_files=shares_files)
-    bundle = await send_workspace(Store(client.record.store), files.directory, files.extra, quiet=quiet)
-    environment = spec.environment.model_copy(update={"build_env": build_env})
-    return spec.model_copy(update={"bundle": bundle, "environment": environment})
 
 
 async def _warn(client: AsyncIrisClient, spec: JobSpec) -> None:

@@ -4,25 +4,21 @@ import asyncio
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from iris.client.connect.clusters import ClusterRecord
 from iris.client.workspace.files import is_project
 from iris.client.workspace.pack import ExtraFile, pack
-from iris.client.workspace.projects import (
-    ProjectFiles,
-    check_sources,
-    locate_project,
-    requirement_paths,
-    version_variables,
-    workspace_root,
-)
+from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at, requirement_paths
 from iris.client.workspace.upload import upload
 from iris.model.bundles import Bundle
 from iris.model.environments import requirements_file
 from iris.model.errors import Rejected
+from iris.model.jobs import JobSpec
 from iris.model.units import format_bytes
 from iris.storage.object_store import Store
 
@@ -73,8 +69,7 @@ class JobFiles(NamedTuple):
         """
         if self.project is None or options["no_sync"]:
             return {}
-        check_sources(self.project, shares_files=shares_files and options["image"] is None)
-        return version_variables(self.project, dict(options["env"]))
+        return build_variables(self.project, dict(options["env"]), shares_files=shares_files and options["image"] is None)
 
 
 def files_of(options: dict[str, Any], *, shares_files: bool) -> JobFiles:
@@ -93,8 +88,7 @@ def files_of(options: dict[str, Any], *, shares_files: bool) -> JobFiles:
     project = None
     if directory is not None:
         implied = options["workspace"] is None and inner is None and not options["no_sync"]
-        root = workspace_root(directory) if implied else None
-        project = locate_project(directory, inner) if root is None else locate_project(root, str(directory.resolve()))
+        project = project_at(directory) if implied else locate_project(directory, inner)
     extra, pip = list(options["file"]), []
     for number, requirement in enumerate(options["pip"]):
         path = requirements_file(requirement)
@@ -129,6 +123,35 @@ def _sent_as(file: Path, project: ProjectFiles | None, number: int) -> ExtraFile
     if paths := requirement_paths(file):
         raise Rejected(f"pip: {file} refers to {paths[0]}, and is not in the workspace; send both with --workspace DIR")
     return ExtraFile(file, f".iris-requirements/{number}/{re.sub(r'[^A-Za-z0-9._-]', '-', file.name)}")
+
+
+async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[str, Any]]], *, quiet: bool) -> list[JobSpec]:
+    """Uploads the files of the jobs, the same ones once, and returns the jobs with them.
+
+    Args:
+        jobs: each with its options.
+
+    Raises:
+        IrisError: packing or uploading failed, or a project cannot be installed from its files.
+    """
+    shares_files = cluster.supervisor is not None
+    bundles: dict[Any, Bundle] = {}
+    build_envs: dict[Any, dict[str, str]] = {}
+    specs = []
+    for spec, options in jobs:
+        files = files_of(options, shares_files=shares_files)
+        if not files.sent:
+            specs.append(spec)
+            continue
+        of_build = (files.project, options["no_sync"], options["image"], tuple(options["env"]))
+        if of_build not in build_envs:
+            build_envs[of_build] = files.build_env(options, shares_files=shares_files)
+        sent = (files.directory, files.extra)
+        if sent not in bundles:
+            bundles[sent] = await send_workspace(Store(cluster.store), *sent, quiet=quiet)
+        environment = spec.environment.model_copy(update={"build_env": build_envs[of_build]})
+        specs.append(spec.model_copy(update={"bundle": bundles[sent], "environment": environment}))
+    return specs
 
 
 async def send_workspace(store: Store, directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:

@@ -116,8 +116,7 @@ class AsyncJob:
             WaitTimeout: the timeout has expired; the job continues.
             NotFound: there is no such job.
         """
-        limit = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
-        return await self._jobs.wait(self.id, self._run_id, limit)
+        return await self._jobs.wait(self.id, self._run_id, _duration(timeout))
 
     async def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> Any:
         """Waits for the job's end and returns what its function returned; for a command, None.
@@ -214,8 +213,7 @@ class AsyncJob:
             Unreachable: the host or the store does not answer.
         """
         where = await self._exec.locate(self.id, task, self._run_id)
-        limit = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
-        request = ExecRequest(session=new_session(), job=where.job, index=where.task, argv=command, timeout=limit)
+        request = ExecRequest(session=new_session(), job=where.job, index=where.task, argv=command, timeout=_duration(timeout))
         written = {FrameKind.OUT: bytearray(), FrameKind.ERR: bytearray()}
         async with self._exec.run(where, request) as session:
             async for kind, data in session.output():
@@ -279,3 +277,7 @@ class AsyncJob:
 
 
 _STREAMS = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.BUILD: "build"}
+
+
+def _duration(given: timedelta | float | None) -> timedelta | None:
+    return timedelta(seconds=given) if isinstance(given, int | float) else given

@@ -16,7 +16,7 @@ from iris.model.constraints import TPU_NAME, Constraint, parse_constraint
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidJob, InvalidValue
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
-from iris.model.units import MIB, parse_bytes, parse_cpu, parse_duration
+from iris.model.units import parse_cpu, parse_duration, parse_size
 
 Duration = timedelta | float | str
 
@@ -133,8 +133,8 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             command=tuple(command),
             resources=model.Resources(
                 cpu_millis=parse_cpu(resources.cpu),
-                memory_bytes=_size(resources.memory, "memory"),
-                disk_bytes=_size(resources.disk, "disk"),
+                memory_bytes=parse_size(resources.memory),
+                disk_bytes=parse_size(resources.disk, "disk"),
                 device=_device(resources),
             ),
             replicas=1 if replicas is None else replicas,
@@ -174,14 +174,6 @@ def _device(resources: Resources) -> model.Device | None:
     if resources.tpu is not None:
         return parse_tpu(resources.tpu).device
     return parse_gpu(resources.gpu) if resources.gpu is not None else None
-
-
-def _size(given: int | str, field: str) -> int:
-    """Returns a size in bytes. A small number without a unit is not meant to be bytes."""
-    size = parse_bytes(given, field)
-    if 0 < size < MIB and str(given).strip().isdecimal():
-        raise InvalidValue(field, given, "is a number of bytes", f'add the unit, such as "{given}g"')
-    return size
 
 
 def _band(priority: str) -> Band:

@@ -11,7 +11,7 @@ from iris.client.functions.call import function_name, pack_call
 from iris.client.job_options import JobOptions, job_spec
 from iris.client.workspace.files import is_project
 from iris.client.workspace.pack import pack
-from iris.client.workspace.projects import ProjectFiles, check_sources, locate_project, version_variables, workspace_root
+from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at
 from iris.client.workspace.upload import upload
 from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
@@ -45,8 +45,7 @@ async def make_job(
     if project is None and here and spec.workdir is None:
         changes["workdir"] = str(Path.cwd())  # a program without files of its own starts here
     if project is not None and spec.environment.sync:
-        await asyncio.to_thread(check_sources, project, shares_files=here)
-        build_env = await asyncio.to_thread(version_variables, project, spec.env)
+        build_env = await asyncio.to_thread(build_variables, project, spec.env, shares_files=here)
         changes["environment"] = spec.environment.model_copy(update={"project": project.project, "build_env": build_env})
     store, root = Store(cluster.store), project.root if project is not None else None
     if callable(work):
@@ -84,5 +83,4 @@ def _project(given: Path | str | bool | None, has_workdir: bool) -> ProjectFiles
     here = Path.cwd()
     if given is None and (has_workdir or not is_project(here)):
         return None
-    root = workspace_root(here)
-    return locate_project(here, None) if root is None else locate_project(root, str(here))
+    return project_at(here)

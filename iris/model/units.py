@@ -41,6 +41,18 @@ def parse_bytes(text: str | int, field: str = "memory") -> int:
     return int(size)
 
 
+def parse_size(text: str | int, field: str = "memory") -> int:
+    """Parses a size that a person asks for, as `parse_bytes` does. A small number without a unit is not meant to be bytes.
+
+    Raises:
+        InvalidValue: as in `parse_bytes`, or the number is less than a mebibyte and has no unit.
+    """
+    size, raw = parse_bytes(text, field), str(text).strip()
+    if 0 < size < MIB and raw.replace(".", "", 1).isdecimal():
+        raise InvalidValue(field, text, "is a number of bytes", f'add the unit, such as "{raw}g"')
+    return size
+
+
 def parse_cpu(text: str | float, field: str = "cpu") -> int:
     """Parses `"0.5"`, `2` or `"1500m"` to millicores.
 

@@ -37,7 +37,7 @@ from iris.activities.host.runtimes.images import Token
 from iris.activities.host.runtimes.job_users import JobUsers
 from iris.activities.host.secret_values import HostSecrets, SecretManager
 from iris.client.connect.connection import connect
-from iris.client.connect.process import rest_memory, stop_event
+from iris.client.connect.process import locked, rest_memory, stop_event
 from iris.model import names
 from iris.model.constraints import Attribute
 from iris.model.errors import Rejected, Unreachable
@@ -54,7 +54,6 @@ from iris.worker_agents.host.contact import contact_env
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.metadata import of_this_machine
-from iris.worker_agents.host.only_agent import only_agent
 from iris.worker_agents.host.preemption_notice import watch_for_preemption
 from iris.worker_agents.host.probe import describe_host, find_accelerators, probe
 
@@ -146,7 +145,8 @@ async def serve(options: AgentOptions) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stop_request.hand_over)
     rest_memory()
     store = Store(options.store)
-    with only_agent(options.directory, options.host_id):
+    # Two agents would take each other's attempts for orphans.
+    with locked(options.directory, f"an agent for host {options.host_id} runs on this machine already"):
         async with shipping_own_log(store, options.cluster, options.host_id, options.directory):
             metadata = None if options.simulated else of_this_machine()
             accelerators = Accelerators() if options.simulated else await find_accelerators(metadata)

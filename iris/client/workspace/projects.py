@@ -77,6 +77,30 @@ def locate_project(root: Path, project: str | None) -> ProjectFiles:
     raise Rejected(f"project: {root} has no directory {project!r}; write its path relative to --workspace")
 
 
+def project_at(directory: Path) -> ProjectFiles:
+    """Returns the files of the project in this directory. A member of a uv workspace needs those of the workspace.
+
+    Raises:
+        Rejected: a `pyproject.toml` cannot be read.
+    """
+    root = workspace_root(directory)
+    return locate_project(directory, None) if root is None else locate_project(root, str(directory.resolve()))
+
+
+def build_variables(files: ProjectFiles, given: Mapping[str, str], *, shares_files: bool) -> dict[str, str]:
+    """Returns the variables for the build of the project, after a check that hosts get all that it needs.
+
+    Args:
+        given: the variables that the job sets itself.
+        shares_files: whether hosts have the files of this machine, by their absolute paths.
+
+    Raises:
+        Rejected: the project cannot be installed from these files.
+    """
+    check_sources(files, shares_files=shares_files)
+    return version_variables(files, given)
+
+
 def check_sources(files: ProjectFiles, *, shares_files: bool) -> None:
     """Raises if the project depends on files of this machine that are not among those that are sent.
 
