@@ -6,6 +6,7 @@ from iris.client.connect.rpc import Connection, memo_of
 from iris.client.job_filter import JobFilter, device_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of
 from iris.model import names
+from iris.model.children import parent_in
 
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
@@ -18,6 +19,8 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
     found: list[tuple[JobRow, str]] = []
     with connection.rpc_errors():
         query = f"{connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
+        if wanted.below:
+            query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.below)}/'"
         async for execution in connection.client.list_workflows(query, limit=None if wanted.needs_all else limit):
             if wanted.states and state_of(execution) not in wanted.states:
                 continue
@@ -36,6 +39,7 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 priority=attribute(execution, names.SA_PRIORITY),
                 tasks=tasks_in(memo),
                 device=device_in(memo),
+                parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
             )
             found.append((row, execution.run_id))
     # The service sorts ended jobs by their end.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.client import usage
+from iris.client import family, usage
+from iris.client.attempt_lists import attempts_of
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.job_filter import JobFilter, tasks_in
@@ -28,9 +29,7 @@ from iris.client.views import (
     page_of,
     state_of,
 )
-from iris.messages.job import Attempts
 from iris.model import names
-from iris.model.attempts import AttemptRecord
 from iris.model.bounds import check_demands
 from iris.model.errors import NotFound, Rejected, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
 #: The delay between two tries while the service or the control plane does not answer.
 RETRY_INTERVAL = timedelta(seconds=1)
-#: The most tasks of a job whose attempts one explanation lists.
-MAX_TASKS_WITH_ATTEMPTS = 20
 
 
 class JobsClient:
@@ -105,9 +102,33 @@ class JobsClient:
             Unreachable: no control plane answers.
         """
         status, refusal = await self._status_and_refusal(job, run_id, index)
-        attempts = await self._attempts(status, index, run_id)
+        attempts = await attempts_of(self._connection, status, index, run_id)
         message = refusal.message if refusal else status.reason or described(status)
-        return Explanation(id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts)
+        if refusal is not None and (remark := await family.held_above(self._connection, job, refusal)):
+            message = f"{message}; {remark}"
+        children = await self.children(job, run_id)
+        return Explanation(
+            id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts, children=tuple(children)
+        )
+
+    async def children(self, job: str, run_id: str | None = None) -> list[JobRow]:
+        """Returns the jobs that belong to the job: those that its programs have submitted, the first one first.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: the service does not answer.
+        """
+        described = await self._describe(job, run_id)
+        first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+        return await family.children_of(self._connection, job, first_run)
+
+    async def live_below(self, job: str) -> int:
+        """Returns the number of live jobs that end with the job, unless it succeeds.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        return await family.live_below(self._connection, job)
 
     async def cancel(self, job: str, reason: str = "", run_id: str | None = None) -> JobState | None:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.
@@ -341,31 +362,6 @@ class JobsClient:
         one_reason = all(task.key == waiting.key for task in tasks)
         reason = refusal.message if one_reason else f"task {waiting.index}: {refusal.message}"
         return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
-
-    async def _attempts(self, status: JobStatus, index: int | None, run_id: str | None) -> dict[int, tuple[AttemptRecord, ...]]:
-        """Returns the attempts by task.
-
-        The workflow of a job with independent tasks has no attempts itself. Then this asks the workflows of the tasks that have
-        failed, been preempted or never been started.
-        """
-        own = await self._connection.query(self._handle(status.id, run_id), "attempts", Attempts)
-        if own.attempts or len(status.tasks) == 1:
-            return {0: own.attempts}
-        if run_id is not None:
-            return {}  # the workflows of its tasks have been started anew for later runs
-        unlucky = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered][
-            :MAX_TASKS_WITH_ATTEMPTS
-        ]
-        indexes = unlucky if index is None else [index]
-        ids = [names.task_workflow(self._cluster.name, names.task_id(status.id, each)) for each in indexes]
-        answers = await asyncio.gather(*(self._task_attempts(workflow_id) for workflow_id in ids))
-        return {each: answer for each, answer in zip(indexes, answers, strict=True) if answer}
-
-    async def _task_attempts(self, workflow_id: str) -> tuple[AttemptRecord, ...]:
-        try:
-            return (await self._connection.query(workflow_id, "attempts", Attempts)).attempts
-        except Unreachable:  # a gang's task has no workflow
-            return ()
 
     async def _status_of_live(self, job: str) -> JobStatus:
         """Returns the status of a job that has not ended."""
