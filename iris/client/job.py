@@ -215,6 +215,7 @@ class AsyncJob(Generic[T]):
 
         Raises:
             NotFound: there is no such job.
+            Unreachable: the cluster is local and was stopped before the job had ended.
             IrisError: the store does not answer.
         """
         source = await self._jobs.log_source(self.id, self._run_id)
@@ -230,6 +231,7 @@ class AsyncJob(Generic[T]):
                 for each in lines:
                     time = datetime.fromtimestamp(each.line.at_ms / 1000, UTC)
                     yield LogEntry(each.task, each.attempt, time, _STREAMS[each.line.stream], each.line.text)
+            await ended
         finally:
             ended.cancel()
 

@@ -199,14 +199,32 @@ def test_a_job_is_held_released_moved_and_shown_from_a_notebook(client: iris.Iri
     assert "there is no job ada/never" in client.job("never")._repr_html_()
 
 
-def test_a_hundred_submissions_of_ten_threads_are_a_hundred_jobs(client: iris.IrisClient) -> None:
-    """One client serves all threads of a program."""
-    with ThreadPoolExecutor(10) as threads:
-        jobs = list(threads.map(lambda number: client.submit(abs, -number, resources=iris.Resources(cpu=0.5)), range(100)))
-        results = list(threads.map(iris.Job.result, jobs))
+def test_five_hundred_submissions_of_ten_threads_are_five_hundred_jobs(client: iris.IrisClient, tmp_path: Path) -> None:
+    """One client serves all threads of a program, and each job runs once."""
+    runs = tmp_path / "runs"
 
-    assert len({job.id for job in jobs}) == 100
-    assert results == list(range(100))
+    def submitted(number: int) -> iris.Job[None]:
+        return client.submit("sh", "-c", f"echo {number} >> {runs}", resources=iris.Resources(cpu=0.5, memory="64m"))
+
+    with ThreadPoolExecutor(10) as threads:
+        jobs = list(threads.map(submitted, range(500)))
+        ends = list(threads.map(iris.Job.wait, jobs))
+
+    assert len({job.id for job in jobs}) == 500
+    assert {end.state for end in ends} == {JobState.SUCCEEDED}
+    assert sorted(runs.read_text().split(), key=int) == [str(number) for number in range(500)]
+
+
+def test_ten_threads_get_the_results_of_their_own_jobs(client: iris.IrisClient) -> None:
+    """Functions, which are pickled and unpickled at the same time."""
+    with ThreadPoolExecutor(10) as threads:
+        jobs = list(threads.map(lambda number: client.submit(abs, -number, resources=iris.Resources(cpu=0.5)), range(50)))
+        assert list(threads.map(iris.Job.result, jobs)) == list(range(50))
+
+
+def test_a_result_of_fifty_megabytes_comes_back(client: iris.IrisClient) -> None:
+    """It is a file of the job's outputs, and passes no message."""
+    assert client.submit(bytes, 50_000_000).result() == bytes(50_000_000)
 
 
 def test_the_guide_runs_from_its_first_block_to_its_last(state: Cluster, client: iris.IrisClient, tmp_path: Path) -> None:
