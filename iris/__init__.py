@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from iris.client.blocking.client import IrisClient, Job
     from iris.client.client import AsyncIrisClient
     from iris.client.context import JobContext, context
+    from iris.client.entrypoint import Entrypoint
     from iris.client.functions.result import NoResult
     from iris.client.job import AsyncJob, LogEntry
     from iris.client.job_options import Resources
@@ -22,6 +23,7 @@ __all__ = [
     "AsyncIrisClient",
     "AsyncJob",
     "ClusterManager",
+    "Entrypoint",
     "EnvironmentSpec",
     "IrisClient",
     "IrisError",
@@ -45,6 +47,7 @@ _MODULES = {
     "AsyncIrisClient": "iris.client.client",
     "AsyncJob": "iris.client.job",
     "ClusterManager": "iris.client.operate.cluster_manager",
+    "Entrypoint": "iris.client.entrypoint",
     "EnvironmentSpec": "iris.model.environments",
     "IrisClient": "iris.client.blocking.client",
     "IrisError": "iris.model.errors",

@@ -128,7 +128,7 @@ class JobsClient:
             await self._handle(job, described.run_id).cancel(reason=reason or f"cancelled by {current_user()}")
         return None
 
-    async def hold(self, job: str, reason: str = "") -> JobStatus:
+    async def hold(self, job: str, reason: str = "", run_id: str | None = None) -> JobStatus:
         """Holds the job: no task of it starts until it is released, and running tasks continue.
 
         Returns:
@@ -138,28 +138,28 @@ class JobsClient:
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        return await self._signal(job, "hold", Hold(by=current_user(), reason=reason))
+        return await self._signal(job, run_id, "hold", Hold(by=current_user(), reason=reason))
 
-    async def release(self, job: str) -> JobStatus:
+    async def release(self, job: str, run_id: str | None = None) -> JobStatus:
         """Releases a job that is held.
 
         Raises:
             NotFound: there is no such job.
             Rejected: the job has ended, or is not held.
         """
-        status = await self._status_of_live(job)
+        status = await self._status_of_live(job, run_id)
         if not status.held:
             raise Rejected(f"job {job} is not held; it is {status.state}")
-        return await self._signal(job, "release")
+        return await self._signal(job, run_id, "release")
 
-    async def set_priority(self, job: str, band: Band) -> JobStatus:
+    async def set_priority(self, job: str, band: Band, run_id: str | None = None) -> JobStatus:
         """Moves the job to another priority band. Running tasks continue in that band.
 
         Raises:
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        return await self._signal(job, "set_priority", band)
+        return await self._signal(job, run_id, "set_priority", band)
 
     async def wait(self, job: str, run_id: str | None = None, timeout: timedelta | None = None) -> JobStatus:
         """Waits until the job has ended and returns its status.
@@ -367,15 +367,15 @@ class JobsClient:
         except Unreachable:  # a gang's task has no workflow
             return ()
 
-    async def _status_of_live(self, job: str) -> JobStatus:
+    async def _status_of_live(self, job: str, run_id: str | None) -> JobStatus:
         """Returns the status of a job that has not ended."""
-        described = await self._describe(job)
+        described = await self._describe(job, run_id)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             raise Rejected(f"job {job} has ended already ({state_of(described)})")
         return await self._connection.query(self._handle(job), "status", JobStatus)
 
-    async def _signal(self, job: str, signal: str, *arguments: Any) -> JobStatus:
-        status = await self._status_of_live(job)
+    async def _signal(self, job: str, run_id: str | None, signal: str, *arguments: Any) -> JobStatus:
+        status = await self._status_of_live(job, run_id)
         await self._connection.check_keys()
         with self._connection.rpc_errors():
             await self._handle(job).signal(signal, args=arguments)
