@@ -22,10 +22,11 @@ from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.errors import InvalidValue
 from iris.model.gangs import Gang
+from iris.model.job_status import status_of
 from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.overrides import Hold, Overrides
 from iris.model.requests import Placement
-from iris.model.states import ENDED, JobState, TaskState, roll_up
+from iris.model.states import ENDED, JobState, TaskState
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.workflows import policies, web_ui
@@ -134,26 +135,7 @@ class JobWorkflow:
 
     @workflow.query(description="The current status of the job and its tasks")
     def status(self) -> JobStatus:
-        gang = self._gang
-        started = [task.started_at for task in gang.tasks if task.started_at]
-        finished = [task.finished_at for task in gang.tasks if task.finished_at]
-        held = gang.overrides.hold is not None
-        state = roll_up(
-            (task.state for task in gang.tasks),
-            max_task_failures=gang.spec.max_task_failures,
-            held=held,
-        )
-        return JobStatus(
-            id=gang.spec.id,
-            state=state,
-            reason=self._reason(state),
-            user=gang.spec.user,
-            held=held,
-            submitted_at=gang.submission,
-            started_at=min(started, default=None),
-            finished_at=max(finished, default=None) if state.ended else None,
-            tasks=gang.tasks,
-        )
+        return status_of(self._gang)
 
     @workflow.query(description="The request or the placement that the job has, for a scheduler that recovers its ledger")
     def claim(self) -> GangReport:
@@ -355,36 +337,3 @@ class JobWorkflow:
         if state is not self._shown_state:
             self._shown_state = state
             show_state(state)
-
-    def _reason(self, state: JobState) -> str:
-        """Returns the first task's reason that explains the state, with the task's number if it is not that of all of them."""
-        if state is JobState.HELD:
-            return str(self._gang.overrides.hold)
-        explains = {
-            JobState.PENDING: (TaskState.PENDING,),
-            JobState.FAILED: (TaskState.FAILED,),
-            JobState.KILLED: (TaskState.KILLED,),
-            JobState.WORKER_FAILED: (TaskState.WORKER_FAILED, TaskState.PREEMPTED),
-            JobState.UNSCHEDULABLE: (TaskState.UNSCHEDULABLE,),
-            JobState.RUNNING: (TaskState.PENDING,),
-        }.get(state, ())
-        tasks, attempts, together = list(self._gang.tasks), self._gang.attempts, self._job.spec.is_gang
-        if state.ended and attempts:
-            # The task that ended the others explains the end; their reasons only refer to it.
-            tasks.sort(key=lambda task: task.reason != attempts[-1].reason)
-        reasons = [(task.index, task.reason) for task in tasks if task.state in explains and task.reason]
-        if not reasons:
-            return ""
-        index, reason = reasons[0]
-        shared = state in (JobState.PENDING, JobState.KILLED, JobState.UNSCHEDULABLE) and len(reasons) > 1
-        if shared and all(each == reason for _, each in reasons):
-            return reason
-        alone = len(tasks) == 1 or (together and state not in (JobState.FAILED, JobState.WORKER_FAILED))
-        return reason if alone else f"{self._limit(state)}task {index}: {reason}"
-
-    def _limit(self, state: JobState) -> str:
-        """Names the limit that failed a job of several tasks; empty in any other case."""
-        if state is not JobState.FAILED or self._job.spec.is_gang:
-            return ""
-        failed = sum(task.state is TaskState.FAILED for task in self._job.tasks)
-        return f"{failed} failed, more than max_task_failures {self._job.spec.max_task_failures}; "
