@@ -57,9 +57,9 @@ class Job:
         """As `AsyncJob.explain`."""
         return self._loop.run(self._job.explain(task))
 
-    def cancel(self, reason: str = "") -> None:
+    def cancel(self, reason: str = "", *, task: int | None = None) -> None:
         """As `AsyncJob.cancel`."""
-        self._loop.run(self._job.cancel(reason))
+        self._loop.run(self._job.cancel(reason, task=task))
 
     def wait(self, timeout: timedelta | float | None = None, *, stream_logs: bool = False) -> JobStatus:
         """As `AsyncJob.wait`. Ctrl-C ends the wait and not the job.
