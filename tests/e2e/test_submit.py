@@ -228,13 +228,19 @@ def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
 
 def test_a_task_is_named_as_it_is_printed(cluster: Cluster) -> None:
     """Lists of hosts print `ada/zz9:1`, which is copied into the next command."""
-    cluster.submit("zz9", "--replicas", "2", "--", "true")
+    cluster.submit("zz9", "--replicas", "2", "--", "sh", "-c", until("zz9.go"))
     cluster.submit("qq8", "--", "true")
     (task,) = cluster.iris("status", "zz9:1", "--json").json["tasks"]
     assert task["index"] == 1
     assert "has no task 2; its tasks are 0 to 1" in cluster.iris("status", "zz9:2", code=3).err
-    refused = cluster.iris("cancel", f"{USER}/zz9:1", code=5).err
+    refused = cluster.iris("hold", f"{USER}/zz9:1", code=5).err
     assert f"{USER}/zz9:1 is a task of {USER}/zz9, which has 2; this command acts on whole jobs: name {USER}/zz9" in refused
+    assert "has no task 2; its tasks are 0 to 1" in cluster.iris("cancel", "zz9:2", code=3).err
+    assert cluster.iris("cancel", f"{USER}/zz9:1").out == f"cancelling {USER}/zz9:1\n"
+    eventually(lambda: cluster.status("zz9")["tasks"][1]["state"] == "CANCELLED")
+    assert cluster.iris("cancel", "zz9:1").out == f"{USER}/zz9:1 has ended already (CANCELLED)\n"
+    cluster.file("zz9.go").touch()
+    assert "2 tasks ended with exit code 0; 1 was cancelled" in cluster.iris("wait", "zz9").err
     assert f"{USER}/qq8 SUCCEEDED" in cluster.iris("wait", "qq8:0").err
     hints = cluster.iris("--cluster", cluster.name, "submit", "-d", "--", "true").err
     assert f"  iris --cluster {cluster.name} status {USER}/job-" in hints
