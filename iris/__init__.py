@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from iris.client.blocking.client import IrisClient, Job
+    from iris.client.blocking.context import JobContext, context, get_job_info, iris_ctx
     from iris.client.client import AsyncIrisClient
-    from iris.client.context import JobContext, context
     from iris.client.entrypoint import Entrypoint
     from iris.client.functions.result import NoResult
     from iris.client.job import AsyncJob, LogEntry
@@ -41,6 +41,8 @@ __all__ = [
     "Unreachable",
     "WaitTimeout",
     "context",
+    "get_job_info",
+    "iris_ctx",
 ]
 
 _MODULES = {
@@ -53,7 +55,7 @@ _MODULES = {
     "IrisError": "iris.model.errors",
     "Job": "iris.client.blocking.client",
     "JobCancelled": "iris.model.errors",
-    "JobContext": "iris.client.context",
+    "JobContext": "iris.client.blocking.context",
     "JobFailed": "iris.model.errors",
     "JobSpec": "iris.model.jobs",
     "JobStatus": "iris.model.jobs",
@@ -64,7 +66,9 @@ _MODULES = {
     "Resources": "iris.client.job_options",
     "Unreachable": "iris.model.errors",
     "WaitTimeout": "iris.model.errors",
-    "context": "iris.client.context",
+    "context": "iris.client.blocking.context",
+    "get_job_info": "iris.client.blocking.context",
+    "iris_ctx": "iris.client.blocking.context",
 }
 
 
