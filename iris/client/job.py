@@ -103,13 +103,20 @@ class AsyncJob(Generic[T]):
         """
         return await self._jobs.explain(self.id, task, self._run_id)
 
-    async def cancel(self, reason: str = "") -> None:
-        """Requests the job's cancellation. Does nothing if the job has ended.
+    async def cancel(self, reason: str = "", *, task: int | None = None) -> None:
+        """Requests the job's cancellation. Does nothing if the job, or the task, has ended.
+
+        Args:
+            task: cancels only this one; the others continue. None: the whole job.
 
         Raises:
-            NotFound: there is no such job.
+            NotFound: there is no such job, or it has no such task.
+            Rejected: the tasks of the job are a gang, which ends as a whole.
         """
-        await self._jobs.cancel(self.id, reason, self._run_id)
+        if task is None:
+            await self._jobs.cancel(self.id, reason, self._run_id)
+        else:
+            await self._jobs.cancel_task(self.id, task, reason, self._run_id)
 
     async def hold(self, reason: str = "") -> None:
         """Holds the job: no task of it starts until it is released, and running tasks continue.
@@ -303,6 +310,8 @@ class AsyncJob(Generic[T]):
         found: list[Any] = []
         for task in status.tasks[:1] if only_first else status.tasks:
             try:
+                if task.state is TaskState.CANCELLED:
+                    raise JobCancelled(f"task {task.index} of {self.id} was cancelled: {task.reason}", status)
                 found.append(await self._result(task, source) if source.function else None)
             except Exception as error:  # of the function, which may raise anything
                 failed = isinstance(error, NoResult) and task.state is TaskState.FAILED

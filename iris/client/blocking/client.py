@@ -68,9 +68,9 @@ class Job(Generic[T]):
         """As `AsyncJob.explain`."""
         return self._loop.run(self._job.explain(task))
 
-    def cancel(self, reason: str = "") -> None:
+    def cancel(self, reason: str = "", *, task: int | None = None) -> None:
         """As `AsyncJob.cancel`."""
-        self._loop.run(self._job.cancel(reason))
+        self._loop.run(self._job.cancel(reason, task=task))
 
     def hold(self, reason: str = "") -> None:
         """As `AsyncJob.hold`."""
