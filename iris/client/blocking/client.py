@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, cast, overload
@@ -14,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, cast, ove
 from typing_extensions import TypeVar
 
 from iris.client.blocking.event_loop import BackgroundLoop
-from iris.client.blocking.job_table import job_table
-from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Slices
 from iris.client.client import AsyncIrisClient
 from iris.client.entrypoint import Entrypoint
 from iris.client.job import AsyncJob, ExecResult, LogEntry
@@ -27,7 +26,8 @@ from iris.client.work import Work
 from iris.model.errors import IrisError
 from iris.model.jobs import JobStatus, TaskStatus
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
+    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Slices
     from iris.config import ClusterConfig
 
 #: What the job's function returns; None for a program.
@@ -140,6 +140,8 @@ class Job(Generic[T]):
 
     def _repr_html_(self) -> str:
         """A notebook shows the job's current state."""
+        from iris.client.blocking.job_table import job_table
+
         try:
             return job_table(self._loop.run(asyncio.wait_for(self._job.status(), SHOW_TIMEOUT)), self.ui)
         except (IrisError, TimeoutError) as error:
@@ -154,15 +156,6 @@ class IrisClient:
         print(job.result())
     """
 
-    #: Operations on hosts, as `iris host` has them.
-    hosts: Hosts
-    #: Operations on slices, as `iris slice` has them.
-    slices: Slices
-    #: Operations on the autoscaler, as `iris autoscaler` has them.
-    autoscaler: Autoscaler
-    #: The cluster's name and address, and operations on it as a whole, as `iris cluster` has them.
-    cluster: Cluster
-
     def __init__(self, cluster: str | None = None) -> None:
         """Connects to a cluster: as `AsyncIrisClient.connect`."""
         self._start(AsyncIrisClient.connect(cluster))
@@ -176,10 +169,6 @@ class IrisClient:
         except BaseException:
             self.close()
             raise
-        self.hosts = Hosts(self._client, self._loop)
-        self.slices = Slices(self._client, self._loop)
-        self.autoscaler = Autoscaler(self._client, self._loop)
-        self.cluster = Cluster(self._client, self._loop)
 
     @classmethod
     def remote(cls, cluster: str) -> Self:
@@ -222,6 +211,34 @@ class IrisClient:
             raise
         client._undo.callback(manager.stop)
         return client
+
+    @cached_property
+    def hosts(self) -> "Hosts":
+        """The operations on hosts, as `iris host` has them."""
+        from iris.client.blocking.operations import Hosts
+
+        return Hosts(self._client, self._loop)
+
+    @cached_property
+    def slices(self) -> "Slices":
+        """The operations on slices, as `iris slice` has them."""
+        from iris.client.blocking.operations import Slices
+
+        return Slices(self._client, self._loop)
+
+    @cached_property
+    def autoscaler(self) -> "Autoscaler":
+        """The operations on the autoscaler, as `iris autoscaler` has them."""
+        from iris.client.blocking.operations import Autoscaler
+
+        return Autoscaler(self._client, self._loop)
+
+    @cached_property
+    def cluster(self) -> "Cluster":
+        """The cluster's name and address, and the operations on it as a whole, as `iris cluster` has them."""
+        from iris.client.blocking.operations import Cluster
+
+        return Cluster(self._client, self._loop)
 
     @overload
     def submit(
@@ -274,4 +291,4 @@ class IrisClient:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<IrisClient of {self.cluster.name} at {self.cluster.address}>"
+        return f"<IrisClient of {self._client.record.name} at {self._client.record.address}>"
