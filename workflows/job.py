@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError, Workflow
 from iris.activities.control.job_tasks import JobTasks
 from iris.messages.job import Attempts, ChildRef, JobInput
 from iris.messages.scheduler import Reason
-from iris.messages.task import TaskInput, TaskOverrides, TaskProgress, TaskRefs
+from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskProgress, TaskRefs
 from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.errors import InvalidValue
@@ -57,12 +57,16 @@ class JobWorkflow:
                 "tasks": job.tasks or tuple(TaskStatus(index=index) for index in range(job.spec.replicas)),
             }
         )
-        self._children_of_job = Children(job.children)
+        self._child_jobs = Children(job.children)
         self._run = GangRun(self._job, self._describe, self._with_children) if job.spec.is_gang else None
         #: The state that lists show. None for a short job that succeeds, which saves the events.
         self._shown_state: JobState | None = None
-        #: The reason of the tasks that the job ends.
-        self._end_reason = "cancelled"
+        #: The reason of the tasks that the job ends; None: it ends none.
+        self._end_reason: str | None = None
+        #: Why the user cancels tasks, by index, while the others continue.
+        self._cancelled: dict[int, str] = {}
+        #: The coroutines that run the tasks, by index.
+        self._running: dict[int, asyncio.Task[None]] = {}
         #: The overrides that all tasks' workflows have; None: some of them have older ones.
         self._sent_overrides: Overrides | None = job.overrides
         self._children: dict[int, workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]] = {}
@@ -89,13 +93,13 @@ class JobWorkflow:
         except asyncio.CancelledError:
             self._describe()
             self._show(self.status().state)
-            await self._children_of_job.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
+            await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
             raise
         status = self.status()
         if status.state is not JobState.SUCCEEDED or self._shown_state is not None:
             self._show(status.state)
         if status.state is not JobState.SUCCEEDED:
-            await self._children_of_job.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
+            await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
         # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
@@ -135,9 +139,17 @@ class JobWorkflow:
         show_band(band)
         self._override(band=band)
 
+    @workflow.signal(description="Cancel one task of several; the others continue")
+    def cancel_task(self, cancellation: TaskCancellation) -> None:
+        index = cancellation.index
+        if self._run is None and index < len(self._job.tasks) and self._job.tasks[index].state not in ENDED:
+            self._cancelled.setdefault(index, cancellation.reason)
+            if index in self._running:
+                self._running[index].cancel()
+
     @workflow.signal(description="A job that belongs to this job starts")
     def child_started(self, child: ChildRef) -> None:
-        self._children_of_job.add(child)
+        self._child_jobs.add(child)
 
     @workflow.signal(description="A new status of a task of this job")
     def task_changed(self, task: TaskStatus) -> None:
@@ -187,7 +199,7 @@ class JobWorkflow:
         self._describe()
 
     def _with_children(self, gang: Gang) -> Gang:
-        return gang.model_copy(update={"children": self._children_of_job.known})
+        return gang.model_copy(update={"children": self._child_jobs.known})
 
     # Jobs of independent tasks: each task has its own workflow.
 
@@ -202,7 +214,8 @@ class JobWorkflow:
             while running:
                 done, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    task.result()
+                    if not task.cancelled():  # by the user, alone
+                        task.result()
                 if running and (status := self.status()).state.ended:
                     self._end_reason = f"the job ended {status.state}: {status.reason}"
                     await self._end(running)
@@ -232,6 +245,11 @@ class JobWorkflow:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _run_task(self, index: int, starts: asyncio.Semaphore) -> None:
+        if index in self._cancelled:
+            self._set_task(self._ended(index))
+            return
+        if (this := asyncio.current_task()) is not None:
+            self._running[index] = this
         try:
             child, overrides = await self._start_task(index, starts)
             self._children[index] = child
@@ -242,10 +260,11 @@ class JobWorkflow:
             status = self._status_of(index, error)
         except asyncio.CancelledError:
             # Cancelled before the task was started.
-            self._set_task(self._ended(index, self._end_reason))
+            self._set_task(self._ended(index))
             raise
         finally:
             self._children.pop(index, None)
+            self._running.pop(index, None)
         self._set_task(status)
 
     async def _start_task(
@@ -272,7 +291,8 @@ class JobWorkflow:
         self._set_task(task.model_copy(update={"reason": "a task of an earlier job of this name has not ended yet"}))
         not_started = [each.index for each in self._job.tasks if each.finished_at is None and each.index not in self._children]
         await self._on_tasks(JobTasks.await_earlier_tasks, self._refs(not_started))
-        self._set_task(task)
+        if self._job.tasks[index].finished_at is None:  # the user has not cancelled it
+            self._set_task(task)
         self._earlier_tasks = None
 
     async def _start_child(self, index: int) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
@@ -313,13 +333,18 @@ class JobWorkflow:
         if isinstance(cause, ApplicationError) and cause.details:
             return TaskStatus.model_validate(cause.details[0])
         if is_cancelled_exception(error):
-            return self._ended(index, self._end_reason)
+            return self._ended(index)
         return self._ended(index, f"its workflow ended: {cause or error}")
 
-    def _ended(self, index: int, reason: str) -> TaskStatus:
-        return self._job.tasks[index].model_copy(
-            update={"state": TaskState.KILLED, "reason": reason, "finished_at": workflow.now()}
-        )
+    def _ended(self, index: int, reason: str | None = None) -> TaskStatus:
+        """Returns the end of a task that was cancelled, alone or with its job, or whose workflow ended for another `reason`."""
+        alone = reason is None and (index in self._cancelled or self._end_reason is None)
+        end = {
+            "state": TaskState.CANCELLED if alone else TaskState.KILLED,
+            "reason": reason or (self._cancelled.get(index, "cancelled") if alone else self._end_reason),
+            "finished_at": workflow.now(),
+        }
+        return self._job.tasks[index].model_copy(update=end)
 
     def _task_input(self, index: int) -> TaskInput:
         return TaskInput(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iris.cli.common import TEXT
-from iris.cli.spec import JobCommand, make_spec, spec_options
+from iris.cli.spec import job_command, make_spec, parse_words
 from iris.cli.workspace import files_options
 from iris.model.bounds import check_demands
 from iris.model.errors import InvalidValue, IrisError
@@ -37,13 +36,6 @@ class BatchJob:
     spec: JobSpec
     options: dict[str, Any]
     key: str
-
-
-@click.command(cls=JobCommand, add_help_option=False)
-@spec_options
-@click.argument("command", nargs=-1, required=True, type=TEXT)
-def _line(**_: Any) -> None:
-    """One line of a batch."""
 
 
 def decoded(content: bytes) -> str:
@@ -125,10 +117,10 @@ def _options_of(line: str, given: Mapping[str, Any]) -> dict[str, Any]:
         raise click.UsageError(f"the quotes are wrong: {str(error).lower()}") from None
     if words[:1] == ["iris"]:
         raise click.UsageError("begins with 'iris'; write only the options and the command")
-    repeatable = {param.name for param in _line.params if param.multiple}
+    repeatable = {param.name for param in job_command.params if param.multiple}
     defaults = {name: value for name, value in given.items() if name not in repeatable}
     try:
-        params = _line.make_context("iris submit", words, default_map=defaults).params
+        params = parse_words(words, defaults)
     except click.NoSuchOption as error:
         hint = "" if "--" in words else "; put -- before the command"
         raise click.UsageError(f"{error.format_message()}{hint}") from None

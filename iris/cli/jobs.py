@@ -28,11 +28,12 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow
-from iris.model.errors import InvalidValue, IrisError, NotFound, WaitTimeout
+from iris.client.views import Explanation, JobRow, check_task
+from iris.model import names
+from iris.model.errors import InvalidValue, IrisError, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
-from iris.model.states import JobState
+from iris.model.states import JobState, TaskState
 
 
 @click.command(cls=Command)
@@ -100,13 +101,12 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
         run_id = await client.jobs.run(name, number)
         found, page = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
         if task is not None:
-            if task >= len(found.tasks):
-                raise NotFound(f"job {name} has no task {task}; its tasks are 0 to {len(found.tasks) - 1}")
+            check_task(name, task, len(found.tasks))
             found = found.model_copy(update={"tasks": (found.tasks[task],)})
         if as_json and not resources:
             return found, [], None, page, []
         in_use = await client.jobs.usage(found) if resources else []
-        children = await client.jobs.children(name, run_id)
+        children = await client.jobs.family.children(name, (await client.jobs.log_source(name, run_id)).run_id)
         return found, in_use, await client.jobs.submitted_spec(name, run_id), page, children
 
     found, in_use, spec, page, children = with_client(ctx, work)
@@ -157,16 +157,23 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
 @cluster_option
 @click.pass_context
 def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
-    """Cancel each JOB: its programs get SIGTERM and, after their grace period, SIGKILL."""
+    """Cancel each JOB, or one of its tasks: JOB:3. Programs get SIGTERM and, after their grace period, SIGKILL.
+
+    The other tasks of the job continue. A cancelled task counts neither as a failure nor as a success of its job.
+    """
     if reason and os.environ.get(ENV_PAYLOAD_KEYS):
         raise InvalidValue("reason", reason, "would be stored in plain text: Temporal does not encrypt it", "leave it out")
 
     async def work(client: AsyncIrisClient, name: str) -> str:
-        name = await whole_job(client, name)
-        ended = await client.jobs.cancel(name, reason)
+        name, task = job_and_task(name)
+        if task is None:
+            ended: JobState | TaskState | None = await client.jobs.cancel(name, reason)
+        else:
+            ended = await client.jobs.cancel_task(name, task, reason)
+            name = names.task_id(name, task)
         if ended is not None:
             return f"{name} has ended already ({ended})"
-        below = await client.jobs.live_below(name)
+        below = await client.jobs.family.live_below(name) if task is None else 0
         with_them = f" and the {below} live job{'s' * (below != 1)} that belong{'s' * (below == 1)} to it" if below else ""
         return f"cancelling {name}{with_them}"
 

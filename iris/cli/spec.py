@@ -1,7 +1,7 @@
 """Defines the options of `iris submit`, and builds the job that they describe."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,6 +39,9 @@ REQUIRED = Parsed("constraint", parse_constraint)
 PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=True))
 FILE = Parsed("path[:dest]", parse_extra)
 SECRET = Parsed("secret", parse_secret)
+
+#: The words of the command line, in the `meta` of its context.
+WORDS = "iris.cli.words"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -146,7 +149,8 @@ class JobCommand(Command):
     """A command with the options that describe a job. Its help shows them under their headings, and its own options last."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _with_joined_files(args))
+        ctx.meta[WORDS] = _with_joined_files(args)
+        return super().parse_args(ctx, list(ctx.meta[WORDS]))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
@@ -174,6 +178,25 @@ def _with_joined_files(args: list[str]) -> list[str]:
 def _name(option: Callable[[Any], Any]) -> str:
     """Returns the name of the parameter that an option adds."""
     return str(option(click.Command("any")).params[0].name)
+
+
+@click.command(cls=JobCommand, add_help_option=False)
+@spec_options
+@click.argument("command", nargs=-1, required=True, type=TEXT)
+def job_command(**_: Any) -> None:
+    """Only the options and the command of a job, as a line of a batch or a job file has them."""
+
+
+def parse_words(words: list[str], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns the options and the command that the words after `iris submit` give.
+
+    Args:
+        defaults: values of options that the words lack.
+
+    Raises:
+        click.UsageError: a word is wrong.
+    """
+    return job_command.make_context("iris submit", words, default_map=dict(defaults or {})).params
 
 
 #: The names of the parameters that describe a job.

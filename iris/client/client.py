@@ -1,12 +1,13 @@
 """The client of one cluster. It needs only the Temporal service; statuses and explanations also need a control plane."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from temporalio.client import Client
+from typing_extensions import TypeVar
 
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
@@ -20,6 +21,7 @@ from iris.model.errors import Unreachable
 if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a tenth of a command's imports
     from iris.client.autoscaler import AutoscalerClient
     from iris.client.cluster import ClusterClient
+    from iris.client.entrypoint import Entrypoint
     from iris.client.exec import ExecClient
     from iris.client.hosts import HostsClient
     from iris.client.job import AsyncJob
@@ -27,6 +29,8 @@ if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a
     from iris.client.parent import EnclosingJob, ParentLookup
     from iris.client.slices import SlicesClient
     from iris.client.work import Work
+
+T = TypeVar("T", default=Any)
 
 
 class AsyncIrisClient:
@@ -100,6 +104,25 @@ class AsyncIrisClient:
         ref = cluster if isinstance(cluster, ClusterRef) else resolve_cluster(cluster)
         return cls(*await open_connection(ref))
 
+    @overload
+    async def submit(
+        self,
+        work: "Callable[..., T] | Entrypoint[T]",
+        *args: Any,
+        kwargs: Mapping[str, Any] = {},
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "AsyncJob[T]": ...
+
+    @overload
+    async def submit(
+        self,
+        work: str | Sequence[str],
+        *args: str,
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "AsyncJob[None]": ...
+
     async def submit(
         self,
         work: "Work",
@@ -107,14 +130,14 @@ class AsyncIrisClient:
         kwargs: Mapping[str, Any] = {},
         workspace: Path | str | bool | None = None,
         **options: Unpack["JobOptions"],
-    ) -> "AsyncJob":
+    ) -> "AsyncJob[Any]":
         """Starts a job that calls a function or runs a program.
 
         A function is passed by cloudpickle, with the same version of Python on both sides. One of an installed module, or of a
         module in the workspace, is imported there; any other is passed as a whole. Its result comes back by `AsyncJob.result`.
 
         Args:
-            work: a function, or a program: `submit("python", "train.py")`.
+            work: a function, or a program: `submit("python", "train.py")`; or an `Entrypoint`, which has its arguments.
             args: of the function, or further words of the program.
             kwargs: the function's keyword arguments.
             workspace: the directory whose files the job gets; None: the current one, if it is a project's; False: none.
@@ -147,7 +170,7 @@ class AsyncIrisClient:
             self._parents = ParentLookup(self.connection)
         return await self._parents.find()
 
-    def job(self, job: str) -> "AsyncJob":
+    def job(self, job: str) -> "AsyncJob[Any]":
         """Returns a job by its name or `USER/NAME`. Asks nothing: whether it exists shows with the first question.
 
         Raises:

@@ -148,7 +148,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             environment=options.get("environment", EnvironmentSpec()),
             image=options.get("image"),
             ports=tuple(options.get("ports", ())),
-            band=_band(options.get("priority", Band.INTERACTIVE)),
+            band=parse_band(options.get("priority", Band.INTERACTIVE)),
             scheduling_timeout=_duration(options, "scheduling_timeout"),
             timeout=_duration(options, "timeout"),
             grace=_duration(options, "grace") or DEFAULT_GRACE,
@@ -176,7 +176,12 @@ def _device(resources: Resources) -> model.Device | None:
     return parse_gpu(resources.gpu) if resources.gpu is not None else None
 
 
-def _band(priority: str) -> Band:
+def parse_band(priority: str) -> Band:
+    """Returns the priority band of this name.
+
+    Raises:
+        InvalidValue: there is none.
+    """
     try:
         return Band(priority)
     except ValueError:

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
+from iris.client.entrypoint import Entrypoint
 from iris.client.functions.call import function_name, pack_call
 from iris.client.job_options import JobOptions, job_spec
 from iris.client.parent import EnclosingJob, work_of_call, work_of_command
@@ -18,8 +19,8 @@ from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
 from iris.storage.object_store import Store
 
-#: A function, or a program with or without its arguments.
-Work = Callable[..., Any] | str | Sequence[str]
+#: A function, or a program with or without its arguments, or either with its arguments.
+Work = Callable[..., Any] | str | Sequence[str] | Entrypoint[Any]
 
 
 async def make_job(
@@ -41,12 +42,17 @@ async def make_job(
         Rejected: an option is invalid, the function cannot be pickled, or the workspace cannot be packed.
         IrisError: the store does not accept the files.
     """
+    entry = work if isinstance(work, Entrypoint) else Entrypoint(work, tuple(args), kwargs)
+    if entry is work and (args or kwargs):
+        given = ", ".join([*map(repr, args), *kwargs])
+        raise InvalidValue("arguments", given, "are given beside an entry point, which has its own", "put them into it")
+    work, args, kwargs = entry.work, entry.args, entry.kwargs
     spec = job_spec(current_user(), _command(work, args, kwargs), **options)
     inherits = within is not None and workspace is None and "workdir" not in options and within.shares_files
     if within is not None:
         does = work_of_call(work, args, kwargs) if callable(work) else work_of_command(spec.command)
-        given = {*options} & {"workdir", "priority"} | (set() if inherits else {"files"})
-        spec = within.child(spec, does, named="name" in options, given=given)
+        named = {*options} & {"workdir", "priority"} | (set() if inherits else {"files"})
+        spec = within.child(spec, does, named="name" in options, given=named)
     project = None if inherits else await asyncio.to_thread(_project, workspace, "workdir" in options)
     here = cluster.supervisor is not None and spec.image is None  # a container does not have this machine's directories
     changes: dict[str, Any] = {}
@@ -66,7 +72,7 @@ async def make_job(
     return spec.model_copy(update=changes)
 
 
-def _command(work: Work, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[str]:
+def _command(work: Callable[..., Any] | Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[str]:
     """Returns the words of the program, or the name of the function."""
     if callable(work):
         return (function_name(work),)

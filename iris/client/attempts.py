@@ -1,4 +1,4 @@
-"""Reads the attempts of a job from its workflow, or from those of its tasks."""
+"""Reads the records of a job's attempts from its workflow, or from the workflows of its tasks."""
 
 import asyncio
 
@@ -22,8 +22,8 @@ async def attempts_of(
     failed, been preempted or never been started.
 
     Args:
-        index: only this task.
-        run_id: an earlier run of the job; None: the latest.
+        index: only those of this task; None: of all.
+        run_id: the run of the job; None: the latest.
 
     Raises:
         Unreachable: no control plane answers.
