@@ -43,17 +43,18 @@ JOBS: Listing[JobRow] = Listing(
     Column(key="run"),
     Column("STATE", "state"),
     Column(key="user"),
-    Column("PRIORITY", "priority"),
+    Column("PRIORITY", "priority", optional=True),
     Column("TASKS", "tasks"),
     Column("DEVICE", "device"),
     Column("AGE", "submitted_at"),
+    Column("REASON", "reason", absent="", wraps=True, optional=True, least=20),
     Column(
         "COMMAND",
         value=lambda row: row.command if len(row.command) <= MAX_COMMAND else f"{row.command[: MAX_COMMAND - 1]}…",
         absent="",
         wraps=True,
     ),
-    keys="id run state user submitted_at priority tasks device",
+    keys="id run state user submitted_at priority tasks device reason",
     empty="no jobs",
 )
 TASKS: Listing[TaskStatus] = Listing(

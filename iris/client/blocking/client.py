@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack
 
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.client import AsyncIrisClient
@@ -96,9 +96,15 @@ class Job:
         """As `AsyncJob.fetch`."""
         return self._loop.run(self._job.fetch(directory, force=force))
 
-    def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
+    def exec(
+        self,
+        *command: str,
+        task: int | None = None,
+        timeout: timedelta | float | None = None,
+        input: bytes | str | BinaryIO | None = None,
+    ) -> ExecResult:
         """As `AsyncJob.exec`."""
-        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout))
+        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout, input=input))
 
     def __repr__(self) -> str:
         return repr(self._job)
