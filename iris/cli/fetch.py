@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_task, json_option, print_json
+from iris.cli.common import Command, cluster_option, job_and_run, job_and_task, json_option, print_json
 from iris.cli.logs import find_archive
 from iris.client.logs.follow import reading_from
 from iris.client.outputs import Fetched, OutputFile, outputs_of
@@ -41,7 +41,7 @@ from iris.storage.object_store import Store
 def fetch(
     ctx: click.Context, job: str, directory: Path | None, attempt: int | None, only_list: bool, force: bool, as_json: bool
 ) -> None:
-    """Fetch the files that JOB (NAME, USER/NAME, or one task: NAME:3) wrote to its output directory, $IRIS_OUTPUT_DIR.
+    """Fetch the files that JOB (NAME, one task: NAME:3, an earlier run: NAME#1) wrote to its output directory, $IRIS_OUTPUT_DIR.
 
     The files of a job with several tasks are written to one folder for each task: NAME-outputs/3/. Works without
     hosts and control plane.
@@ -51,10 +51,11 @@ def fetch(
     iris fetch train:0 -o results
     iris fetch train --list
     """
-    name, task = job_and_task(job)
+    named, number = job_and_run(job)
+    name, task = job_and_task(named)
 
     async def work() -> None:
-        archive = await find_archive(ctx.find_root().obj["cluster"], name, task)
+        archive = await find_archive(ctx.find_root().obj["cluster"], name, task, number)
         store = Store(archive.cluster.store)
         with reading_from(store, f"the outputs of {name}"):
             files = await outputs_of(store, name, archive.source.run_id, task, attempt)

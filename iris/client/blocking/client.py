@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Self, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -131,9 +131,15 @@ class Job(Generic[T]):
         """As `AsyncJob.fetch`."""
         return self._loop.run(self._job.fetch(directory, force=force))
 
-    def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
+    def exec(
+        self,
+        *command: str,
+        task: int | None = None,
+        timeout: timedelta | float | None = None,
+        input: bytes | str | BinaryIO | None = None,
+    ) -> ExecResult:
         """As `AsyncJob.exec`."""
-        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout))
+        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout, input=input))
 
     def __repr__(self) -> str:
         return repr(self._job)
