@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from iris.activities.host.caches import DISK_FAULT
 from iris.activities.host.host_context import HostContext
+from iris.activities.host.projects import reading_the_jobs_files
 from iris.activities.host.python_env import set_up
 from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, Runtime
@@ -77,6 +78,8 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             for name in ("work", "call", "environment"):
                 await _fresh(files / name)
             (files / "outputs").mkdir(exist_ok=True)
+        if task.bundle is not None and task.workdir is not None:  # no job has both, but somebody may send one
+            raise CannotStart("a task with a bundle has no workdir: its files are unpacked into a directory of its own", 2)
         root = Path(task.workdir) if task.workdir is not None else files / "work"
         if task.bundle is not None:
             await context.bundles.unpack(task.bundle, root, runtime.owner)
@@ -90,7 +93,9 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             else:
                 _set_modes(root, context.umask)  # it is empty
         workdir = root / task.environment.project if task.bundle is not None else root
-        if task.bundle is not None and not workdir.is_dir():
+        with reading_the_jobs_files():
+            exists = task.bundle is None or workdir.is_dir()
+        if not exists:
             raise CannotStart(f"the workspace has no directory {task.environment.project!r}; submit it, too", 2)
         host_env = await asyncio.to_thread(context.host_env, task)
         env = attempt_env(
