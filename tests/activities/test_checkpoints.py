@@ -4,7 +4,6 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,10 @@ from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
 from tests.activities.test_attempt import Bench
+from tests.images import docker_image
 
 PREFIX = "checkpoints/ada/train/run/0"
 BY_ITSELF = End(by_itself=True, at=0)
-AN_HOUR = timedelta(hours=1)
 
 
 class Host:
@@ -184,6 +183,21 @@ async def test_a_file_that_was_half_written_when_the_program_was_killed_does_not
     assert log is not None
     assert b"whole\n" in log
     assert b"restored the checkpoint of attempt 1" in log
+
+
+@pytest.mark.docker
+async def test_a_container_has_its_checkpoint_directory_too(bench: Bench) -> None:
+    """Nothing else of the image's file system outlives it."""
+    program = 'cd "$IRIS_CHECKPOINT_DIR"; echo $IRIS_ATTEMPT >> attempts; echo all: $(cat attempts)'
+    for attempt in (1, 2):
+        task = bench.attempt(
+            "sh", "-c", program, image=docker_image(), checkpoints=PREFIX, attempt=attempt, logs=f"logs/{attempt}"
+        )
+        await asyncio.wait_for(task.run(), 120)
+
+    log = await bench.store.get("logs/2/0000000000.log")
+    assert log is not None
+    assert b"all: 1 2\n" in log
 
 
 async def test_a_program_that_never_writes_there_costs_the_store_nothing(store: Fragile, tmp_path: Path) -> None:
