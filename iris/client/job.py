@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, o
 from typing_extensions import TypeVar
 
 from iris.client import outputs
+from iris.client.checkpoints import checkpoint_files
 from iris.client.connect.identity import current_user
 from iris.client.exec import new_session
 from iris.client.functions.result import PATIENCE, NoResult, Raised, RemoteTraceback, read_result
@@ -243,11 +244,12 @@ class AsyncJob(Generic[T]):
         finally:
             ended.cancel()
 
-    async def fetch(self, directory: Path | str = ".", *, force: bool = False) -> list[Path]:
+    async def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
         """Downloads the files that the tasks left in `$IRIS_OUTPUT_DIR`, and returns their paths.
 
         Args:
             directory: with several tasks, each has a folder in it.
+            checkpoint: downloads the files of `$IRIS_CHECKPOINT_DIR` instead, as they were saved last.
             force: overwrites files that differ.
 
         Raises:
@@ -258,7 +260,8 @@ class AsyncJob(Generic[T]):
         source = await self._jobs.log_source(self.id, self._run_id)
         store = Store(self._store_url)
         with reading_from(store, f"the files of {self.id}"):
-            files = await outputs.outputs_of(store, self.id, source.run_id)
+            files_of = checkpoint_files if checkpoint else outputs.outputs_of
+            files = await files_of(store, self.id, source.run_id)
             fetched = await outputs.fetch(store, files, Path(directory), by_task=source.tasks > 1, force=force)
         return [each.to for each in fetched]
 

@@ -127,9 +127,9 @@ class Job(Generic[T]):
         """As `AsyncJob.logs`."""
         return self._loop.iterate(self._job.logs(task, attempt, follow=follow))
 
-    def fetch(self, directory: Path | str = ".", *, force: bool = False) -> list[Path]:
+    def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
         """As `AsyncJob.fetch`."""
-        return self._loop.run(self._job.fetch(directory, force=force))
+        return self._loop.run(self._job.fetch(directory, checkpoint=checkpoint, force=force))
 
     def exec(
         self,
