@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from iris.client.blocking.client import IrisClient, Job
+    from iris.client.blocking.pool import WorkerPool
     from iris.client.client import AsyncIrisClient
     from iris.client.context import JobContext, context
     from iris.client.functions.result import NoResult
     from iris.client.job import AsyncJob, LogEntry
     from iris.client.job_options import Resources
     from iris.client.operate.cluster_manager import ClusterManager
+    from iris.client.pool.errors import CallLost, PoolBroken
+    from iris.client.pool.pool import AsyncWorkerPool
     from iris.model.environments import EnvironmentSpec
     from iris.model.errors import IrisError, JobCancelled, JobFailed, NotFound, Rejected, Unreachable, WaitTimeout
     from iris.model.jobs import JobSpec, JobStatus
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncIrisClient",
     "AsyncJob",
+    "AsyncWorkerPool",
+    "CallLost",
     "ClusterManager",
     "EnvironmentSpec",
     "IrisClient",
@@ -34,16 +39,20 @@ __all__ = [
     "LogEntry",
     "NoResult",
     "NotFound",
+    "PoolBroken",
     "Rejected",
     "Resources",
     "Unreachable",
     "WaitTimeout",
+    "WorkerPool",
     "context",
 ]
 
 _MODULES = {
     "AsyncIrisClient": "iris.client.client",
     "AsyncJob": "iris.client.job",
+    "AsyncWorkerPool": "iris.client.pool.pool",
+    "CallLost": "iris.client.pool.errors",
     "ClusterManager": "iris.client.operate.cluster_manager",
     "EnvironmentSpec": "iris.model.environments",
     "IrisClient": "iris.client.blocking.client",
@@ -57,10 +66,12 @@ _MODULES = {
     "LogEntry": "iris.client.job",
     "NoResult": "iris.client.functions.result",
     "NotFound": "iris.model.errors",
+    "PoolBroken": "iris.client.pool.errors",
     "Rejected": "iris.model.errors",
     "Resources": "iris.client.job_options",
     "Unreachable": "iris.model.errors",
     "WaitTimeout": "iris.model.errors",
+    "WorkerPool": "iris.client.blocking.pool",
     "context": "iris.client.context",
 }
 

@@ -39,7 +39,7 @@ async def make_job(
         IrisError: the store does not accept the files.
     """
     spec = job_spec(current_user(), _command(work, args, kwargs), **options)
-    project = await asyncio.to_thread(_project, workspace, "workdir" in options)
+    project = await asyncio.to_thread(find_project, workspace, "workdir" in options)
     here = cluster.supervisor is not None and spec.image is None  # a container does not have this machine's directories
     changes: dict[str, Any] = {}
     if project is None and here and spec.workdir is None:
@@ -74,7 +74,7 @@ def _command(work: Work, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequ
     return words
 
 
-def _project(given: Path | str | bool | None, has_workdir: bool) -> ProjectFiles | None:
+def find_project(given: Path | str | bool | None, has_workdir: bool) -> ProjectFiles | None:
     """Returns the files that the job gets. A member of a uv workspace comes with its workspace, unless it is named itself."""
     if given is False:
         return None

@@ -179,6 +179,11 @@ class IrisClient:
         """The address of the cluster's Temporal service."""
         return self._client.record.address
 
+    @property
+    def parts(self) -> tuple[AsyncIrisClient, BackgroundLoop]:
+        """The asynchronous client, and the loop on which it runs: for what is built on both, such as pools."""
+        return self._client, self._loop
+
     def submit(
         self,
         work: Work,
