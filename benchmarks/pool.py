@@ -37,7 +37,7 @@ if __name__ == "__main__":
 """
 RAY = """
 import time, ray
-ray.init(num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+ray.init("local", num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 @ray.remote
 def plus_one(number):
     return number + 1

@@ -171,6 +171,17 @@ async def _tasks(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.end(unwanted)
     await keep("job-of-two-cancelled", cluster.job(unwanted))
 
+    partly = await cluster.submit("partly", replicas=2)
+    await cluster.until(lambda: _two_run(cluster))
+    for index in (0, 1):
+        await cluster.users.jobs.cancel_task(partly, index, "cancelled by ada")
+    await cluster.end(partly)
+    await keep("job-of-two-cancelled-one-by-one", cluster.job(partly))
+
+
+async def _two_run(cluster: Cluster) -> bool:
+    return (await cluster.snapshot()).running == 2
+
 
 async def _one_waits(cluster: Cluster) -> bool:
     shown = await cluster.snapshot()

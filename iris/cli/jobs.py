@@ -28,11 +28,12 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow
-from iris.model.errors import InvalidValue, IrisError, NotFound, WaitTimeout
+from iris.client.views import Explanation, JobRow, check_task
+from iris.model import names
+from iris.model.errors import InvalidValue, IrisError, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
-from iris.model.states import JobState
+from iris.model.states import JobState, TaskState
 
 
 @click.command(cls=Command)
@@ -96,8 +97,7 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
         run_id = await client.jobs.run(name, number)
         found, page = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
         if task is not None:
-            if task >= len(found.tasks):
-                raise NotFound(f"job {name} has no task {task}; its tasks are 0 to {len(found.tasks) - 1}")
+            check_task(name, task, len(found.tasks))
             found = found.model_copy(update={"tasks": (found.tasks[task],)})
         if as_json and not resources:
             return found, [], None, page
@@ -152,13 +152,20 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
 @cluster_option
 @click.pass_context
 def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
-    """Cancel each JOB: its programs get SIGTERM and, after their grace period, SIGKILL."""
+    """Cancel each JOB, or one of its tasks: JOB:3. Programs get SIGTERM and, after their grace period, SIGKILL.
+
+    The other tasks of the job continue. A cancelled task counts neither as a failure nor as a success of its job.
+    """
     if reason and os.environ.get(ENV_PAYLOAD_KEYS):
         raise InvalidValue("reason", reason, "would be stored in plain text: Temporal does not encrypt it", "leave it out")
 
     async def work(client: AsyncIrisClient, name: str) -> str:
-        name = await whole_job(client, name)
-        ended = await client.jobs.cancel(name, reason)
+        name, task = job_and_task(name)
+        if task is None:
+            ended: JobState | TaskState | None = await client.jobs.cancel(name, reason)
+        else:
+            ended = await client.jobs.cancel_task(name, task, reason)
+            name = names.task_id(name, task)
         return f"cancelling {name}" if ended is None else f"{name} has ended already ({ended})"
 
     for_each(ctx, job, work)

@@ -18,6 +18,7 @@ from temporalio.service import RPCError
 from iris.activities.host.store_stream import StoreStream
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
+from iris.client.views import check_task
 from iris.messages.exec import (
     CANNOT,
     EXEC_TASK,
@@ -31,7 +32,7 @@ from iris.messages.exec import (
     ProfileRequest,
 )
 from iris.model import names
-from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable, first_line
+from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable, first_line
 from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
@@ -87,8 +88,7 @@ class ExecClient:
             running = [task.index for task in status.tasks if task.state in (TaskState.RUNNING, TaskState.BUILDING)]
             example = names.task_id(job, running[0] if running else 0)
             raise InvalidValue("job", job, f"has {len(status.tasks)} tasks", f"name one of them, such as {example}")
-        if (index or 0) >= len(status.tasks):
-            raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {len(status.tasks) - 1}")
+        check_task(job, index or 0, len(status.tasks))
         task = status.tasks[index or 0]
         if task.state not in (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING) or task.host is None:
             why = f": {task.reason}" if task.reason else ""

@@ -1,6 +1,7 @@
 """Lists jobs as the Temporal service knows them, and numbers the runs of a name that was used again."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from iris.client.connect.rpc import Connection, memo_of
 from iris.client.job_filter import JobFilter, device_in, tasks_in
@@ -44,6 +45,18 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
         return [row for row, _ in found]
     runs = await runs_of(connection, {row.id for row, _ in found})
     return [_numbered(row, run_id, runs.get(row.id, ())) for row, run_id in found]
+
+
+async def count_ended(connection: Connection, wanted: JobFilter) -> int:
+    """Returns the number of wanted jobs that have ended, in any state.
+
+    Raises:
+        InvalidValue: no user can have this name.
+        Unreachable: the service does not answer.
+    """
+    with connection.rpc_errors():
+        query = f"{connection.list_query(names.KIND_JOB)} AND {replace(wanted, live_only=False).query()}"
+        return (await connection.client.count_workflows(f"{query} AND ExecutionStatus != 'Running'")).count
 
 
 async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list[str]]:

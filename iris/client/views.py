@@ -9,6 +9,7 @@ from temporalio.common import SearchAttributeKey
 
 from iris.model import names
 from iris.model.attempts import AttemptRecord
+from iris.model.errors import NotFound
 from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
 from iris.scheduling.refusals import Refusal, RefusalCode
@@ -133,12 +134,19 @@ def cancelling(status: JobStatus) -> JobStatus:
     )
 
 
+def check_task(job: str, index: int, tasks: int) -> None:
+    """Checks that a job with this number of tasks has the task.
+
+    Raises:
+        NotFound: it has none with this index.
+    """
+    if index >= tasks:
+        raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {tasks - 1}")
+
+
 def described(status: JobStatus) -> str:
     """Describes the state of a job that has no reason itself."""
     if status.state is JobState.SUCCEEDED:
-        total, failed = len(status.tasks), sum(task.state is TaskState.FAILED for task in status.tasks)
-        if failed:
-            return f"{total - failed} of {total} tasks ended with exit code 0; {failed} failed, as the job allows"
         return "every task ended with exit code 0"
     live = [task for task in status.tasks if task.host and task.state in LIVE]
     if live:

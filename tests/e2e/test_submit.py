@@ -40,6 +40,20 @@ def test_a_quiet_submit_prints_the_id_and_nothing_else(cluster: Cluster) -> None
     assert (ran.out, ran.err) == (f"{USER}/quiet\n", "")
 
 
+def test_a_job_file_submits_its_jobs_and_says_where_it_stopped(cluster: Cluster) -> None:
+    """One document is followed as a command line is; of several that stop in the middle, those that run are named."""
+    cluster.file("one.yaml").write_text("name: from-file\nenv: {WHO: '${WHO:-nobody}'}\ncommand: echo hello $WHO\n")
+    ran = cluster.iris("submit", "-f", "one.yaml", "-e", "WHO=ada")
+    assert ran.out == "hello ada\n"
+    cluster.submit("taken", "--", "sh", "-c", until("taken.go"))
+    names = ("before", "taken", "after")
+    cluster.file("three.yaml").write_text("---\n".join(f"name: {name}\ncommand: [true]\n" for name in names))
+    stopped = cluster.iris("submit", "-q", "-f", "three.yaml", code=5)
+    assert stopped.out == f"{USER}/before\n"
+    assert "1 of 3 jobs were submitted; three.yaml, document 2 was not:" in stopped.err
+    cluster.file("taken.go").touch()
+
+
 def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(cluster: Cluster) -> None:
     """A loop of submits is a process each, and repeated after a failure it would start jobs twice, also those that have ended."""
     cluster.submit("batched", "--", "sh", "-c", until("batched.go"))
@@ -214,13 +228,19 @@ def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
 
 def test_a_task_is_named_as_it_is_printed(cluster: Cluster) -> None:
     """Lists of hosts print `ada/zz9:1`, which is copied into the next command."""
-    cluster.submit("zz9", "--replicas", "2", "--", "true")
+    cluster.submit("zz9", "--replicas", "2", "--", "sh", "-c", until("zz9.go"))
     cluster.submit("qq8", "--", "true")
     (task,) = cluster.iris("status", "zz9:1", "--json").json["tasks"]
     assert task["index"] == 1
     assert "has no task 2; its tasks are 0 to 1" in cluster.iris("status", "zz9:2", code=3).err
-    refused = cluster.iris("cancel", f"{USER}/zz9:1", code=5).err
+    refused = cluster.iris("hold", f"{USER}/zz9:1", code=5).err
     assert f"{USER}/zz9:1 is a task of {USER}/zz9, which has 2; this command acts on whole jobs: name {USER}/zz9" in refused
+    assert "has no task 2; its tasks are 0 to 1" in cluster.iris("cancel", "zz9:2", code=3).err
+    assert cluster.iris("cancel", f"{USER}/zz9:1").out == f"cancelling {USER}/zz9:1\n"
+    eventually(lambda: cluster.status("zz9")["tasks"][1]["state"] == "CANCELLED")
+    assert cluster.iris("cancel", "zz9:1").out == f"{USER}/zz9:1 has ended already (CANCELLED)\n"
+    cluster.file("zz9.go").touch()
+    assert "2 tasks ended with exit code 0; 1 was cancelled" in cluster.iris("wait", "zz9").err
     assert f"{USER}/qq8 SUCCEEDED" in cluster.iris("wait", "qq8:0").err
     hints = cluster.iris("--cluster", cluster.name, "submit", "-d", "--", "true").err
     assert f"  iris --cluster {cluster.name} status {USER}/job-" in hints

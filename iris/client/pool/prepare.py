@@ -15,7 +15,7 @@ from iris.client.functions.call import library_files
 from iris.client.job_options import JobOptions
 from iris.client.pool.child import SCRIPT
 from iris.client.pool.messages import FILE, Mail, PoolFile
-from iris.client.work import find_project, make_job
+from iris.client.work import importable_from, make_job
 from iris.client.workspace.pack import ExtraFile, pack
 from iris.client.workspace.upload import upload
 from iris.model import names
@@ -75,17 +75,21 @@ async def prepare(
     if idle <= timedelta():
         raise InvalidValue("idle_timeout", idle_timeout, "is not a time to wait", "give 1 second or more")
     token, key = secrets.token_hex(4), secrets.token_hex(32)
-    options.setdefault("name", f"pool-{token}")
+    within = await client.enclosing_job()
+    if "name" not in options:
+        options["name"] = f"pool-{token}"
+    elif within is not None:  # a later attempt of that job makes a new pool; the workers of the old one end when they are idle
+        options["name"] += f"-{token}"
     options.setdefault("retries", _WORKER_RETRIES)
     options.setdefault("max_retries_preemption", _WORKER_PREEMPTIONS)
-    spec = await make_job(client.record, ["pool-worker"], (), {}, workspace, **options)
+    spec = await make_job(client.record, ["pool-worker"], (), {}, workspace, within, **options)
     if spec.replicas > 1:
         raise InvalidValue("tpu", options.get("resources"), "has several hosts", "give the workers a slice of one host each")
-    project = await asyncio.to_thread(find_project, workspace, "workdir" in options)
+    root = await importable_from(workspace, within, **options)
     queue, store = names.pool_queue(client.record.name, spec.id, token), Store(client.record.store)
     file = PoolFile(queue=queue, key=key, python=sys.version_info[:2], idle_timeout=idle.total_seconds())
     spec = spec.model_copy(update={"call": await _upload(store, file), "replicas": num_workers})
-    return Prepared(spec, queue, Mail(store, key), project.root if project is not None else None)
+    return Prepared(spec, queue, Mail(store, key), root)
 
 
 async def _upload(store: Store, pool: PoolFile) -> Bundle:
