@@ -147,6 +147,11 @@ def host_queue(cluster: str, host_id: str) -> str:
     return f"{cluster}/host/{host_id}"
 
 
+def pool_queue(cluster: str, job: str, token: str) -> str:
+    """Returns the queue of a pool's calls. The token distinguishes pools whose workers' jobs have the same name."""
+    return f"{cluster}/pool/{job}-{token}"
+
+
 def host_of_queue(cluster: str, queue: str) -> str | None:
     """Returns the host that a task queue belongs to, or None if it is not a host's queue of this cluster."""
     prefix = host_queue(cluster, "")
@@ -293,6 +298,11 @@ def agent_logs(cluster: str, host_id: str) -> str:
 def exec_files(session: str) -> str:
     """Returns the folder for the input and output of a command that runs beside a task."""
     return f"exec/{session}"
+
+
+def pool_files(queue: str) -> str:
+    """Returns the folder of a pool's large messages."""
+    return f"pools/{queue}"
 
 
 # -- environment variables -----------------------------------------------------------------------------------------------------

@@ -246,6 +246,11 @@ class IrisClient:
 
         return Cluster(self._client, self._loop)
 
+    @property
+    def parts(self) -> tuple[AsyncIrisClient, BackgroundLoop]:
+        """The asynchronous client, and the loop on which it runs: for what is built on both, such as pools."""
+        return self._client, self._loop
+
     @overload
     def submit(
         self,
