@@ -217,7 +217,8 @@ class AsyncJob(Generic[T]):
         """Yields the job's output, by time.
 
         Args:
-            task, attempt: only this task, only this attempt; None: all.
+            task: only this task; None: all.
+            attempt: only this attempt; None: all.
             follow: waits for further output until the job has ended.
 
         Raises:

@@ -25,7 +25,7 @@ from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.client.work import Work
 from iris.model import names
-from iris.model.errors import IrisError, Unreachable
+from iris.model.errors import InvalidValue, IrisError, Unreachable
 from iris.model.jobs import JobStatus, TaskStatus
 
 if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
@@ -191,20 +191,26 @@ class IrisClient:
         return cls()
 
     @classmethod
-    def local(cls, config: "ClusterConfig | None" = None) -> Self:
+    def local(cls, config: "ClusterConfig | None" = None, *, tpu: str | None = None) -> Self:
         """Starts a cluster on this machine, which ends with the client and at the latest with this program.
 
         Args:
             config: its groups' shapes; None: one host.
+            tpu: instead of `config`: the cluster also has one simulated slice of this type, such as `"v5litepod-16"`.
 
         Raises:
+            InvalidValue: there is no such type, or `config` and `tpu` are both given.
             IrisError: it did not start.
         """
         from iris.client.operate.cluster_manager import ClusterManager
         from iris.config import local_config, make_local_config
+        from iris.model.accelerators import tpu as parse_tpu_kind
 
         name = f"python-{secrets.token_hex(4)}"
-        own = make_local_config(config, name) if config is not None else local_config(name)
+        if config is not None and tpu is not None:
+            raise InvalidValue("tpu", tpu, "does not go with a configuration", "add a scale group to the configuration")
+        kind = parse_tpu_kind(tpu) if tpu is not None else None
+        own = make_local_config(config, name) if config is not None else local_config(name, tpu=kind)
         manager = ClusterManager(own, ephemeral=True, owned=True)
         manager.start()
         try:
