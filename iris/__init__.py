@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from iris.client.blocking.client import IrisClient, Job
+    from iris.client.blocking.context import JobContext, context, get_job_info, iris_ctx
     from iris.client.client import AsyncIrisClient
-    from iris.client.context import JobContext, context
     from iris.client.entrypoint import Entrypoint
     from iris.client.functions.result import NoResult
     from iris.client.job import AsyncJob, ExecResult, LogEntry
@@ -51,6 +51,8 @@ __all__ = [
     "Unreachable",
     "WaitTimeout",
     "context",
+    "get_job_info",
+    "iris_ctx",
     "load_config",
     "make_local_config",
 ]
@@ -68,7 +70,7 @@ _MODULES = {
     "IrisError": "iris.model.errors",
     "Job": "iris.client.blocking.client",
     "JobCancelled": "iris.model.errors",
-    "JobContext": "iris.client.context",
+    "JobContext": "iris.client.blocking.context",
     "JobFailed": "iris.model.errors",
     "JobFilter": "iris.client.job_filter",
     "JobSpec": "iris.model.jobs",
@@ -83,7 +85,9 @@ _MODULES = {
     "TaskStatus": "iris.model.jobs",
     "Unreachable": "iris.model.errors",
     "WaitTimeout": "iris.model.errors",
-    "context": "iris.client.context",
+    "context": "iris.client.blocking.context",
+    "get_job_info": "iris.client.blocking.context",
+    "iris_ctx": "iris.client.blocking.context",
     "load_config": "iris.config",
     "make_local_config": "iris.config",
 }

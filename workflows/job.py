@@ -15,7 +15,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris.activities.control.job_tasks import JobTasks
-from iris.messages.job import Attempts, JobInput
+from iris.messages.job import Attempts, ChildRef, JobInput
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskProgress, TaskRefs
 from iris.model import names
@@ -30,6 +30,7 @@ from iris.model.states import ENDED, JobState, TaskState
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.workflows import policies, web_ui
+from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
 from iris.workflows.search_attributes import keywords, show_band, show_state
 from iris.workflows.task import TaskWorkflow
@@ -56,7 +57,8 @@ class JobWorkflow:
                 "tasks": job.tasks or tuple(TaskStatus(index=index) for index in range(job.spec.replicas)),
             }
         )
-        self._run = GangRun(self._job, self._describe) if job.spec.is_gang else None
+        self._children_of_job = Children(job.children)
+        self._run = GangRun(self._job, self._describe, self._with_children) if job.spec.is_gang else None
         #: The state that lists show. None for a short job that succeeds, which saves the events.
         self._shown_state: JobState | None = None
         #: The reason of the tasks that the job ends; None: it ends none.
@@ -82,6 +84,8 @@ class JobWorkflow:
         try:
             if self._is_refused(job):
                 pass
+            elif refusal := await register(job):
+                self._refuse(TaskState.KILLED, refusal)
             elif self._run is not None:
                 await self._run.run()
             else:
@@ -89,10 +93,13 @@ class JobWorkflow:
         except asyncio.CancelledError:
             self._describe()
             self._show(self.status().state)
+            await self._children_of_job.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
             raise
         status = self.status()
         if status.state is not JobState.SUCCEEDED or self._shown_state is not None:
             self._show(status.state)
+        if status.state is not JobState.SUCCEEDED:
+            await self._children_of_job.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
         # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
@@ -140,6 +147,10 @@ class JobWorkflow:
             if index in self._running:
                 self._running[index].cancel()
 
+    @workflow.signal(description="A job that belongs to this job starts")
+    def child_started(self, child: ChildRef) -> None:
+        self._children_of_job.add(child)
+
     @workflow.signal(description="A new status of a task of this job")
     def task_changed(self, task: TaskStatus) -> None:
         if self._job.tasks[task.index].state not in ENDED:  # a signal may arrive after the end
@@ -177,11 +188,18 @@ class JobWorkflow:
         except InvalidValue as error:
             if not workflow.patched("demands"):
                 return False
-            end = {"state": TaskState.UNSCHEDULABLE, "reason": str(error), "finished_at": workflow.now()}
-            self._job, self._run = self._job.with_tasks(**end), None
-            self._describe()
+            self._refuse(TaskState.UNSCHEDULABLE, str(error))
             return True
         return False
+
+    def _refuse(self, state: TaskState, reason: str) -> None:
+        """Ends all tasks before they have begun."""
+        self._job = self._job.with_tasks(state=state, reason=reason, finished_at=workflow.now())
+        self._run = None
+        self._describe()
+
+    def _with_children(self, gang: Gang) -> Gang:
+        return gang.model_copy(update={"children": self._children_of_job.known})
 
     # Jobs of independent tasks: each task has its own workflow.
 

@@ -114,14 +114,14 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             runtime,
             workdir,
             env,
-            context.environments(users),
+            context.environments(task),
             files / "environment",
             directory / "build",
             root=root,
             content=task.bundle.sha256 if task.bundle is not None else "",
         )
         undo.callback(ready.release)
-        launch = await runtime.launch(CALL if call is not None else task.command, ready.env, workdir)
+        launch = await runtime.launch(CALL if call is not None else task.command, ready.env, workdir, read=ready.read)
         undo.pop_all()
         return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers, secrets)
 

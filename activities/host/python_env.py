@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.commands import PATH
-from iris.activities.host.env_steps import Steps, since, uv_version
+from iris.activities.host.env_steps import Steps, since
 from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here
 from iris.activities.host.requirement_files import REQUIREMENTS, hash_of_requirements
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.host.runtimes.threads import in_thread
+from iris.activities.host.uv_places import uv_version
 from iris.model.environments import EnvironmentSpec, requirements_file
 
 #: Delays before each retry of a step after a network failure, in seconds. uv itself has tried several times by then.
@@ -25,7 +26,7 @@ PAUSES = (1.0, 5.0, 15.0)
 _WAYS = re.compile(r"(?:UV|PIP)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY", re.IGNORECASE)
 #: Settings of uv that change how it gets packages, but not which ones. An environment does not depend on them.
 _HOW = re.compile(
-    r"UV_(?:CACHE_DIR|PYTHON_INSTALL_DIR|PROJECT_ENVIRONMENT|LINK_MODE|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
+    r"UV_(?:CACHE_DIR|PYTHON_CACHE_DIR|PYTHON_INSTALL_DIR|PROJECT_ENVIRONMENT|LINK_MODE|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
 )
 #: To be increased when environments are made in a different way: cached ones are then not used any more.
 _MADE_AS = 2
@@ -38,6 +39,8 @@ class Ready(NamedTuple):
     env: dict[str, str]
     #: File descriptors that must stay open for as long as the program lives, so that the cache does not remove what it uses.
     keep: tuple[int, ...] = ()
+    #: The directories of the host that the program reads, besides the files of its attempt.
+    read: tuple[Path, ...] = ()
 
     def release(self) -> None:
         """Closes the descriptors in this process, when the shim has inherited them or no program starts.
@@ -131,7 +134,7 @@ async def _set_up(
         program = activated(env, venv, workdir) if venv is not None else dict(env)
         await steps.run(spec.setup, program, venv)
         steps.say(f"environment ready ({since(begun)})")
-        return Ready(program)
+        return Ready(program, read=(steps.uv.programs,) if venv is not None else ())
     if spec.setup:
         venv = own / "venv"
         await steps.make(venv, spec, project, alone=True)
@@ -139,7 +142,7 @@ async def _set_up(
         program = activated(env, venv, workdir)
         await steps.run(spec.setup, program, venv)
         steps.say(f"environment ready ({since(begun)})")
-        return Ready(program)
+        return Ready(program, read=(steps.uv.programs,))
     entry = await cache.use(
         await _key(spec, project, workdir, root, runtime.identity, ways, content),
         lambda place: steps.make_shared(place, spec, project),
@@ -150,7 +153,7 @@ async def _set_up(
     except OSError:
         entry.release()
         raise
-    return Ready(activated(env, entry.path / "venv", workdir), (entry.lock,))
+    return Ready(activated(env, entry.path / "venv", workdir), (entry.lock,), (entry.path,))
 
 
 async def _key(

@@ -18,7 +18,7 @@ from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, pr
 from iris.cli.endings import print_end
 from iris.cli.follow import follow_job
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
-from iris.cli.workspace import with_files
+from iris.cli.workspace import files_options, with_files
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.logs.stored import LogReader
@@ -146,7 +146,7 @@ def _given(ctx: click.Context) -> dict[str, Any]:
 
 async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None:
     client = await AsyncIrisClient.connect(cluster)
-    spec = make_spec(options, shares_files=client.record.supervisor is not None)
+    spec = make_spec(options, shares_files=client.record.supervisor is not None, within=await client.enclosing_job())
     found = await client.jobs.forecast(spec)
     if options["as_json"]:
         print_json(render.forecast_json(found))
@@ -166,12 +166,14 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
             client = await stack.enter_async_context(_own_cluster())
         else:
             client = await AsyncIrisClient.connect(cluster)
-        spec = make_spec(options, shares_files=client.record.supervisor is not None)
+        within = await client.enclosing_job()
+        spec = make_spec(options, shares_files=client.record.supervisor is not None, within=within)
         if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(spec)) is not None:
             raise Rejected(infeasible(refusal))
         for warning in secret_warnings(spec):
             click.echo(f"warning: {warning}", err=True)
-        (spec,) = await with_files(client.record, [(spec, options)], quiet=options["quiet"] or options["as_json"])
+        files = files_options(options, within)
+        (spec,) = await with_files(client.record, [(spec, files)], quiet=options["quiet"] or options["as_json"])
         submitted = await client.jobs.submit(spec)
         await _warn(client, spec)
         if options["as_json"]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
@@ -11,13 +11,16 @@ from iris.cli.advice import infeasible, secret_warnings
 from iris.cli.common import print_json
 from iris.cli.job_file import JobDocument, job_options, keys_given, overridden, read_jobs
 from iris.cli.spec import make_spec
-from iris.cli.workspace import with_files
+from iris.cli.workspace import files_options, with_files
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.views import Submitted
 from iris.model.bounds import check_demands
 from iris.model.errors import InvalidJob, IrisError, Rejected
 from iris.model.jobs import JobSpec
+
+if TYPE_CHECKING:
+    from iris.client.parent import EnclosingJob
 
 
 class CheckedJob(NamedTuple):
@@ -62,7 +65,8 @@ async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument]
         IrisError: a job could not be submitted. Standard error has those that were.
     """
     client = await AsyncIrisClient.connect(cluster)
-    jobs = checked_jobs(documents, shares_files=client.record.supervisor is not None)
+    within = await client.enclosing_job()
+    jobs = checked_jobs(documents, shares_files=client.record.supervisor is not None, within=within)
     if options["dry_run"]:
         await _forecast(client, jobs, options)
         return
@@ -89,11 +93,13 @@ async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument]
             print_json([each.model_dump() for each in submitted])
 
 
-def checked_jobs(documents: Sequence[JobDocument], *, shares_files: bool) -> list[CheckedJob]:
+def checked_jobs(
+    documents: Sequence[JobDocument], *, shares_files: bool, within: "EnclosingJob | None" = None
+) -> list[CheckedJob]:
     """Returns the jobs of a file, without their files.
 
     Args:
-        shares_files: as for `make_spec`.
+        shares_files, within: as for `make_spec`.
 
     Raises:
         InvalidJob: jobs are wrong; the message has every problem.
@@ -104,7 +110,7 @@ def checked_jobs(documents: Sequence[JobDocument], *, shares_files: bool) -> lis
     for document in documents:
         try:
             options = job_options(document)
-            spec = make_spec(options, shares_files=shares_files)
+            spec = make_spec(options, shares_files=shares_files, within=within)
             check_demands(spec)
         except click.UsageError as error:
             problems.append(f"{document.where}: {error.format_message()}")
@@ -115,7 +121,7 @@ def checked_jobs(documents: Sequence[JobDocument], *, shares_files: bool) -> lis
         if spec.name in names:
             problems.append(f"{document.where}: {spec.name!r} is the name of {names[spec.name]}; give each job its own")
         names[spec.name] = document.where
-        jobs.append(CheckedJob(document.where, spec, options))
+        jobs.append(CheckedJob(document.where, spec, files_options(options, within)))
     if problems:
         raise InvalidJob("\n".join(["the jobs are not valid:", *problems]))
     return jobs

@@ -1,5 +1,6 @@
 """The client of one cluster. It needs only the Temporal service; statuses and explanations also need a control plane."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,8 @@ from iris.client.connect.identity import full_job_id
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
+from iris.model import names
+from iris.model.errors import Unreachable
 
 if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a tenth of a command's imports
     from iris.client.autoscaler import AutoscalerClient
@@ -23,6 +26,7 @@ if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a
     from iris.client.hosts import HostsClient
     from iris.client.job import AsyncJob
     from iris.client.job_options import JobOptions
+    from iris.client.parent import EnclosingJob, ParentLookup
     from iris.client.slices import SlicesClient
     from iris.client.work import Work
 
@@ -42,6 +46,7 @@ class AsyncIrisClient:
         self.record = record
         self.connection = Connection(client, record)
         self.jobs = JobsClient(self.connection)
+        self._parents: ParentLookup | None = None
 
     @cached_property
     def autoscaler(self) -> "AutoscalerClient":
@@ -72,6 +77,17 @@ class AsyncIrisClient:
         from iris.client.cluster import ClusterClient
 
         return ClusterClient(self.connection)
+
+    @classmethod
+    async def from_env(cls) -> Self:
+        """Connects to the cluster of the job that this program runs in.
+
+        Raises:
+            Unreachable: the program does not run in a job, or the cluster does not answer.
+        """
+        if names.ENV_JOB_ID not in os.environ:
+            raise Unreachable(f"this program does not run in a job: {names.ENV_JOB_ID} is not set")
+        return await cls.connect()
 
     @classmethod
     async def connect(cls, cluster: str | ClusterRef | None = None) -> Self:
@@ -134,9 +150,25 @@ class AsyncIrisClient:
         from iris.client.job import AsyncJob
         from iris.client.work import make_job
 
-        spec = await make_job(self.record, work, args, kwargs, workspace, **options)
+        within = await self.enclosing_job()
+        spec = await make_job(self.record, work, args, kwargs, workspace, within, **options)
         submitted = await self.jobs.submit(spec)
         return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
+
+    async def enclosing_job(self) -> "EnclosingJob | None":
+        """Returns the job of this cluster in which the program runs. The jobs that it submits belong to that job.
+
+        Raises:
+            Rejected: that job has ended.
+            Unreachable: the service does not answer.
+        """
+        if names.ENV_JOB_ID not in os.environ:
+            return None
+        if self._parents is None:
+            from iris.client.parent import ParentLookup
+
+            self._parents = ParentLookup(self.connection)
+        return await self._parents.find()
 
     def job(self, job: str) -> "AsyncJob[Any]":
         """Returns a job by its name or `USER/NAME`. Asks nothing: whether it exists shows with the first question.

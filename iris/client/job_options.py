@@ -196,6 +196,11 @@ def _duration(options: JobOptions, field: Literal["scheduling_timeout", "timeout
 
 def _new_name(command: Sequence[str]) -> str:
     """Returns a name that nobody has: the program's or function's name, and a random number."""
+    return f"{word_of(command)}-{secrets.token_hex(4)}"
+
+
+def word_of(command: Sequence[str]) -> str:
+    """Returns the program's or the function's name as a part of a job's name."""
     word = re.split("[/:]", command[0] if command else "")[-1]
     word = re.sub("[^a-zA-Z0-9]+", "-", word.removesuffix(".py").rpartition(".")[2]).strip("-")[:40]
-    return f"{word or 'job'}-{secrets.token_hex(4)}"
+    return word or "job"

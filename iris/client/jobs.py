@@ -387,7 +387,8 @@ class JobsClient:
     async def _not_found(self, job: str) -> NotFound:
         known = list(dict.fromkeys(row.id for row in await self.list(limit=500)))
         near = difflib.get_close_matches(job, known, n=3, cutoff=0.6)
-        near += [other for other in known if other.partition("/")[2] == job.partition("/")[2] and other not in near]
+        name = job.partition("/")[2]
+        near += [other for other in known if f"/{other}".endswith(f"/{name}") and other not in near]
         hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
         return NotFound(f"there is no job {job}; {hint}")
 

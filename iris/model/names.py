@@ -13,6 +13,8 @@ from iris.model.errors import InvalidValue
 #: The longest name in characters. Temporal's SQL stores keep ids in 255 characters. `<cluster>/task/<user>/<name>:<index>` with
 #: three names of this length stays below 200.
 MAX_NAME = 60
+#: The longest id of a job that belongs to other jobs: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
+MAX_JOB_ID = 160
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
 
 
@@ -39,6 +41,17 @@ def check_name(field: str, name: str) -> str:
 
 def job_id(user: str, name: str) -> str:
     return f"{user}/{name}"
+
+
+def child_id(parent: str, name: str) -> str:
+    """Returns the id of a job that belongs to another job: `user/parent/child`."""
+    return f"{parent}/{name}"
+
+
+def parent_id(job: str) -> str | None:
+    """Returns the id of the job that a job belongs to; None if it belongs to none."""
+    parent = job.rpartition("/")[0]
+    return parent if "/" in parent else None
 
 
 def task_id(job: str, index: int) -> str:
@@ -198,6 +211,8 @@ MEMO_TASKS = "iris_tasks"
 MEMO_DEVICE = "iris_device"
 #: Memo of a job that was submitted in a batch: identifies its line.
 MEMO_BATCH = "iris_batch"
+#: Memo of a job that belongs to another job: a `Parent`.
+MEMO_PARENT = "iris_parent"
 #: Memo of a job that runs a function.
 MEMO_FUNCTION = "iris_function"
 

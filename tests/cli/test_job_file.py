@@ -227,7 +227,7 @@ def test_a_printed_file_is_the_same_job(words: list[str], command: list[str]) ->
 def test_the_schemas_beside_the_documents_are_those_of_this_version(file: str, schema: dict[str, Any]) -> None:
     """Editors read the file; `iris job schema` and `iris cluster config schema` print it."""
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert json.loads((SCHEMAS / file).read_text()) == schema
+    assert json.loads((SCHEMAS / file).read_text()) == schema, "write the file again with the command that prints it"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)

@@ -22,7 +22,7 @@ INTERNAL = {
     SlicesClient: {"delete_all", "was_requested", "has_workflow"},
     AutoscalerClient: {"close_down"},
     ClusterClient: {"check_exists"},
-    AsyncIrisClient: {"connect", "exec"},  # the constructor, and `Job.exec`
+    AsyncIrisClient: {"connect", "exec", "enclosing_job"},  # the constructor, `Job.exec`, `context`
 }
 
 

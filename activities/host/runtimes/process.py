@@ -61,10 +61,24 @@ class ProcessRuntime:
         """Implements `Runtime.owner`."""
         return job_users.owner_of(self._dir)
 
+    @property
+    def apart(self) -> bool:
+        """Implements `Runtime.apart`."""
+        return self.owner is not None
+
     async def prepare(self) -> None:
         """Implements `Runtime.prepare`. A process needs no preparation."""
 
-    async def step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path) -> int:
+    async def step(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        workdir: Path,
+        output: Path,
+        *,
+        written: Sequence[Path] = (),
+        read: Sequence[Path] = (),
+    ) -> int:
         """Implements `Runtime.step`."""
         launch = await self.launch(argv, env, workdir)  # a setup step has the program's limits
         try:
@@ -97,7 +111,7 @@ class ProcessRuntime:
             await asyncio.to_thread(orphans.kill, {self._key})  # the processes in sessions of their own
             raise
 
-    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
+    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, *, read: Sequence[Path] = ()) -> Launch:
         """Implements `Runtime.launch`. A missing program is noticed only when it is started."""
         owner = self.owner
         groups = self._cgroups = await asyncio.to_thread(self._checked_groups, workdir, owner)

@@ -2,10 +2,9 @@
 
 import asyncio
 import html
-import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import cached_property
@@ -24,8 +23,7 @@ from iris.client.job_options import JobOptions
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.client.work import Work
-from iris.model import names
-from iris.model.errors import InvalidValue, IrisError, Unreachable
+from iris.model.errors import InvalidValue, IrisError
 from iris.model.jobs import JobStatus, TaskStatus
 
 if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
@@ -160,11 +158,14 @@ class IrisClient:
 
     def __init__(self, cluster: str | None = None) -> None:
         """Connects to a cluster: as `AsyncIrisClient.connect`."""
+        self._start(AsyncIrisClient.connect(cluster))
+
+    def _start(self, connecting: Coroutine[Any, Any, AsyncIrisClient]) -> None:
         self._undo = ExitStack()
         self._loop = BackgroundLoop()
         self._undo.callback(self._loop.close)
         try:
-            self._client = self._loop.run(AsyncIrisClient.connect(cluster))
+            self._client = self._loop.run(connecting)
         except BaseException:
             self.close()
             raise
@@ -181,14 +182,10 @@ class IrisClient:
 
     @classmethod
     def from_env(cls) -> Self:
-        """Connects to the cluster of the job that this program runs in.
-
-        Raises:
-            Unreachable: the program does not run in a job, or the cluster does not answer.
-        """
-        if names.ENV_JOB_ID not in os.environ:
-            raise Unreachable(f"this program does not run in a job: {names.ENV_JOB_ID} is not set")
-        return cls()
+        """As `AsyncIrisClient.from_env`."""
+        client = cls.__new__(cls)
+        client._start(AsyncIrisClient.from_env())
+        return client
 
     @classmethod
     def local(cls, config: "ClusterConfig | None" = None, *, tpu: str | None = None) -> Self:
