@@ -249,6 +249,12 @@ def test_a_function_runs_in_an_image_that_has_never_heard_of_iris(client: iris.I
     assert job.result() == 42
 
 
+async def test_a_cluster_is_started_and_stopped_where_an_event_loop_runs(state: Cluster) -> None:
+    """A notebook's cells run in one."""
+    with iris.IrisClient.local() as client:
+        assert client.submit(abs, -3).result() == 3
+
+
 KILLED = """
 import os, signal, iris
 client = iris.IrisClient.local()
