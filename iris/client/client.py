@@ -41,8 +41,9 @@ class AsyncIrisClient:
     loss = await job
     """
 
-    def __init__(self, client: Client, record: ClusterRecord) -> None:
-        """Creates a client from a connected Temporal client and the cluster's record."""
+    def __init__(self, client: Client, record: ClusterRecord, workspace: Path | str | bool | None = None) -> None:
+        """Creates a client from a connected Temporal client and the cluster's record. `connect` does this."""
+        self._workspace = workspace
         self.record = record
         self.connection = Connection(client, record)
         self.jobs = JobsClient(self.connection)
@@ -90,19 +91,20 @@ class AsyncIrisClient:
         return await cls.connect()
 
     @classmethod
-    async def connect(cls, cluster: str | ClusterRef | None = None) -> Self:
+    async def connect(cls, cluster: str | ClusterRef | None = None, *, workspace: Path | str | bool | None = None) -> Self:
         """Connects to a cluster.
 
         Args:
             cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` where several clusters share a service. None: the
                 cluster that the environment names, else the only one that is known here.
+            workspace: the default of `submit`.
 
         Raises:
             Unreachable: the cluster does not run or does not answer.
             NotFound: there are several clusters and none was named, or the service has no such cluster.
         """
         ref = cluster if isinstance(cluster, ClusterRef) else resolve_cluster(cluster)
-        return cls(*await open_connection(ref))
+        return cls(*await open_connection(ref), workspace)
 
     @overload
     async def submit(
@@ -140,7 +142,8 @@ class AsyncIrisClient:
             work: a function, or a program: `submit("python", "train.py")`; or an `Entrypoint`, which has its arguments.
             args: of the function, or further words of the program.
             kwargs: the function's keyword arguments.
-            workspace: the directory whose files the job gets; None: the current one, if it is a project's; False: none.
+            workspace: the directory whose files the job gets; True: the current one; False: none; None: as the client was made,
+                else the current one if it is a project's.
 
         Raises:
             Rejected: an option is invalid, the function cannot be pickled, or a live job has this name.
@@ -151,7 +154,8 @@ class AsyncIrisClient:
         from iris.client.work import make_job
 
         within = await self.enclosing_job()
-        spec = await make_job(self.record, work, args, kwargs, workspace, within, **options)
+        files = self._workspace if workspace is None else workspace
+        spec = await make_job(self.record, work, args, kwargs, files, within, **options)
         submitted = await self.jobs.submit(spec)
         return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
 

@@ -249,6 +249,30 @@ def test_a_function_runs_in_an_image_that_has_never_heard_of_iris(client: iris.I
     assert job.result() == 42
 
 
+def test_the_jobs_of_a_client_get_the_files_of_its_workspace(client: iris.IrisClient, tmp_path: Path) -> None:
+    """A program names its directory once; a job can still have none, or another."""
+    (tmp_path / ".irisignore").touch()
+    (tmp_path / "data.txt").write_text("of the workspace")
+    with iris.IrisClient.remote(client.cluster.name, workspace=tmp_path) as here:
+        job = here.submit("cat", "data.txt")
+        assert job.wait().state is JobState.SUCCEEDED
+        assert [str(entry) for entry in job.logs() if entry.stream == "stdout"] == ["of the workspace"]
+        assert here.submit("cat", "data.txt", workspace=False).wait().state is JobState.FAILED
+
+
+def test_a_managed_cluster_of_a_configuration_is_used_by_its_address(state: Cluster) -> None:
+    """As the programs of the seed about ClusterManager do: any configuration, simulated, for the time of a block."""
+    text = (Path(__file__).parents[2] / "examples" / "eu-west4.yaml").read_text()
+    manager = iris.ClusterManager(iris.make_local_config(iris.load_config(text), "managed"), ephemeral=True, owned=True)
+    assert manager.is_local
+    with pytest.raises(RuntimeError):
+        _ = manager.controller
+    with manager.connect() as address, iris.IrisClient.remote(address) as client:
+        assert client.submit(rank_and_size, 10, resources=iris.Resources(tpu="v5litepod-16")).results()[3] == (13, 4)
+        assert manager.controller.status().healthy
+    assert state.pid("managed") is None
+
+
 async def test_a_cluster_is_started_and_stopped_where_an_event_loop_runs(state: Cluster) -> None:
     """A notebook's cells run in one."""
     with iris.IrisClient.local() as client:

@@ -156,9 +156,9 @@ class IrisClient:
         print(job.result())
     """
 
-    def __init__(self, cluster: str | None = None) -> None:
+    def __init__(self, cluster: str | None = None, *, workspace: Path | str | bool | None = None) -> None:
         """Connects to a cluster: as `AsyncIrisClient.connect`."""
-        self._start(AsyncIrisClient.connect(cluster))
+        self._start(AsyncIrisClient.connect(cluster, workspace=workspace))
 
     def _start(self, connecting: Coroutine[Any, Any, AsyncIrisClient]) -> None:
         self._undo = ExitStack()
@@ -171,14 +171,18 @@ class IrisClient:
             raise
 
     @classmethod
-    def remote(cls, cluster: str) -> Self:
+    def remote(cls, cluster: str, *, workspace: Path | str | bool | None = None) -> Self:
         """Connects to a cluster by its name or its address.
+
+        Args:
+            cluster: as in `AsyncIrisClient.connect`.
+            workspace: the default of `submit`.
 
         Raises:
             Unreachable: the cluster does not run or does not answer.
             NotFound: the service has no such cluster.
         """
-        return cls(cluster)
+        return cls(cluster, workspace=workspace)
 
     @classmethod
     def from_env(cls) -> Self:
@@ -188,12 +192,15 @@ class IrisClient:
         return client
 
     @classmethod
-    def local(cls, config: "ClusterConfig | None" = None, *, tpu: str | None = None) -> Self:
+    def local(
+        cls, config: "ClusterConfig | None" = None, *, tpu: str | None = None, workspace: Path | str | bool | None = None
+    ) -> Self:
         """Starts a cluster on this machine, which ends with the client and at the latest with this program.
 
         Args:
             config: its groups' shapes; None: one host.
             tpu: instead of `config`: the cluster also has one simulated slice of this type, such as `"v5litepod-16"`.
+            workspace: the default of `submit`.
 
         Raises:
             InvalidValue: there is no such type, or `config` and `tpu` are both given.
@@ -211,7 +218,7 @@ class IrisClient:
         manager = ClusterManager(own, ephemeral=True, owned=True)
         manager.start()
         try:
-            client = cls(name)
+            client = cls(name, workspace=workspace)
         except BaseException:
             manager.stop()
             raise
