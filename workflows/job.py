@@ -57,7 +57,7 @@ class JobWorkflow:
                 "tasks": job.tasks or tuple(TaskStatus(index=index) for index in range(job.spec.replicas)),
             }
         )
-        self._children_of_job = Children(job.children)
+        self._child_jobs = Children(job.children)
         self._run = GangRun(self._job, self._describe, self._with_children) if job.spec.is_gang else None
         #: The state that lists show. None for a short job that succeeds, which saves the events.
         self._shown_state: JobState | None = None
@@ -93,13 +93,13 @@ class JobWorkflow:
         except asyncio.CancelledError:
             self._describe()
             self._show(self.status().state)
-            await self._children_of_job.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
+            await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
             raise
         status = self.status()
         if status.state is not JobState.SUCCEEDED or self._shown_state is not None:
             self._show(status.state)
         if status.state is not JobState.SUCCEEDED:
-            await self._children_of_job.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
+            await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
         # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
@@ -149,7 +149,7 @@ class JobWorkflow:
 
     @workflow.signal(description="A job that belongs to this job starts")
     def child_started(self, child: ChildRef) -> None:
-        self._children_of_job.add(child)
+        self._child_jobs.add(child)
 
     @workflow.signal(description="A new status of a task of this job")
     def task_changed(self, task: TaskStatus) -> None:
@@ -199,7 +199,7 @@ class JobWorkflow:
         self._describe()
 
     def _with_children(self, gang: Gang) -> Gang:
-        return gang.model_copy(update={"children": self._children_of_job.known})
+        return gang.model_copy(update={"children": self._child_jobs.known})
 
     # Jobs of independent tasks: each task has its own workflow.
 

@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.connect.identity import full_job_id
+from iris.client.connect.identity import current_user, full_job_id
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a
     from iris.client.parent import EnclosingJob, ParentLookup
     from iris.client.slices import SlicesClient
     from iris.client.work import Work
+    from iris.scheduling.forecast import Forecast
 
 T = TypeVar("T", default=Any)
 
@@ -158,6 +159,22 @@ class AsyncIrisClient:
         spec = await make_job(self.record, work, args, kwargs, files, within, **options)
         submitted = await self.jobs.submit(spec)
         return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
+
+    async def forecast(self, **options: Unpack["JobOptions"]) -> "Forecast":
+        """Returns what the scheduler would do with a job of these options if it were submitted now. Changes nothing.
+
+        Raises:
+            Rejected: an option is invalid.
+            Unreachable: no control plane answers.
+        """
+        from iris.client.job_options import job_spec
+
+        spec = job_spec(current_user(), ("forecast",), **options)
+        if (within := await self.enclosing_job()) is not None:
+            from iris.client.inheritance import inherit
+
+            spec = inherit(spec, within.spec, given=[*options])
+        return await self.jobs.forecast(spec)
 
     async def enclosing_job(self) -> "EnclosingJob | None":
         """Returns the job of this cluster in which the program runs. The jobs that it submits belong to that job.

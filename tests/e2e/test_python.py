@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -160,6 +161,30 @@ def test_an_entry_point_has_its_arguments_and_can_be_submitted_again(client: iri
     assert client.submit(iris.Entrypoint.from_command("sh", "-c", "exit 4")).wait().tasks[0].exit_code == 4
     with pytest.raises(iris.IrisError, match=r"arguments: '3, mod' are given beside an entry point, which has its own"):
         client.submit(power, 3, kwargs={"mod": 5})
+
+
+def test_a_program_asks_before_it_submits_what_would_become_of_it(client: iris.IrisClient) -> None:
+    """As `iris submit --dry-run`: a sweep is sized by what is there."""
+    assert len(client.forecast(resources=iris.Resources(tpu="v5litepod-16")).hosts) == 4
+    never = client.forecast(resources=iris.Resources(cpu=10_000)).infeasible
+    assert never is not None
+    assert "needs 10000 cpu" in never.message
+
+
+def waits_for_ever() -> None:
+    sys.stdout.write("begun\n")
+    sys.stdout.flush()
+    threading.Event().wait()
+
+
+def test_a_running_function_is_looked_into(client: iris.IrisClient) -> None:
+    """As `iris profile`: where does it hang?"""
+    job = client.submit(waits_for_ever)
+    assert "begun" in (entry.text for entry in job.logs(follow=True))
+    assert b"waits_for_ever" in job.profile()
+    with pytest.raises(iris.InvalidValue, match="write dump, "):
+        job.profile(format="pdf")
+    job.cancel()
 
 
 def test_a_program_has_what_the_commands_for_a_cluster_have(client: iris.IrisClient) -> None:

@@ -29,6 +29,7 @@ from iris.model.jobs import JobStatus, TaskStatus
 if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
     from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Slices
     from iris.config import ClusterConfig
+    from iris.scheduling.forecast import Forecast
 
 #: What the job's function returns; None for a program.
 T = TypeVar("T", default=Any)
@@ -134,6 +135,10 @@ class Job(Generic[T]):
     def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
         """As `AsyncJob.exec`."""
         return self._loop.run(self._job.exec(*command, task=task, timeout=timeout))
+
+    def profile(self, task: int | None = None, *, format: str = "dump", duration: timedelta | float | None = None) -> bytes:
+        """As `AsyncJob.profile`."""
+        return self._loop.run(self._job.profile(task, format=format, duration=duration))
 
     def __repr__(self) -> str:
         return repr(self._job)
@@ -284,6 +289,10 @@ class IrisClient:
         one_of_both = cast("Callable[..., Any]", work)  # the type checker wants to know which
         made = self._client.submit(one_of_both, *args, kwargs=kwargs, workspace=workspace, **options)
         return Job(self._loop.run(made), self._loop)
+
+    def forecast(self, **options: Unpack[JobOptions]) -> "Forecast":
+        """As `AsyncIrisClient.forecast`."""
+        return self._loop.run(self._client.forecast(**options))
 
     def job(self, job: str) -> Job[Any]:
         """As `AsyncIrisClient.job`."""

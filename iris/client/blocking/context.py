@@ -116,5 +116,6 @@ def context(env: Mapping[str, str] = os.environ) -> JobContext:
     )
 
 
-#: The name of `context` in the original Iris.
-iris_ctx = context
+def iris_ctx(env: Mapping[str, str] = os.environ) -> JobContext:
+    """As `context`, under its name in the original Iris."""
+    return context(env)
