@@ -1,5 +1,6 @@
 """Iris from Python, on a cluster that the program starts for itself: functions as jobs, and everything that one asks of a job."""
 
+import io
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ import iris
 from iris.client.functions.result import RemoteTraceback
 from iris.config import local_config
 from iris.model.accelerators import tpu
-from iris.model.states import JobState
+from iris.model.states import JobState, TaskState
 from tests.e2e.cluster import Cluster, eventually
 from tests.images import docker_image
 
@@ -149,9 +150,35 @@ def test_a_wait_that_is_over_leaves_the_job_alone(client: iris.IrisClient) -> No
         job.wait(timeout=0.1)
     eventually(lambda: job.status().state is JobState.RUNNING)
     assert job.exec("sh", "-c", "echo $IRIS_JOB_ID; exit 3")[:2] == (3, f"{job.id}\n")
+    assert job.exec("cat", input="typed")[:2] == (0, "typed")
+    assert job.exec("wc", "-c", input=io.BytesIO(b"x" * 200_000)).stdout.strip() == "200000"
+    assert job.exec("true", input=io.BytesIO(b"x" * 200_000)).exit_code == 0
     job.cancel()
     with pytest.raises(iris.JobCancelled):
         job.result()
+
+
+def test_one_task_of_several_is_cancelled_and_the_results_of_the_others_come_back(client: iris.IrisClient) -> None:
+    """In a sweep; `results` must neither wait for what will never come nor pass it over."""
+    job = client.submit(_waits_if_second, replicas=2)
+    eventually(lambda: job.tasks()[1].state is TaskState.RUNNING)
+    job.cancel("diverges", task=1)
+
+    assert job.wait().reason == "1 of 2 tasks ended with exit code 0; 1 was cancelled"
+    first, second = job.results(return_exceptions=True)
+    assert first == 0
+    assert isinstance(second, iris.JobCancelled)
+    with pytest.raises(iris.JobCancelled, match=r"task 1 of .* was cancelled: diverges"):
+        job.results()
+
+
+def _waits_if_second() -> int:
+    import os
+    import time
+
+    index = int(os.environ["IRIS_TASK_INDEX"])
+    time.sleep(1000 * index)
+    return index
 
 
 def test_an_entry_point_has_its_arguments_and_can_be_submitted_again(client: iris.IrisClient) -> None:

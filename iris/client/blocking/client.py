@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Self, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -128,13 +128,19 @@ class Job(Generic[T]):
         """As `AsyncJob.logs`."""
         return self._loop.iterate(self._job.logs(task, attempt, follow=follow))
 
-    def fetch(self, directory: Path | str = ".", *, force: bool = False) -> list[Path]:
+    def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
         """As `AsyncJob.fetch`."""
-        return self._loop.run(self._job.fetch(directory, force=force))
+        return self._loop.run(self._job.fetch(directory, checkpoint=checkpoint, force=force))
 
-    def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
+    def exec(
+        self,
+        *command: str,
+        task: int | None = None,
+        timeout: timedelta | float | None = None,
+        input: bytes | str | BinaryIO | None = None,
+    ) -> ExecResult:
         """As `AsyncJob.exec`."""
-        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout))
+        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout, input=input))
 
     def profile(self, task: int | None = None, *, format: str = "dump", duration: timedelta | float | None = None) -> bytes:
         """As `AsyncJob.profile`."""

@@ -30,6 +30,9 @@ class JobContext:
         coordinator: `HOST:PORT` on the host of task 0, where the gang meets; empty: a single task.
         ports: the task's ports by their variables; `port` finds one by its name.
         outputs: what the program leaves in this directory is kept.
+        checkpoint_dir: what the program leaves in this directory is saved, and is there for the task's next attempt.
+        checkpoint_url: a folder of the object store, the same for all tasks and attempts of the job; empty: the program does not
+            reach the store.
     """
 
     cluster: str
@@ -47,6 +50,8 @@ class JobContext:
     ports: Mapping[str, int]
     workdir: Path
     outputs: Path
+    checkpoint_dir: Path
+    checkpoint_url: str
 
     @property
     def parent(self) -> str | None:
@@ -113,6 +118,8 @@ def context(env: Mapping[str, str] = os.environ) -> JobContext:
         ports={name: int(value) for name, value in env.items() if name.startswith(names.env_port(""))},
         workdir=Path(env[names.ENV_WORKDIR]),
         outputs=Path(env[names.ENV_OUTPUT_DIR]),
+        checkpoint_dir=Path(env[names.ENV_CHECKPOINT_DIR]),
+        checkpoint_url=env.get(names.ENV_CHECKPOINT_URL, ""),
     )
 
 
