@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a
     from iris.client.job import AsyncJob
     from iris.client.job_options import JobOptions
     from iris.client.parent import EnclosingJob, ParentLookup
+    from iris.client.schedules import SchedulesClient
     from iris.client.slices import SlicesClient
     from iris.client.work import Work
     from iris.scheduling.forecast import Forecast
@@ -73,6 +74,12 @@ class AsyncIrisClient:
         from iris.client.exec import ExecClient
 
         return ExecClient(self.connection, self.jobs)
+
+    @cached_property
+    def schedules(self) -> "SchedulesClient":
+        from iris.client.schedules import SchedulesClient
+
+        return SchedulesClient(self.connection)
 
     @cached_property
     def cluster(self) -> "ClusterClient":
