@@ -91,6 +91,8 @@ class JobWorkflow:
             else:
                 await self._run_tasks()
         except asyncio.CancelledError:
+            if self.status().state in (JobState.PENDING, JobState.HELD):  # it was cancelled before it had begun
+                self._refuse(TaskState.KILLED, workflow.cancellation_reason() or "cancelled")
             self._describe()
             self._show(self.status().state)
             await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
