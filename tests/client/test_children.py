@@ -83,7 +83,7 @@ def test_a_child_with_files_of_its_own_has_the_environment_that_goes_with_them()
 
 def test_a_child_that_becomes_too_large_by_what_it_inherits_is_refused() -> None:
     """Before it is submitted, with the field that is too large."""
-    with pytest.raises(InvalidJob, match="env: '.* bytes' makes the job larger than"):
+    with pytest.raises(InvalidJob, match=r"env: '.* bytes' makes the job larger than"):
         inherited(a_spec(env={"A": "x" * 40_000}), env={"B": "x" * 40_000})
 
 

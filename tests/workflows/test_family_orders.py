@@ -1,8 +1,10 @@
 """Whatever families of jobs do in whatever order: none lives below a job that ended without success, and none runs twice."""
 
 import asyncio
+import contextlib
+import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Literal, NamedTuple
 
@@ -45,6 +47,7 @@ class Families:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.jobs: list[str] = []
+        self._numbers = itertools.count(1)
         self._programs: dict[str, Held] = {}
         self._verdicts: dict[str, Program] = {}
         self.running: Counter[str] = Counter()
@@ -70,9 +73,7 @@ class Families:
         job = self.jobs[event.number % len(self.jobs)]
         match event.kind:
             case "submit":
-                name = f"j{len(self.jobs)}"
-                self.jobs.append(names.child_id(job, name))
-                await child(self._cluster, job, name)
+                self.jobs.append(await child(self._cluster, job, f"j{next(self._numbers)}"))
             case "submit again":
                 parent, _, name = job.rpartition("/")
                 if "/" in parent and await self.status(job) is not None:
@@ -84,15 +85,11 @@ class Families:
                 self._verdicts.setdefault(job, succeeds if event.kind == "succeed" else fails)
                 self._programs.setdefault(job, Held(then=self._end)).let_go()
             case "cancel":
-                await self._request(self._cluster.job(job).cancel())
+                with contextlib.suppress(RPCError):  # it has ended, or has not begun
+                    await self._cluster.job(job).cancel()
             case "terminate":
-                await self._request(self._cluster.job(job).terminate())
-
-    async def _request(self, request: object) -> None:
-        try:
-            await request  # type: ignore[misc]
-        except RPCError:
-            pass  # it has ended, or has not begun
+                with contextlib.suppress(RPCError):
+                    await self._cluster.job(job).terminate()
 
     async def status(self, job: str) -> WorkflowExecutionStatus | None:
         try:
@@ -130,11 +127,11 @@ async def test_no_order_of_submissions_and_ends_leaves_a_live_child_of_an_unsucc
             await cluster.join(offers=some(cpu=64), program=families.program)
             families.jobs.append(await cluster.submit("top"))
             await _play(families, steps)
-            await cluster.until(lambda: _nothing_is(families.wrong()))
+            await cluster.until(lambda: _is_empty(families.wrong))
             assert families.overlaps == []
             assert [job for job, count in families.successes.items() if count > 1] == []
             await asyncio.gather(*(cluster.cancel(job) for job in await families.live()))
-            await cluster.until(lambda: _nothing_is(families.live()))
+            await cluster.until(lambda: _is_empty(families.live))
             await cluster.until(cluster.nothing_held)
     finally:
         policies.CHECK_JOBS_EVERY, notifier_activities.LEFT_TO_HOSTS = usual
@@ -145,5 +142,5 @@ async def _play(families: Families, steps: Iterable[Iterable[Event]]) -> None:
         await asyncio.gather(*(families.happens(event) for event in step))
 
 
-async def _nothing_is(found: object) -> bool:
-    return await found == []  # type: ignore[misc]
+async def _is_empty(found: Callable[[], Awaitable[list[str]]]) -> bool:
+    return await found() == []
