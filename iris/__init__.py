@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from iris.client.blocking.client import IrisClient, Job
     from iris.client.blocking.context import JobContext, context, get_job_info, iris_ctx
+    from iris.client.blocking.pool import WorkerPool
     from iris.client.client import AsyncIrisClient
     from iris.client.entrypoint import Entrypoint
     from iris.client.functions.result import NoResult
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from iris.client.job_filter import JobFilter
     from iris.client.job_options import Resources
     from iris.client.operate.cluster_manager import ClusterManager
+    from iris.client.pool.errors import CallLost, PoolBroken
+    from iris.client.pool.pool import AsyncWorkerPool
     from iris.config import ClusterConfig, load_config, make_local_config
     from iris.model.environments import EnvironmentSpec
     from iris.model.errors import InvalidValue, IrisError, JobCancelled, JobFailed, NotFound, Rejected, Unreachable, WaitTimeout
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncIrisClient",
     "AsyncJob",
+    "AsyncWorkerPool",
+    "CallLost",
     "ClusterConfig",
     "ClusterManager",
     "Entrypoint",
@@ -44,12 +49,14 @@ __all__ = [
     "LogEntry",
     "NoResult",
     "NotFound",
+    "PoolBroken",
     "Rejected",
     "Resources",
     "TaskState",
     "TaskStatus",
     "Unreachable",
     "WaitTimeout",
+    "WorkerPool",
     "context",
     "get_job_info",
     "iris_ctx",
@@ -60,6 +67,8 @@ __all__ = [
 _MODULES = {
     "AsyncIrisClient": "iris.client.client",
     "AsyncJob": "iris.client.job",
+    "AsyncWorkerPool": "iris.client.pool.pool",
+    "CallLost": "iris.client.pool.errors",
     "ClusterConfig": "iris.config",
     "ClusterManager": "iris.client.operate.cluster_manager",
     "Entrypoint": "iris.client.entrypoint",
@@ -79,12 +88,14 @@ _MODULES = {
     "LogEntry": "iris.client.job",
     "NoResult": "iris.client.functions.result",
     "NotFound": "iris.model.errors",
+    "PoolBroken": "iris.client.pool.errors",
     "Rejected": "iris.model.errors",
     "Resources": "iris.client.job_options",
     "TaskState": "iris.model.states",
     "TaskStatus": "iris.model.jobs",
     "Unreachable": "iris.model.errors",
     "WaitTimeout": "iris.model.errors",
+    "WorkerPool": "iris.client.blocking.pool",
     "context": "iris.client.blocking.context",
     "get_job_info": "iris.client.blocking.context",
     "iris_ctx": "iris.client.blocking.context",

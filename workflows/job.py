@@ -32,7 +32,7 @@ from iris.scheduling.recovery import GangReport
 from iris.workflows import policies, web_ui
 from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
-from iris.workflows.search_attributes import keywords, show_band, show_state
+from iris.workflows.search_attributes import ListEntry, keywords, show_band
 from iris.workflows.task import TaskWorkflow
 
 #: Children started by one workflow task. Each start carries the job's specification, and all of them go in one 4 MiB request.
@@ -59,8 +59,7 @@ class JobWorkflow:
         )
         self._child_jobs = Children(job.children)
         self._run = GangRun(self._job, self._describe, self._with_children) if job.spec.is_gang else None
-        #: The state that lists show. None for a short job that succeeds, which saves the events.
-        self._shown_state: JobState | None = None
+        self._listed = ListEntry()
         #: The reason of the tasks that the job ends; None: it ends none.
         self._end_reason: str | None = None
         #: Why the user cancels tasks, by index, while the others continue.
@@ -94,12 +93,15 @@ class JobWorkflow:
             if self.status().state in (JobState.PENDING, JobState.HELD):  # it was cancelled before it had begun
                 self._refuse(TaskState.KILLED, workflow.cancellation_reason() or "cancelled")
             self._describe()
-            self._show(self.status().state)
+            status = self.status()
+            self._listed.show(status.state)
+            self._listed.show_reason(status.state, status.reason)
             await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
             raise
         status = self.status()
-        if status.state is not JobState.SUCCEEDED or self._shown_state is not None:
-            self._show(status.state)
+        if status.state is not JobState.SUCCEEDED or self._listed.state is not None:
+            self._listed.show(status.state)
+        self._listed.show_reason(status.state, status.reason)
         if status.state is not JobState.SUCCEEDED:
             await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
         # The result has only the first tasks, to keep the history short; the query has all of them.
@@ -372,13 +374,15 @@ class JobWorkflow:
         # Show PENDING once the job has to wait, and RUNNING once a host has reported it.
         states = {task.state for task in status.tasks}
         if TaskState.RUNNING in states or (TaskState.BUILDING in states and workflow.patched("true-states")):
-            self._show(JobState.RUNNING)
+            self._listed.show(JobState.RUNNING)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
             waits_again = status.state is JobState.PENDING and any(task.host for task in status.tasks)
             if not waits_again or workflow.patched("true-states"):
-                self._show(status.state)
+                self._listed.show(status.state)
+                self._listed.show_reason(status.state, status.reason if status.state is JobState.HELD else self._waits_for())
 
-    def _show(self, state: JobState) -> None:
-        if state is not self._shown_state:
-            self._shown_state = state
-            show_state(state)
+    def _waits_for(self) -> str:
+        """Returns the code of the scheduler's reason, whose message changes too often for lists; empty if there is none yet."""
+        if self._run is not None:
+            return self._run.refusal.code if self._run.refusal is not None else ""
+        return next((task.code for task in self._job.tasks if task.state is TaskState.PENDING and task.code), "")

@@ -47,7 +47,9 @@ from iris.model.states import JobState, TaskState
 )
 @click.option("--user", metavar="NAME", default="", help="Only jobs of this user.")
 @click.option("--since", type=DURATION, help="Only jobs submitted within this time, such as 2h or 7d.")
-@click.option("--filter", "text", metavar="TEXT", default="", help="Only jobs with this text in their id or command.")
+@click.option(
+    "--filter", "text", metavar="TEXT", default="", help="Only jobs with this text in their id, command, state or reason."
+)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
 @click.option("--tree", is_flag=True, help="Show the jobs that belong to a job below it.")
 @json_option
@@ -66,7 +68,7 @@ def jobs(
 ) -> None:
     """List jobs, the newest first. With --json or --state, ended jobs are included."""
     wanted = JobFilter(
-        live_only=not (all_jobs or as_json or states),
+        live_only=not (all_jobs or as_json or states or text.upper() in {state for state in JobState if state.ended}),
         states=[JobState(state) for state in states],
         user=user,
         since=None if since is None else datetime.now(UTC) - since,
@@ -159,21 +161,26 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
 def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     """Cancel each JOB, or one of its tasks: JOB:3. Programs get SIGTERM and, after their grace period, SIGKILL.
 
+    JOB#2 is cancelled only if that run of the name has not ended.
+
     The other tasks of the job continue. A cancelled task counts neither as a failure nor as a success of its job.
     """
     if reason and os.environ.get(ENV_PAYLOAD_KEYS):
         raise InvalidValue("reason", reason, "would be stored in plain text: Temporal does not encrypt it", "leave it out")
 
     async def work(client: AsyncIrisClient, name: str) -> str:
-        name, task = job_and_task(name)
+        named, number = job_and_run(name)
+        name, task = job_and_task(named)
+        run_id, run = await client.jobs.run(name, number), f"#{number}" if number else ""
         if task is None:
-            ended: JobState | TaskState | None = await client.jobs.cancel(name, reason)
+            ended: JobState | TaskState | None = await client.jobs.cancel(name, reason, run_id)
+            name += run
         else:
-            ended = await client.jobs.cancel_task(name, task, reason)
-            name = names.task_id(name, task)
+            ended = await client.jobs.cancel_task(name, task, reason, run_id)
+            name = names.task_id(name + run, task)
         if ended is not None:
             return f"{name} has ended already ({ended})"
-        below = await client.jobs.family.live_below(name) if task is None else 0
+        below = await client.jobs.family.live_below(name) if task is None and not run else 0
         with_them = f" and the {below} live job{'s' * (below != 1)} that belong{'s' * (below == 1)} to it" if below else ""
         return f"cancelling {name}{with_them}"
 

@@ -45,10 +45,11 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
     Column(key="parent"),
     Column("STATE", "state"),
     Column(key="user"),
-    Column("PRIORITY", "priority"),
+    Column("PRIORITY", "priority", optional=True),
     Column("TASKS", "tasks"),
     Column("DEVICE", "device"),
     Column("AGE", "submitted_at"),
+    Column("REASON", "reason", absent="", wraps=True, optional=True, least=20),
     Column(
         "COMMAND",
         value=lambda row: row.command if len(row.command) <= MAX_COMMAND else f"{row.command[: MAX_COMMAND - 1]}…",
@@ -56,7 +57,7 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
         wraps=True,
     ),
 )
-_JOB_KEYS = "id run state user submitted_at priority tasks device parent"
+_JOB_KEYS = "id run state user submitted_at priority tasks device parent reason"
 JOBS: Listing[JobRow] = Listing(Column("ID", value=lambda row: _numbered(row)), *_AFTER_ID, keys=_JOB_KEYS, empty="no jobs")
 TASKS: Listing[TaskStatus] = Listing(
     Column("TASK", "index"),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.job_filter import JobFilter, device_in, tasks_in
+from iris.client.job_filter import JobFilter, device_in, reason_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of
 from iris.model import names
 from iris.model.children import parent_in
@@ -31,11 +31,12 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 break
             memo = await memo_of(execution)
             job, command = names.job_of_workflow(execution.id), str(memo.get(names.MEMO_COMMAND, ""))
-            if not wanted.takes(job, command):
+            state = state_of(execution)
+            if not wanted.takes(job, command, state, reason := reason_in(memo, state)):
                 continue
             row = JobRow(
                 id=job,
-                state=state_of(execution),
+                state=state,
                 user=attribute(execution, names.SA_USER),
                 submitted_at=execution.start_time,
                 command=command,
@@ -43,6 +44,7 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 tasks=tasks_in(memo),
                 device=device_in(memo),
                 parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
+                reason=reason,
             )
             found.append((row, execution.run_id))
     # The service sorts ended jobs by their end.

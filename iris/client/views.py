@@ -43,6 +43,8 @@ class JobRow(BaseModel):
     run: int | None = None
     #: The accelerators of each task, such as `gpu:H100:8`; empty: none.
     device: str = ""
+    #: For a waiting job the code of the scheduler's reason; why a job is held or did not succeed; empty: none is known.
+    reason: str = ""
     #: The first run of the job that it belongs to; empty: it belongs to none.
     parent_run: str = ""
 

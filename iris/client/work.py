@@ -48,7 +48,7 @@ async def make_job(
         raise InvalidValue("arguments", given, "are given beside an entry point, which has its own", "put them into it")
     work, args, kwargs = entry.work, entry.args, entry.kwargs
     spec = job_spec(current_user(), _command(work, args, kwargs), **options)
-    inherits = within is not None and workspace is None and "workdir" not in options and within.shares_files
+    inherits = _inherits(within, workspace, **options)
     if within is not None:
         does = work_of_call(work, args, kwargs) if callable(work) else work_of_command(spec.command)
         named = {*options} & {"workdir", "priority"} | (set() if inherits else {"files"})
@@ -70,6 +70,25 @@ async def make_job(
         with await asyncio.to_thread(pack, root) as packed:
             changes["bundle"] = await upload(store, packed)
     return spec.model_copy(update=changes)
+
+
+async def importable_from(
+    workspace: Path | str | bool | None, within: EnclosingJob | None = None, **options: Unpack[JobOptions]
+) -> Path | None:
+    """Returns the directory whose files such a job gets; None: it gets none.
+
+    Args:
+        workspace, within, options: as for `make_job`.
+    """
+    if within is not None and _inherits(within, workspace, **options):
+        return within.root
+    project = await asyncio.to_thread(_project, workspace, "workdir" in options)
+    return project.root if project is not None else None
+
+
+def _inherits(within: EnclosingJob | None, workspace: Path | str | bool | None, **options: Unpack[JobOptions]) -> bool:
+    """Returns whether the job gets the files of the job that it belongs to."""
+    return within is not None and workspace is None and "workdir" not in options and within.shares_files
 
 
 def _command(work: Callable[..., Any] | Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[str]:

@@ -340,6 +340,8 @@ class TaskStatus(BaseModel):
     faults: int = 0
     #: The scheduler's key of the current attempt while it waits or runs.
     key: str | None = None
+    #: The code of the scheduler's reason while it waits, of one of several independent tasks; empty: it is not known to the job.
+    code: str = ""
 
 
 class JobStatus(BaseModel):

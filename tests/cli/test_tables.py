@@ -25,6 +25,15 @@ SAMPLE: Listing[tuple[str, str, str]] = Listing(
 )
 
 
+#: Three that must fit; of the others, the first goes first.
+WITH_OPTIONS: Listing[tuple[str, str, str]] = Listing(
+    Column("ID", value=lambda row: row[0]),
+    Column("PRIORITY", value=lambda row: "interactive", optional=True),
+    Column("REASON", value=lambda row: row[1], absent="", wraps=True, optional=True, least=20),
+    Column("COMMAND", value=lambda row: row[2], absent="", wraps=True),
+)
+
+
 def plain(text: str) -> list[str]:
     return [line.rstrip() for line in click.unstyle(text).splitlines()]
 
@@ -45,6 +54,25 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name, value in {"COLUMNS": "30", "TERM": "xterm", "NO_COLOR": None}.items():
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     return monkeypatch
+
+
+def test_an_optional_column_is_left_out_where_it_is_empty_or_does_not_fit(
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reasons help only where there are some, and only if they can be read; a row of a list never takes two lines."""
+    rows = [("train-7", "exited with code 3: ValueError: no such file", "python train.py"), ("b", "", "true")]
+
+    def first_of(rows: list[tuple[str, str, str]], columns: int) -> str:
+        terminal.setenv("COLUMNS", str(columns))
+        terminal.setattr(sys.stdout, "isatty", lambda: True)
+        WITH_OPTIONS.show(rows, as_json=False)
+        return plain(capsys.readouterr().out)[1]
+
+    assert first_of(rows, 90) == "train-7  interactive  exited with code 3: ValueError: no such file  python train.py"
+    assert first_of(rows, 60) == "train-7  interactive  exited with code 3: …  python train.py"
+    assert first_of(rows, 40) == "train-7  exited with code 3:…  python t…"
+    assert first_of(rows, 25) == "train-7  python train.py"
+    assert first_of(rows[1:] * 2, 60) == "b   interactive  true"
 
 
 def test_a_cell_is_one_line_without_control_characters() -> None:
