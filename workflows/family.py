@@ -22,7 +22,11 @@ CANCELLED_AT_ONCE = 500
 
 
 async def register(job: JobInput) -> str:
-    """Registers the job with the job that it belongs to, if there is one. Returns why the job must not start; empty: it may."""
+    """Registers the job with the job that it belongs to, if there is one. Returns why the job must not start; empty: it may.
+
+    Raises:
+        asyncio.CancelledError: the job was cancelled meanwhile.
+    """
     parent = job.spec.parent
     if parent is None or job.tasks:  # an earlier run has registered
         return ""

@@ -90,6 +90,8 @@ class JobWorkflow:
             else:
                 await self._run_tasks()
         except asyncio.CancelledError:
+            if self.status().state in (JobState.PENDING, JobState.HELD):  # it was cancelled before it had begun
+                self._refuse(TaskState.KILLED, workflow.cancellation_reason() or "cancelled")
             self._describe()
             status = self.status()
             self._listed.show(status.state)
