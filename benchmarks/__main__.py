@@ -7,7 +7,22 @@ import sys
 import traceback
 from typing import Protocol
 
-from benchmarks import behind, cold, command, evaluation, gang, gcp, host, idle, latency, ledger, load, passes, recovery
+from benchmarks import (
+    behind,
+    checkpoint,
+    cold,
+    command,
+    evaluation,
+    gang,
+    gcp,
+    host,
+    idle,
+    latency,
+    ledger,
+    load,
+    passes,
+    recovery,
+)
 from benchmarks.table import Row, show
 
 
@@ -31,6 +46,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "cold": cold.measure,
     "host": host.measure,
     "gcp": gcp.measure,
+    "checkpoint": checkpoint.measure,
 }
 #: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.
 OFFICIAL: dict[str, Measurement] = {
