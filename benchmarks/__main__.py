@@ -21,6 +21,8 @@ from benchmarks import (
     ledger,
     load,
     passes,
+    pool,
+    python,
     recovery,
 )
 from benchmarks.table import Row, show
@@ -47,6 +49,8 @@ MEASUREMENTS: dict[str, Measurement] = {
     "host": host.measure,
     "gcp": gcp.measure,
     "checkpoint": checkpoint.measure,
+    "pool": pool.measure,
+    "python": python.measure,
 }
 #: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.
 OFFICIAL: dict[str, Measurement] = {

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from iris.activities.host.caches import DISK_FAULT
 from iris.activities.host.checkpoint_files import FOLDER
 from iris.activities.host.host_context import HostContext
+from iris.activities.host.projects import reading_the_jobs_files
 from iris.activities.host.python_env import set_up
 from iris.activities.host.restore import restore
 from iris.activities.host.runtimes import trees
@@ -85,6 +86,8 @@ async def build(
                 await _fresh(files / name)
             (files / "outputs").mkdir(exist_ok=True)
             (files / FOLDER).mkdir(exist_ok=True)
+        if task.bundle is not None and task.workdir is not None:  # no job has both, but somebody may send one
+            raise CannotStart("a task with a bundle has no workdir: its files are unpacked into a directory of its own", 2)
         if (
             task.checkpoints
             and task.attempt > 1
@@ -104,7 +107,9 @@ async def build(
             else:
                 _set_modes(root, context.umask)  # it is empty
         workdir = root / task.environment.project if task.bundle is not None else root
-        if task.bundle is not None and not workdir.is_dir():
+        with reading_the_jobs_files():
+            exists = task.bundle is None or workdir.is_dir()
+        if not exists:
             raise CannotStart(f"the workspace has no directory {task.environment.project!r}; submit it, too", 2)
         host_env = await asyncio.to_thread(context.host_env, task)
         env = attempt_env(
@@ -130,14 +135,14 @@ async def build(
             runtime,
             workdir,
             env,
-            context.environments(users),
+            context.environments(task),
             files / "environment",
             directory / "build",
             root=root,
             content=task.bundle.sha256 if task.bundle is not None else "",
         )
         undo.callback(ready.release)
-        launch = await runtime.launch(CALL if call is not None else task.command, ready.env, workdir)
+        launch = await runtime.launch(CALL if call is not None else task.command, ready.env, workdir, read=ready.read)
         undo.pop_all()
         return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers, secrets)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_task, json_option, print_json
+from iris.cli.common import Command, cluster_option, job_and_run, job_and_task, json_option, print_json
 from iris.cli.logs import find_archive
 from iris.client.checkpoints import checkpoint_files
 from iris.client.logs.follow import reading_from
@@ -50,8 +50,8 @@ def fetch(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Fetch the files that JOB (NAME, USER/NAME, or one task: NAME:3) wrote to its output directory, $IRIS_OUTPUT_DIR, or to its
-    checkpoint directory, $IRIS_CHECKPOINT_DIR.
+    """Fetch the files that JOB (NAME, one task: NAME:3, an earlier run: NAME#1) wrote to $IRIS_OUTPUT_DIR, or to its checkpoint
+    directory, $IRIS_CHECKPOINT_DIR.
 
     The files of a job with several tasks are written to one folder for each task: NAME-outputs/3/. Works without
     hosts and control plane.
@@ -64,11 +64,12 @@ def fetch(
     """
     if checkpoint and attempt:
         raise click.UsageError("--checkpoint and --attempt exclude each other: all attempts have one checkpoint")
-    name, task = job_and_task(job)
+    named, number = job_and_run(job)
+    name, task = job_and_task(named)
     what = "checkpoint" if checkpoint else "outputs"
 
     async def work() -> None:
-        archive = await find_archive(ctx.find_root().obj["cluster"], name, task)
+        archive = await find_archive(ctx.find_root().obj["cluster"], name, task, number)
         store = Store(archive.cluster.store)
         with reading_from(store, f"the {what} of {name}"):
             if checkpoint:

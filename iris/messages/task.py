@@ -46,6 +46,13 @@ class TaskOverrides(TaskRefs):
     overrides: Overrides
 
 
+class TaskCancellation(Wire):
+    """A user's request to cancel one task of a job of several independent tasks."""
+
+    index: int
+    reason: str
+
+
 class TaskProgress(Wire):
     """A state change of a running attempt. Its host sends it only for attempts that run for more than a second."""
 

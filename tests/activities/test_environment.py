@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iris.activities.host.runtimes.environment import TpuHost, attempt_env
-from iris.client.context import context
+from iris.client.blocking.context import context
 from iris.messages.task import Rank, RunTask
 from iris.model.errors import IrisError, NotFound
 from iris.model.hosts import Host

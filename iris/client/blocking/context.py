@@ -1,12 +1,17 @@
 """What a program that runs in a job can know of its job."""
 
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from iris.model import names
 from iris.model.errors import IrisError, NotFound
+
+if TYPE_CHECKING:
+    from iris.client.blocking.client import IrisClient
 
 
 @dataclass(frozen=True)
@@ -14,11 +19,13 @@ class JobContext:
     """The task that this program is.
 
     Attributes:
-        job: `USER/NAME`.
+        job: `USER/NAME`, or `USER/PARENT/NAME` of a job that belongs to another job.
         task: the task's number, from 0: the rank in a gang.
         attempt: the number of this run of the task, from 1.
         slice: the id of the host's slice.
-        slice_index, num_slices, tasks_per_slice: the position in a gang; 0, 1 and `num_tasks` otherwise.
+        slice_index: the number of this slice among those of the gang; 0 without one.
+        num_slices: how many slices the gang has; 1 without one.
+        tasks_per_slice: how many tasks of the gang share a slice; `num_tasks` without one.
         address: at which other hosts reach this one; empty: unknown.
         coordinator: `HOST:PORT` on the host of task 0, where the gang meets; empty: a single task.
         ports: the task's ports by their variables; `port` finds one by its name.
@@ -46,6 +53,22 @@ class JobContext:
     checkpoint_dir: Path
     checkpoint_url: str
 
+    @property
+    def parent(self) -> str | None:
+        """The id of the job that this job belongs to; None: it belongs to none."""
+        return names.parent_id(self.job)
+
+    @property
+    def client(self) -> "IrisClient":
+        """A client of the job's cluster, the same one each time. Jobs that it submits belong to this job.
+
+        Asynchronous programs use `await iris.AsyncIrisClient.from_env()`.
+
+        Raises:
+            Unreachable: the cluster does not answer.
+        """
+        return _client(os.getpid())
+
     def port(self, name: str) -> int:
         """Returns the task's port of this name.
 
@@ -55,6 +78,19 @@ class JobContext:
         if (variable := names.env_port(name)) not in self.ports:
             raise NotFound(f"job {self.job} has no port {name!r}; submit it with --port {name}")
         return self.ports[variable]
+
+
+@functools.cache
+def _client(process: int) -> "IrisClient":
+    """Returns the client of this process. A forked process cannot use the connection of the one that it comes from."""
+    from iris.client.blocking.client import IrisClient  # most programs in a job read the context alone
+
+    return IrisClient.from_env()
+
+
+def get_job_info(env: Mapping[str, str] = os.environ) -> JobContext | None:
+    """Returns the context of the task that this program runs as; None if it does not run in a job."""
+    return context(env) if names.ENV_JOB_ID in env else None
 
 
 def context(env: Mapping[str, str] = os.environ) -> JobContext:
@@ -85,3 +121,8 @@ def context(env: Mapping[str, str] = os.environ) -> JobContext:
         checkpoint_dir=Path(env[names.ENV_CHECKPOINT_DIR]),
         checkpoint_url=env.get(names.ENV_CHECKPOINT_URL, ""),
     )
+
+
+def iris_ctx(env: Mapping[str, str] = os.environ) -> JobContext:
+    """As `context`, under its name in the original Iris."""
+    return context(env)
