@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import Protocol
 
-from benchmarks import behind, cold, command, evaluation, gang, gcp, host, idle, latency, ledger, load, passes, recovery
+from benchmarks import behind, cold, command, evaluation, gang, gcp, host, idle, latency, ledger, load, passes, python, recovery
 from benchmarks.table import Row, show
 
 
@@ -31,6 +31,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "cold": cold.measure,
     "host": host.measure,
     "gcp": gcp.measure,
+    "python": python.measure,
 }
 #: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.
 OFFICIAL: dict[str, Measurement] = {

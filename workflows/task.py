@@ -105,6 +105,9 @@ class TaskWorkflow:
         for pause in REPORT_PAUSES:
             await workflow.wait_condition(lambda: self._unreported is not None)
             status, self._unreported = self._unreported, None
+            assert status is not None
+            if status.state is TaskState.PENDING and self._run.refusal is not None:
+                status = status.model_copy(update={"code": self._run.refusal.code})
             try:
                 await parent.signal("task_changed", status)
             except ApplicationError:

@@ -216,7 +216,12 @@ def agent(
             umask=umask,
             env_vars=bootstrap.env_vars,
             mounts=tuple(map(Path, bootstrap.mounts)),
-            limits=StoreLimits(logs=bootstrap.max_logs, outputs=bootstrap.max_outputs, disk=bootstrap.max_disk),
+            limits=StoreLimits(
+                logs=bootstrap.max_logs,
+                outputs=bootstrap.max_outputs,
+                checkpoint=bootstrap.max_checkpoint,
+                disk=bootstrap.max_disk,
+            ),
             secrets=() if configured is None else secrets_of(configured, own_users=own_users),
             secrets_project="" if gcp is None else gcp.project_id,
             secrets_endpoint="" if gcp is None else gcp.endpoints.secret_manager,

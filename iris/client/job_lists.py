@@ -1,11 +1,15 @@
 """Lists jobs as the Temporal service knows them, and numbers the runs of a name that was used again."""
 
+import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.job_filter import JobFilter, device_in, tasks_in
+from iris.client.job_filter import JobFilter, device_in, reason_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of
 from iris.model import names
+from iris.model.children import parent_in
+from iris.model.errors import NotFound
 
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
@@ -18,6 +22,8 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
     found: list[tuple[JobRow, str]] = []
     with connection.rpc_errors():
         query = f"{connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
+        if wanted.below:
+            query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.below)}/'"
         async for execution in connection.client.list_workflows(query, limit=None if wanted.needs_all else limit):
             if wanted.states and state_of(execution) not in wanted.states:
                 continue
@@ -25,17 +31,20 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 break
             memo = await memo_of(execution)
             job, command = names.job_of_workflow(execution.id), str(memo.get(names.MEMO_COMMAND, ""))
-            if not wanted.takes(job, command):
+            state = state_of(execution)
+            if not wanted.takes(job, command, state, reason := reason_in(memo, state)):
                 continue
             row = JobRow(
                 id=job,
-                state=state_of(execution),
+                state=state,
                 user=attribute(execution, names.SA_USER),
                 submitted_at=execution.start_time,
                 command=command,
                 priority=attribute(execution, names.SA_PRIORITY),
                 tasks=tasks_in(memo),
                 device=device_in(memo),
+                parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
+                reason=reason,
             )
             found.append((row, execution.run_id))
     # The service sorts ended jobs by their end.
@@ -44,6 +53,18 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
         return [row for row, _ in found]
     runs = await runs_of(connection, {row.id for row, _ in found})
     return [_numbered(row, run_id, runs.get(row.id, ())) for row, run_id in found]
+
+
+async def count_ended(connection: Connection, wanted: JobFilter) -> int:
+    """Returns the number of wanted jobs that have ended, in any state.
+
+    Raises:
+        InvalidValue: no user can have this name.
+        Unreachable: the service does not answer.
+    """
+    with connection.rpc_errors():
+        query = f"{connection.list_query(names.KIND_JOB)} AND {replace(wanted, live_only=False).query()}"
+        return (await connection.client.count_workflows(f"{query} AND ExecutionStatus != 'Running'")).count
 
 
 async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list[str]]:
@@ -66,6 +87,20 @@ async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list
     for _, run_id, job in sorted(found):
         runs.setdefault(job, []).append(run_id)
     return runs
+
+
+async def unknown_job(connection: Connection, job: str) -> NotFound:
+    """Returns the error for a job that does not exist, with the names of similar ones.
+
+    Raises:
+        Unreachable: the service does not answer.
+    """
+    known = list(dict.fromkeys(row.id for row in await list_jobs(connection, JobFilter(), 500)))
+    near = difflib.get_close_matches(job, known, n=3, cutoff=0.6)
+    name = job.partition("/")[2]
+    near += [other for other in known if f"/{other}".endswith(f"/{name}") and other not in near]
+    hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
+    return NotFound(f"there is no job {job}; {hint}")
 
 
 def _numbered(row: JobRow, run_id: str, runs: Sequence[str]) -> JobRow:
