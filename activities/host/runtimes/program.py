@@ -92,8 +92,8 @@ class Program:
         self._lease, self._grace = 0.0, -1.0
         #: The time on the clock of `shim.now` at which the program should be dead, because of an order to stop it.
         self._kill_at = math.inf
-        #: The shim's lock file, open until `close` or the end of this object. The process that holds the lock is the shim, even if
-        #: the file is replaced.
+        #: The shim's lock file, open until `close` or the end of this object. The process that holds the lock is the shim, even
+        #: if the file is replaced.
         self._lock: int | None = None
         self._close_lock: Callable[[], object] = lambda: None
         self._launch: Launch | None = None
