@@ -9,7 +9,7 @@ from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
 from iris.client.functions.call import function_name, pack_call
 from iris.client.job_options import JobOptions, job_spec
-from iris.client.workspace.files import is_project
+from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at
 from iris.client.workspace.upload import upload
@@ -54,6 +54,7 @@ async def make_job(
     if root is not None:
         with await asyncio.to_thread(pack, root) as packed:
             changes["bundle"] = await upload(store, packed)
+        changes["commit"] = await asyncio.to_thread(commit_of, root)
     return spec.model_copy(update=changes)
 
 

@@ -63,6 +63,10 @@ def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(clu
     assert set(again.json[0]) == {"line", "before", "id", "workflow_id", "run_id", "ui"}
     for job in again.json:
         cluster.iris("wait", job["id"])
+    cluster.file("other.txt").write_text("-n first -- echo other")
+    cluster.iris("submit", "-q", "--batch", "other.txt", "--no-workspace")
+    cluster.iris("wait", "first")
+    eventually(lambda: [job["before"] for job in cluster.iris(*command, "--json").json] == [True] * 3)  # whoever has the name now
     another = cluster.iris(*command, "--batch-key", "2", "-q").out.splitlines()
     assert another[:2] == [f"{USER}/first", f"{USER}/batched"]
     assert another[2] != again.json[2]["id"]
@@ -91,7 +95,7 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     looks = [cluster.begin(*command, "--json") for command in (["jobs"], ["explain", "shown"], ["host", "list"])]
     jobs, explained, hosts = (look.ends().json for look in looks)
     listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
-    assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device"}
+    assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device", "reason"}
     assert listed["user"] == USER
     numbers = {"needed", "free", "hosts", "ahead", "excluded", "group_needs", "group_has"}
     hopes = {"scaling", "since"}
