@@ -33,8 +33,10 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: env
+types: env ## check the types, and what type checkers know of users' programs
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing
+	$(BIN)/basedpyright
 
 check: lint types test build ## run the checks that must pass before a change is merged
 

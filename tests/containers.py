@@ -61,14 +61,17 @@ class Bench:
         workdir: Path | None = None,
         lease: float = A_DAY,
         secrets: Mapping[str, str] = MappingProxyType({}),
+        read: Sequence[Path] = (),
     ) -> Program:
         await self.runtime.prepare()
-        launch = await self.runtime.launch(argv, self.env() if env is None else env, workdir or self.work)
+        launch = await self.runtime.launch(argv, self.env() if env is None else env, workdir or self.work, read=read)
         self.program.start(launch, shim.now() + lease, secrets=secrets)
         return self.program
 
-    async def run(self, *argv: str, env: Mapping[str, str] | None = None, workdir: Path | None = None) -> Exit:
-        program = await self.start(*argv, env=env, workdir=workdir)
+    async def run(
+        self, *argv: str, env: Mapping[str, str] | None = None, workdir: Path | None = None, read: Sequence[Path] = ()
+    ) -> Exit:
+        program = await self.start(*argv, env=env, workdir=workdir, read=read)
         return await asyncio.wait_for(program.wait(), 60)
 
     @property

@@ -34,6 +34,7 @@ from tests.harness import (
     Unreachable,
     by_index,
     by_job,
+    child,
     dev_server_cluster,
     fails,
     hangs,
@@ -325,6 +326,24 @@ async def _same_name(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await keep("scheduler-with-an-unsent-placement", cluster.scheduler)
 
 
+async def _children(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    """A parent that fails, its child and grandchild, which end with it, and a child that comes too late."""
+    top = Held(then=fails)
+    host = await cluster.join(program=by_job({"top": top}, Held()))
+    parent = await cluster.submit("top")
+    middle = await child(cluster, parent, "middle")
+    below = await child(cluster, middle, "below")
+    await cluster.until(lambda: len(host.taken) == 3)
+    top.let_go()
+    for job in (parent, middle, below):
+        await cluster.end(job)
+    late = await child(cluster, parent, "late")
+    await cluster.end(late)
+    await keep("parent-failed", cluster.job(parent))
+    await keep("child-cancelled-by-its-parent", cluster.job(middle))
+    await keep("child-refused", cluster.job(late))
+
+
 async def _has_a_reason(cluster: Cluster, job: str) -> bool:
     return bool((await cluster.status(job)).reason)
 
@@ -430,8 +449,9 @@ async def main() -> None:
     autoscaler.OBSERVE_INTERVAL = liveness.SECOND_OBSERVATION_DELAY = SECOND
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
-    for scenes, settings in ((_first_version, [short]), (_gangs, [short]), (_holds, []), (_same_name, []), (_evictions, [])):
-        async with dev_server_cluster(*settings) as cluster:
+    with_short_histories = (_first_version, _gangs)
+    for scenes in (*with_short_histories, _holds, _same_name, _evictions, _children):
+        async with dev_server_cluster(*[short] * (scenes in with_short_histories)) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
     for of_fleet in (_made_slices, _scaling):
         async with dev_server_cluster(kind=FleetCluster, notifier=TenantNotifier) as fleet:

@@ -15,21 +15,22 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris.activities.control.job_tasks import JobTasks
-from iris.messages.job import Attempts, JobInput
+from iris.messages.job import Attempts, ChildRef, JobInput
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskProgress, TaskRefs
 from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.errors import InvalidValue
 from iris.model.gangs import Gang
-from iris.model.job_reasons import reason_of
+from iris.model.job_status import status_of
 from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.overrides import Hold, Overrides
 from iris.model.requests import Placement
-from iris.model.states import ENDED, JobState, TaskState, roll_up
+from iris.model.states import ENDED, JobState, TaskState
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.workflows import policies, web_ui
+from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
 from iris.workflows.search_attributes import ListEntry, keywords, show_band
 from iris.workflows.task import TaskWorkflow
@@ -56,7 +57,8 @@ class JobWorkflow:
                 "tasks": job.tasks or tuple(TaskStatus(index=index) for index in range(job.spec.replicas)),
             }
         )
-        self._run = GangRun(self._job, self._describe) if job.spec.is_gang else None
+        self._child_jobs = Children(job.children)
+        self._run = GangRun(self._job, self._describe, self._with_children) if job.spec.is_gang else None
         self._listed = ListEntry()
         #: The reason of the tasks that the job ends; None: it ends none.
         self._end_reason: str | None = None
@@ -81,6 +83,8 @@ class JobWorkflow:
         try:
             if self._is_refused(job):
                 pass
+            elif refusal := await register(job):
+                self._refuse(TaskState.KILLED, refusal)
             elif self._run is not None:
                 await self._run.run()
             else:
@@ -90,11 +94,14 @@ class JobWorkflow:
             status = self.status()
             self._listed.show(status.state)
             self._listed.show_reason(status.state, status.reason)
+            await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
             raise
         status = self.status()
         if status.state is not JobState.SUCCEEDED or self._listed.state is not None:
             self._listed.show(status.state)
         self._listed.show_reason(status.state, status.reason)
+        if status.state is not JobState.SUCCEEDED:
+            await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
         # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
@@ -142,6 +149,10 @@ class JobWorkflow:
             if index in self._running:
                 self._running[index].cancel()
 
+    @workflow.signal(description="A job that belongs to this job starts")
+    def child_started(self, child: ChildRef) -> None:
+        self._child_jobs.add(child)
+
     @workflow.signal(description="A new status of a task of this job")
     def task_changed(self, task: TaskStatus) -> None:
         if self._job.tasks[task.index].state not in ENDED:  # a signal may arrive after the end
@@ -149,26 +160,7 @@ class JobWorkflow:
 
     @workflow.query(description="The current status of the job and its tasks")
     def status(self) -> JobStatus:
-        gang = self._gang
-        started = [task.started_at for task in gang.tasks if task.started_at]
-        finished = [task.finished_at for task in gang.tasks if task.finished_at]
-        held = gang.overrides.hold is not None
-        state = roll_up(
-            (task.state for task in gang.tasks),
-            max_task_failures=gang.spec.max_task_failures,
-            held=held,
-        )
-        return JobStatus(
-            id=gang.spec.id,
-            state=state,
-            reason=reason_of(gang, state),
-            user=gang.spec.user,
-            held=held,
-            submitted_at=gang.submission,
-            started_at=min(started, default=None),
-            finished_at=max(finished, default=None) if state.ended else None,
-            tasks=gang.tasks,
-        )
+        return status_of(self._gang)
 
     @workflow.query(description="The request or the placement that the job has, for a scheduler that recovers its ledger")
     def claim(self) -> GangReport:
@@ -198,11 +190,18 @@ class JobWorkflow:
         except InvalidValue as error:
             if not workflow.patched("demands"):
                 return False
-            end = {"state": TaskState.UNSCHEDULABLE, "reason": str(error), "finished_at": workflow.now()}
-            self._job, self._run = self._job.with_tasks(**end), None
-            self._describe()
+            self._refuse(TaskState.UNSCHEDULABLE, str(error))
             return True
         return False
+
+    def _refuse(self, state: TaskState, reason: str) -> None:
+        """Ends all tasks before they have begun."""
+        self._job = self._job.with_tasks(state=state, reason=reason, finished_at=workflow.now())
+        self._run = None
+        self._describe()
+
+    def _with_children(self, gang: Gang) -> Gang:
+        return gang.model_copy(update={"children": self._child_jobs.known})
 
     # Jobs of independent tasks: each task has its own workflow.
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import HostUnable
@@ -43,9 +43,10 @@ class Complete(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    token: str
+    #: The name of the directory; nothing else, which could lead out of the entry.
+    token: str = Field(pattern="^[0-9a-f]{12}$")
     #: The disk usage, in bytes.
-    size: int
+    size: int = Field(ge=0)
 
 
 class CacheEntry:

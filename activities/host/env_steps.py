@@ -1,31 +1,24 @@
 """Runs the set-up commands of an attempt one after the other, logs them for the user and classifies their failures."""
 
 import asyncio
-import filecmp
-import hashlib
-import importlib.metadata
 import json
 import os
-import secrets
 import shlex
-import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
-from functools import cache as once
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import uv
-
 from iris.activities.host import uv_errors
 from iris.activities.host.caches import DISK_FAULT, Cache
-from iris.activities.host.projects import Project, indexes_of_lock
-from iris.activities.host.runtimes import links, trees
+from iris.activities.host.projects import Project, indexes_of_lock, reading_the_jobs_files
+from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
-from iris.activities.host.runtimes.job_users import acting_as, end_user, give, lent
+from iris.activities.host.runtimes.job_users import acting_as, end_user, give
 from iris.activities.host.runtimes.threads import in_thread
+from iris.activities.host.uv_places import Uv, UvPlaces
 from iris.model.environments import EnvironmentSpec, requirements_file
 
 NETWORK_FAULT = "network"
@@ -64,8 +57,7 @@ class Steps:
 
     Args:
         env: the environment of every step, without the variables that only some steps need.
-        cache: where uv, its downloads and its interpreters are kept. They lie beside the environments, so that links can
-            refer to them and containers can reach them.
+        cache: where uv and what it needs are kept.
         output: the file to which all output is appended.
         pauses: delays before each retry after a network failure, in seconds.
     """
@@ -76,15 +68,15 @@ class Steps:
         self._runtime = runtime
         self._workdir = workdir
         self._env = {name: value for name, value in env.items() if name != "VIRTUAL_ENV"}
-        self._cache = cache
         self._output = output
         self._pauses = pauses
-        self._uv = cache.directory / "bin" / f"uv-{uv_version()}"
+        self.uv = Uv(runtime, cache)
 
     def say(self, text: str) -> None:
         """Appends a line for the user. If the output ends within a line, a new line is begun first."""
         line = f"[iris] {text}\n".encode(errors="replace")
-        with self._output.open("a+b") as file:
+        with os.fdopen(links.open_file(self._output, os.O_RDWR | os.O_APPEND | os.O_CREAT), "r+b") as file:
+            file.seek(0, os.SEEK_END)
             if file.tell() > 0:
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
@@ -100,23 +92,23 @@ class Steps:
             CannotStart: uv reports that the environment cannot be made.
             HostUnable: the network or the disk failed.
         """
-        await self._provide_uv()
-        async with self._with_uv(venv) as kept:
-            env = {**self._env, **kept, "NO_COLOR": "1"}
-            if alone or self._owner is not None:  # a link would share a file between users
+        await self.uv.provide()
+        async with self.uv.lend(venv) as kept:
+            env = {**self._env, **kept.env, "NO_COLOR": "1"}
+            if alone or self._runtime.apart:  # a link would share a file between users
                 env["UV_LINK_MODE"] = "copy"
             if project is not None:
                 options = _sync_options(spec, project)
                 sync_env = self._obeying_lock(env, project) if project.locked else env
-                await self._call_uv(f"uv sync {shlex.join(options)}", ["sync", *options], sync_env)
+                await self._call_uv(f"uv sync {shlex.join(options)}", ["sync", *options], sync_env, kept)
             else:  # any project is ignored; the packages of the host or the image stay visible
                 options = ["--quiet", "--no-project", "--system-site-packages"]
-                await self._call_uv("uv venv", ["venv", *options, str(venv)], env)
+                await self._call_uv("uv venv", ["venv", *options, str(venv)], env, kept)
             if spec.pip:
                 shown = f"uv pip install {shlex.join(_words(spec.pip))}"
                 # Not editable: the environment outlives the directory of the attempt that made it.
                 words = ["pip", "install", "--no-editable", *_words(spec.pip)]
-                await self._call_uv(shown, words, {**env, **_only_into(venv)})
+                await self._call_uv(shown, words, {**env, **_only_into(venv)}, kept)
 
     async def make_shared(self, place: Path, spec: EnvironmentSpec, project: Project | None) -> None:
         """Makes an environment for several attempts, which no job can change if jobs have users of their own.
@@ -148,16 +140,18 @@ class Steps:
         python = await self._look_at_python(venv.with_name("python.json"))
         if python is None:
             return False
-        await self._provide_uv()
+        await self.uv.provide()
         options = ["--quiet", "--no-project", "--system-site-packages", "--python", python.executable]
-        async with self._with_uv(venv) as kept:
-            status, output = await self._step("uv venv", (str(self._uv), "venv", *options, str(venv)), {**self._env, **kept})
+        async with self.uv.lend(venv) as kept:
+            argv = (str(self.uv.program), "venv", *options, str(venv))
+            status, output = await self._step("uv venv", argv, {**self._env, **kept.env}, kept)
         if status in (126, 127):  # uv was built for another C library
             self.say("uv does not run here: the commands have no environment of their own")
             return False
         if status != 0:
             raise _failed("uv venv", status, output)
-        await asyncio.to_thread(_add_sites, venv, python.sites, self._owner)
+        with reading_the_jobs_files():
+            await asyncio.to_thread(_add_sites, venv, python.sites, self._owner)
         return True
 
     async def run(self, commands: Sequence[str], program: Mapping[str, str], venv: Path | None) -> None:
@@ -175,11 +169,12 @@ class Steps:
                 await self._run(command, {**self._env, **program})
             return
         # If the environment had no `pip`, the commands would find the host's `pip`, and change the host.
-        await asyncio.to_thread(_add_scripts, venv, self._uv, self._owner)
-        async with self._with_uv(venv) as kept:
+        with reading_the_jobs_files():
+            await asyncio.to_thread(_add_scripts, venv, self.uv.program, self._owner)
+        async with self.uv.lend(venv) as kept:
             env = {name: value for name, value in {**self._env, **program}.items() if name not in _ELSEWHERE}
             for command in commands:
-                await self._run(command, {**env, **kept, **_only_into(venv), "UV_LINK_MODE": "copy"})
+                await self._run(command, {**env, **kept.env, **_only_into(venv), "UV_LINK_MODE": "copy"}, kept)
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
@@ -192,10 +187,6 @@ class Steps:
         status = await self._runtime.step(("/bin/sh", "-c", _LOOK, str(answer)), self._env, self._workdir, self._output)
         return await asyncio.to_thread(_read_python, answer, self._owner) if status == 0 else None
 
-    async def _provide_uv(self) -> None:
-        self._cache.make_directory(self._uv.parent)
-        await in_thread(lambda _: _provide_uv(self._uv))
-
     def _obeying_lock(self, env: Mapping[str, str], project: Project) -> dict[str, str]:
         """Returns the environment without the settings of this host that would make uv reject the project's lock."""
         obeying = {name: value for name, value in env.items() if name not in _RESOLVED_BY}
@@ -204,39 +195,10 @@ class Steps:
             obeying["UV_INDEX"] = " ".join(filter(None, (obeying.get("UV_INDEX"), *indexes_of_lock(self._workdir, project))))
         return obeying
 
-    @asynccontextmanager
-    async def _with_uv(self, venv: Path) -> AsyncIterator[dict[str, str]]:
-        """Yields the variables that tell uv where to work and where to keep its cache.
-
-        Each runtime has a cache of its own, because what uv builds and finds in one runtime is not valid in another. If jobs have
-        users of their own, the cache belongs to one of them at a time; a job that finds it in use begins with an empty one.
-        """
-
-        async def empty(_: Path) -> None: ...
-
-        identity = hashlib.sha256(self._runtime.identity.encode()).hexdigest()
-        with await self._cache.use(f"uv-{identity[:32]}", empty) as downloads:
-            try:
-                variables = {"UV_PROJECT_ENVIRONMENT": str(venv), "UV_NO_PROGRESS": "1"}
-                if self._owner is None:
-                    pythons = self._cache.directory / "python"
-                    yield variables | {"UV_CACHE_DIR": str(downloads.path), "UV_PYTHON_INSTALL_DIR": str(pythons)}
-                    return
-                with ExitStack() as borrowed:
-                    lending = lent(downloads.path, self._owner)
-                    got = await in_thread(lambda _: borrowed.enter_context(lending))
-                    place = downloads.path if got else venv.with_name("uv-cache")
-                    yield variables | {"UV_CACHE_DIR": str(place), "UV_PYTHON_INSTALL_DIR": str(venv.with_name("python"))}
-                    if not got:
-                        await in_thread(lambda _: trees.remove(place))
-            finally:
-                with suppress(OSError):  # the recorded size stays as it was
-                    await self._cache.measure(downloads)
-
-    async def _call_uv(self, shown: str, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+    async def _call_uv(self, shown: str, arguments: Sequence[str], env: Mapping[str, str], kept: UvPlaces) -> None:
         shown = _short(shown)
         for tried, pause in enumerate((*self._pauses, None), start=1):
-            status, output = await self._step(shown, (str(self._uv), *arguments), env)
+            status, output = await self._step(shown, (str(self.uv.program), *arguments), env, kept)
             if status == 0:
                 return
             if not uv_errors.is_network(output):
@@ -247,17 +209,20 @@ class Steps:
             self.say(f"the network failed; trying again in {pause:g} s ({tried} of {len(self._pauses)})")
             await asyncio.sleep(pause)
 
-    async def _run(self, command: str, env: Mapping[str, str]) -> None:
+    async def _run(self, command: str, env: Mapping[str, str], kept: UvPlaces | None = None) -> None:
         shown = _short(command)
-        status, output = await self._step(shown, ("/bin/sh", "-c", command), env)
+        status, output = await self._step(shown, ("/bin/sh", "-c", command), env, kept)
         if status != 0:
             raise _failed(shown, status, output)
 
-    async def _step(self, shown: str, argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
+    async def _step(
+        self, shown: str, argv: Sequence[str], env: Mapping[str, str], kept: UvPlaces | None = None
+    ) -> tuple[int, str]:
         """Runs a command; returns its exit status and the end of its output."""
         begun, before = time.monotonic(), self._written()
-        status = await self._runtime.step(argv, env, self._workdir, self._output)
-        with self._output.open("rb") as file:
+        written, read = (kept.written, (self.uv.programs,)) if kept is not None else ((), ())
+        status = await self._runtime.step(argv, env, self._workdir, self._output, written=written, read=read)
+        with os.fdopen(links.open_file(self._output), "rb") as file:
             file.seek(max(before, self._written() - _TAIL))
             output = file.read().decode(errors="replace")
         self.say(f"{shown} {'' if status == 0 else f'{_ended(status)} '}({since(begun)})")
@@ -267,14 +232,8 @@ class Steps:
 
     def _written(self) -> int:
         with suppress(FileNotFoundError):
-            return self._output.stat().st_size
+            return self._output.lstat().st_size
         return 0
-
-
-@once
-def uv_version() -> str:
-    """Returns the version of the uv that makes environments on this host."""
-    return importlib.metadata.version("uv")
 
 
 def since(begun: float) -> str:
@@ -296,27 +255,6 @@ def _words(requirements: Sequence[str]) -> list[str]:
     """Returns the requirements as arguments of uv's pip."""
     files = {each: requirements_file(each) for each in requirements}
     return [word for each, file in files.items() for word in ((each,) if file is None else ("-r", file))]
-
-
-def _provide_uv(path: Path) -> None:
-    """Copies the agent's uv to a path where every runtime finds it.
-
-    Programs can reach the copy too, so each call compares it with the original.
-    """
-    try:
-        source = uv.find_uv_bin()
-    except FileNotFoundError:
-        raise HostUnable("uv is not installed beside the agent of this host; reinstall iris-temporal there", "host") from None
-    if path.is_file() and filecmp.cmp(source, path, shallow=False) and os.access(path, os.X_OK):
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
-    try:
-        shutil.copyfile(source, draft)
-        draft.chmod(0o755)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _only_into(venv: Path) -> dict[str, str]:

@@ -90,11 +90,13 @@ class HostContext:
     def bundles(self) -> Bundles:
         return Bundles(self.store, self.cache_dir / "bundles", BUNDLE_CACHE_BYTES)
 
-    def environments(self, users: JobUsers | None) -> Cache:
-        """Returns the cache of environments of such jobs: those with users of their own cannot reach the agent's directories."""
-        if users is not None:
+    def environments(self, task: RunTask) -> Cache:
+        """Returns the cache of environments of such tasks: those with users of their own cannot reach the agent's directories."""
+        if (users := self.users_of(task)) is not None:
             return Cache(users.environments, ENVIRONMENT_CACHE_BYTES, mode=PASSABLE)
-        return Cache(self.cache_dir / "environments", ENVIRONMENT_CACHE_BYTES)
+        # Not `environments`, where containers of earlier versions could leave links.
+        name = "container-environments" if self.image_of(task) else "process-environments"
+        return Cache(self.cache_dir / name, ENVIRONMENT_CACHE_BYTES)
 
     def image_of(self, task: RunTask) -> str | None:
         """Returns the container image in which the task runs; None: it runs as a process of the host."""
@@ -146,14 +148,12 @@ class HostContext:
             groups = self.device_groups if task.resources.device is not None else ()
             person = task.job.partition("/")[0]
             return ProcessRuntime(task.key, directory, task.resources, umask=self.umask, user=person, groups=groups)
-        shared = (self.environments(None).directory,)  # without the bundles: only the agent reads them
         return DockerRuntime(
             image,
             task,
             self.host.id,
             self.cluster,
             directory,
-            shared,
             mounts=self.mounts,
             host_env=self.base_env,
             token=self.registry_token,

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.commands import PATH
-from iris.activities.host.env_steps import Steps, since, uv_version
-from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here
+from iris.activities.host.env_steps import Steps, since
+from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here, reading_the_jobs_files
 from iris.activities.host.requirement_files import REQUIREMENTS, hash_of_requirements
+from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.host.runtimes.threads import in_thread
+from iris.activities.host.uv_places import uv_version
 from iris.model.environments import EnvironmentSpec, requirements_file
 
 #: Delays before each retry of a step after a network failure, in seconds. uv itself has tried several times by then.
@@ -25,7 +27,7 @@ PAUSES = (1.0, 5.0, 15.0)
 _WAYS = re.compile(r"(?:UV|PIP)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY", re.IGNORECASE)
 #: Settings of uv that change how it gets packages, but not which ones. An environment does not depend on them.
 _HOW = re.compile(
-    r"UV_(?:CACHE_DIR|PYTHON_INSTALL_DIR|PROJECT_ENVIRONMENT|LINK_MODE|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
+    r"UV_(?:CACHE_DIR|PYTHON_CACHE_DIR|PYTHON_INSTALL_DIR|PROJECT_ENVIRONMENT|LINK_MODE|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
 )
 #: To be increased when environments are made in a different way: cached ones are then not used any more.
 _MADE_AS = 2
@@ -38,6 +40,8 @@ class Ready(NamedTuple):
     env: dict[str, str]
     #: File descriptors that must stay open for as long as the program lives, so that the cache does not remove what it uses.
     keep: tuple[int, ...] = ()
+    #: The directories of the host that the program reads, besides the files of its attempt.
+    read: tuple[Path, ...] = ()
 
     def release(self) -> None:
         """Closes the descriptors in this process, when the shim has inherited them or no program starts.
@@ -83,6 +87,8 @@ async def set_up(
     except OSError as error:
         if is_disk_full(error):
             raise HostUnable("the disk of this host is full", DISK_FAULT) from None
+        if isinstance(error, links.Replaced):  # by a command of the job, or by its image
+            raise CannotStart(f"set-up failed: {error}", 126) from None
         raise
 
 
@@ -116,11 +122,14 @@ async def _set_up(
 ) -> Ready:
     ways = {**build_env(agent_env), **spec.build_env, **env}
     steps = Steps(runtime, workdir, ways, cache, output, pauses)
-    project = find_project(workdir, root) if spec.sync else None
-    if spec.sync and project is None and (workdir / REQUIREMENTS).is_file():
-        spec = spec.model_copy(update={"pip": (f"-r {REQUIREMENTS}", *spec.pip)})
-    elif spec.sync and project is None and (workdir / "pyproject.toml").exists():
-        steps.say("pyproject.toml has no [project]: nothing is installed for it")
+    project = None
+    if spec.sync:
+        with reading_the_jobs_files():
+            project = await asyncio.to_thread(find_project, workdir, root)
+            if project is None and (workdir / REQUIREMENTS).is_file():
+                spec = spec.model_copy(update={"pip": (f"-r {REQUIREMENTS}", *spec.pip)})
+            elif project is None and (workdir / "pyproject.toml").exists():
+                steps.say("pyproject.toml has no [project]: nothing is installed for it")
     if project is None and spec.extras:
         raise CannotStart(f"set-up failed: no project here has the extra {spec.extras[0]!r}; submit its pyproject.toml, too", 2)
     begun = time.monotonic()
@@ -131,7 +140,7 @@ async def _set_up(
         program = activated(env, venv, workdir) if venv is not None else dict(env)
         await steps.run(spec.setup, program, venv)
         steps.say(f"environment ready ({since(begun)})")
-        return Ready(program)
+        return Ready(program, read=(steps.uv.programs,) if venv is not None else ())
     if spec.setup:
         venv = own / "venv"
         await steps.make(venv, spec, project, alone=True)
@@ -139,9 +148,11 @@ async def _set_up(
         program = activated(env, venv, workdir)
         await steps.run(spec.setup, program, venv)
         steps.say(f"environment ready ({since(begun)})")
-        return Ready(program)
+        return Ready(program, read=(steps.uv.programs,))
+    with reading_the_jobs_files():
+        key = await _key(spec, project, workdir, root, runtime.identity, ways, content)
     entry = await cache.use(
-        await _key(spec, project, workdir, root, runtime.identity, ways, content),
+        key,
         lambda place: steps.make_shared(place, spec, project),
         waiting=lambda: steps.say("another task of this host makes the same environment: waiting for it"),
     )
@@ -150,7 +161,7 @@ async def _set_up(
     except OSError:
         entry.release()
         raise
-    return Ready(activated(env, entry.path / "venv", workdir), (entry.lock,))
+    return Ready(activated(env, entry.path / "venv", workdir), (entry.lock,), (entry.path,))
 
 
 async def _key(
@@ -168,7 +179,7 @@ async def _key(
     # The URL of an index may contain a user name and a password.
     settings = {name: re.sub("//[^/@]*@", "//", value) for name, value in env.items() if name.startswith("UV_")}
     depends["settings"] = {name: value for name, value in settings.items() if not _HOW.fullmatch(name)}
-    depends["files"] = hash_of(workdir, FILES)
+    depends["files"] = await asyncio.to_thread(hash_of, workdir, FILES)
     depends["build_env"] = {name: env[name] for name in spec.build_env}
     local = any(is_here(each) for each in spec.pip if requirements_file(each) is None)
     for path in filter(None, map(requirements_file, spec.pip)):

@@ -36,6 +36,7 @@ COMMANDS: Table = {
     "debug": ("debug", "debug", "Find faults in a cluster."),
     "controller": ("processes", "controller", "Run a control plane."),
     "agent": ("processes", "agent", "Run this machine as a host."),
+    "pool-worker": ("pool_worker", "pool_worker", "Run the calls of a Python program's pool; its jobs do this."),
     "version": ("version", "show_version", "Show the version of Iris."),
 }
 #: The names of other tools for some of them.

@@ -51,6 +51,7 @@ from iris.model.states import JobState, TaskState
     "--filter", "text", metavar="TEXT", default="", help="Only jobs with this text in their id, command, state or reason."
 )
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
+@click.option("--tree", is_flag=True, help="Show the jobs that belong to a job below it.")
 @json_option
 @cluster_option
 @click.pass_context
@@ -62,6 +63,7 @@ def jobs(
     since: timedelta | None,
     text: str,
     limit: int,
+    tree: bool,
     as_json: bool,
 ) -> None:
     """List jobs, the newest first. With --json or --state, ended jobs are included."""
@@ -80,6 +82,8 @@ def jobs(
     rows, ended = with_client(ctx, work)
     if ended:
         click.echo(f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: {named_cluster(ctx)} jobs --all")
+    elif tree and not as_json:
+        click.echo(render.job_tree(rows))
     else:
         render.JOBS.show(rows, as_json=as_json)
 
@@ -95,24 +99,25 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
     named, number = job_and_run(job)
     name, task = job_and_task(named)
 
-    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec | None, str]:
+    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec | None, str, list[JobRow]]:
         run_id = await client.jobs.run(name, number)
         found, page = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
         if task is not None:
             check_task(name, task, len(found.tasks))
             found = found.model_copy(update={"tasks": (found.tasks[task],)})
         if as_json and not resources:
-            return found, [], None, page
+            return found, [], None, page, []
         in_use = await client.jobs.usage(found) if resources else []
-        return found, in_use, await client.jobs.submitted_spec(name, run_id), page
+        children = await client.jobs.family.children(name, (await client.jobs.log_source(name, run_id)).run_id)
+        return found, in_use, await client.jobs.submitted_spec(name, run_id), page, children
 
-    found, in_use, spec, page = with_client(ctx, work)
+    found, in_use, spec, page, children = with_client(ctx, work)
     if as_json:
         shown = render.status_json(found)
         print_json(shown if spec is None else {**shown, "resources": render.uses_json(in_use, spec.resources)})
         return
     assert spec is not None
-    click.echo(render.status_text(found, datetime.now(UTC), submission_text(spec, page)))
+    click.echo(render.status_text(found, datetime.now(UTC), submission_text(spec, page), children))
     if resources:
         click.echo(f"\n{render.uses(spec.resources).table(in_use)}")
 
@@ -173,7 +178,11 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
         else:
             ended = await client.jobs.cancel_task(name, task, reason, run_id)
             name = names.task_id(name + run, task)
-        return f"cancelling {name}" if ended is None else f"{name} has ended already ({ended})"
+        if ended is not None:
+            return f"{name} has ended already ({ended})"
+        below = await client.jobs.family.live_below(name) if task is None and not run else 0
+        with_them = f" and the {below} live job{'s' * (below != 1)} that belong{'s' * (below == 1)} to it" if below else ""
+        return f"cancelling {name}{with_them}"
 
     for_each(ctx, job, work)
 

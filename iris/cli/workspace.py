@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -21,6 +21,9 @@ from iris.model.errors import Rejected
 from iris.model.jobs import JobSpec
 from iris.model.units import format_bytes
 from iris.storage.object_store import Store
+
+if TYPE_CHECKING:
+    from iris.client.parent import EnclosingJob
 
 
 def workspace_of(options: dict[str, Any]) -> Path | None:
@@ -39,6 +42,17 @@ def workspace_of(options: dict[str, Any]) -> Path | None:
         return Path(named)
     here = Path.cwd()
     return here if not none and workdir is None and is_project(here) else None
+
+
+def inherits_files(options: dict[str, Any], within: "EnclosingJob | None") -> bool:
+    """Returns whether a job gets the files of the job in which it is submitted: no option names others."""
+    named = any(options[name] for name in ("workspace", "no_workspace", "workdir", "project", "file"))
+    return within is not None and within.shares_files and not named and not any(map(requirements_file, options["pip"]))
+
+
+def files_options(options: dict[str, Any], within: "EnclosingJob | None") -> dict[str, Any]:
+    """Returns the options without the current directory as the workspace, if the job inherits its files."""
+    return {**options, "no_workspace": True} if inherits_files(options, within) else options
 
 
 class JobFiles(NamedTuple):

@@ -1,11 +1,13 @@
 """The client of one cluster. It needs only the Temporal service; statuses and explanations also need a control plane."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from temporalio.client import Client
+from typing_extensions import TypeVar
 
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
@@ -13,16 +15,22 @@ from iris.client.connect.identity import full_job_id
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
+from iris.model import names
+from iris.model.errors import Unreachable
 
 if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a tenth of a command's imports
     from iris.client.autoscaler import AutoscalerClient
     from iris.client.cluster import ClusterClient
+    from iris.client.entrypoint import Entrypoint
     from iris.client.exec import ExecClient
     from iris.client.hosts import HostsClient
     from iris.client.job import AsyncJob
     from iris.client.job_options import JobOptions
+    from iris.client.parent import EnclosingJob, ParentLookup
     from iris.client.slices import SlicesClient
     from iris.client.work import Work
+
+T = TypeVar("T", default=Any)
 
 
 class AsyncIrisClient:
@@ -38,6 +46,7 @@ class AsyncIrisClient:
         self.record = record
         self.connection = Connection(client, record)
         self.jobs = JobsClient(self.connection)
+        self._parents: ParentLookup | None = None
 
     @cached_property
     def autoscaler(self) -> "AutoscalerClient":
@@ -70,6 +79,17 @@ class AsyncIrisClient:
         return ClusterClient(self.connection)
 
     @classmethod
+    async def from_env(cls) -> Self:
+        """Connects to the cluster of the job that this program runs in.
+
+        Raises:
+            Unreachable: the program does not run in a job, or the cluster does not answer.
+        """
+        if names.ENV_JOB_ID not in os.environ:
+            raise Unreachable(f"this program does not run in a job: {names.ENV_JOB_ID} is not set")
+        return await cls.connect()
+
+    @classmethod
     async def connect(cls, cluster: str | ClusterRef | None = None) -> Self:
         """Connects to a cluster.
 
@@ -84,6 +104,25 @@ class AsyncIrisClient:
         ref = cluster if isinstance(cluster, ClusterRef) else resolve_cluster(cluster)
         return cls(*await open_connection(ref))
 
+    @overload
+    async def submit(
+        self,
+        work: "Callable[..., T] | Entrypoint[T]",
+        *args: Any,
+        kwargs: Mapping[str, Any] = {},
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "AsyncJob[T]": ...
+
+    @overload
+    async def submit(
+        self,
+        work: str | Sequence[str],
+        *args: str,
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "AsyncJob[None]": ...
+
     async def submit(
         self,
         work: "Work",
@@ -91,14 +130,14 @@ class AsyncIrisClient:
         kwargs: Mapping[str, Any] = {},
         workspace: Path | str | bool | None = None,
         **options: Unpack["JobOptions"],
-    ) -> "AsyncJob":
+    ) -> "AsyncJob[Any]":
         """Starts a job that calls a function or runs a program.
 
         A function is passed by cloudpickle, with the same version of Python on both sides. One of an installed module, or of a
         module in the workspace, is imported there; any other is passed as a whole. Its result comes back by `AsyncJob.result`.
 
         Args:
-            work: a function, or a program: `submit("python", "train.py")`.
+            work: a function, or a program: `submit("python", "train.py")`; or an `Entrypoint`, which has its arguments.
             args: of the function, or further words of the program.
             kwargs: the function's keyword arguments.
             workspace: the directory whose files the job gets; None: the current one, if it is a project's; False: none.
@@ -111,11 +150,27 @@ class AsyncIrisClient:
         from iris.client.job import AsyncJob
         from iris.client.work import make_job
 
-        spec = await make_job(self.record, work, args, kwargs, workspace, **options)
+        within = await self.enclosing_job()
+        spec = await make_job(self.record, work, args, kwargs, workspace, within, **options)
         submitted = await self.jobs.submit(spec)
         return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
 
-    def job(self, job: str) -> "AsyncJob":
+    async def enclosing_job(self) -> "EnclosingJob | None":
+        """Returns the job of this cluster in which the program runs. The jobs that it submits belong to that job.
+
+        Raises:
+            Rejected: that job has ended.
+            Unreachable: the service does not answer.
+        """
+        if names.ENV_JOB_ID not in os.environ:
+            return None
+        if self._parents is None:
+            from iris.client.parent import ParentLookup
+
+            self._parents = ParentLookup(self.connection)
+        return await self._parents.find()
+
+    def job(self, job: str) -> "AsyncJob[Any]":
         """Returns a job by its name or `USER/NAME`. Asks nothing: whether it exists shows with the first question.
 
         Raises:

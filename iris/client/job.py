@@ -3,15 +3,19 @@
 import asyncio
 import contextlib
 import io
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, overload
+
+from typing_extensions import TypeVar
 
 from iris.client import outputs
+from iris.client.checkpoints import checkpoint_files
 from iris.client.connect.identity import current_user
 from iris.client.exec import new_session
 from iris.client.functions.result import PATIENCE, NoResult, Raised, RemoteTraceback, read_result
+from iris.client.job_options import parse_band
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.stored import LogReader
 from iris.messages.exec import ExecRequest, FrameKind
@@ -23,9 +27,11 @@ from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
     from iris.client.client import AsyncIrisClient
+    from iris.client.usage import InUse
     from iris.client.views import Explanation, LogSource
 
-
+#: What the job's function returns; None for a program.
+T = TypeVar("T", default=Any)
 #: How long the result of a failed task may be missing in the store. A task that was killed leaves none.
 FAILED_PATIENCE = timedelta(seconds=3)
 
@@ -55,7 +61,7 @@ class ExecResult(NamedTuple):
     reason: str
 
 
-class AsyncJob:
+class AsyncJob(Generic[T]):
     """A job of a cluster. `await job` waits for its end and returns its result."""
 
     def __init__(self, client: "AsyncIrisClient", job_id: str, run_id: str | None, ui: str = "") -> None:
@@ -114,6 +120,43 @@ class AsyncJob:
         else:
             await self._jobs.cancel_task(self.id, task, reason, self._run_id)
 
+    async def hold(self, reason: str = "") -> None:
+        """Holds the job: no task of it starts until it is released, and running tasks continue.
+
+        Raises:
+            NotFound: there is no such job.
+            Rejected: the job has ended.
+        """
+        await self._jobs.hold(self.id, reason, self._run_id)
+
+    async def release(self) -> None:
+        """Releases a job that is held.
+
+        Raises:
+            NotFound: there is no such job.
+            Rejected: the job has ended, or is not held.
+        """
+        await self._jobs.release(self.id, self._run_id)
+
+    async def set_priority(self, priority: str) -> None:
+        """Moves the job to another priority band: `production`, `interactive` or `batch`. Running tasks continue in that band.
+
+        Raises:
+            InvalidValue: there is no such band.
+            NotFound: there is no such job.
+            Rejected: the job has ended.
+        """
+        await self._jobs.set_priority(self.id, parse_band(priority), self._run_id)
+
+    async def usage(self) -> "Sequence[InUse]":
+        """Returns the resource use of each task that is on a host now, from its host's last heartbeat.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: no control plane answers.
+        """
+        return await self._jobs.usage(await self.status())
+
     async def wait(self, timeout: timedelta | float | None = None) -> JobStatus:
         """Waits until the job has ended, with or without success, and returns its status.
 
@@ -126,7 +169,7 @@ class AsyncJob:
         """
         return await self._jobs.wait(self.id, self._run_id, _duration(timeout))
 
-    async def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> Any:
+    async def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> T:
         """Waits for the job's end and returns what its function returned; for a command, None.
 
         Of several tasks it is the result of the first; `results` returns all.
@@ -142,11 +185,22 @@ class AsyncJob:
             Rejected: it is another user's job.
             WaitTimeout, NotFound: as in `wait`.
         """
-        return (await self._results(timeout, only_first=True, trusted=trusted))[0]
+        first: T = (await self._results(timeout, only_first=True, trusted=trusted))[0]
+        return first
+
+    @overload
+    async def results(
+        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
+    ) -> list[T]: ...
+
+    @overload
+    async def results(
+        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool
+    ) -> list[T | Exception]: ...
 
     async def results(
         self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool = False
-    ) -> list[Any]:
+    ) -> list[T] | list[T | Exception]:
         """Waits for the job's end and returns the result of each task.
 
         Args:
@@ -158,7 +212,7 @@ class AsyncJob:
         """
         return await self._results(timeout, only_first=False, trusted=trusted, return_exceptions=return_exceptions)
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, T]:
         return self.result().__await__()
 
     async def logs(self, task: int | None = None, attempt: int | None = None, *, follow: bool = False) -> AsyncIterator[LogEntry]:
@@ -170,6 +224,7 @@ class AsyncJob:
 
         Raises:
             NotFound: there is no such job.
+            Unreachable: the cluster is local and was stopped before the job had ended.
             IrisError: the store does not answer.
         """
         source = await self._jobs.log_source(self.id, self._run_id)
@@ -185,14 +240,16 @@ class AsyncJob:
                 for each in lines:
                     time = datetime.fromtimestamp(each.line.at_ms / 1000, UTC)
                     yield LogEntry(each.task, each.attempt, time, _STREAMS[each.line.stream], each.line.text)
+            await ended
         finally:
             ended.cancel()
 
-    async def fetch(self, directory: Path | str = ".", *, force: bool = False) -> list[Path]:
+    async def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
         """Downloads the files that the tasks left in `$IRIS_OUTPUT_DIR`, and returns their paths.
 
         Args:
             directory: with several tasks, each has a folder in it.
+            checkpoint: downloads the files of `$IRIS_CHECKPOINT_DIR` instead, as they were saved last.
             force: overwrites files that differ.
 
         Raises:
@@ -203,7 +260,8 @@ class AsyncJob:
         source = await self._jobs.log_source(self.id, self._run_id)
         store = Store(self._store_url)
         with reading_from(store, f"the files of {self.id}"):
-            files = await outputs.outputs_of(store, self.id, source.run_id)
+            files_of = checkpoint_files if checkpoint else outputs.outputs_of
+            files = await files_of(store, self.id, source.run_id)
             fetched = await outputs.fetch(store, files, Path(directory), by_task=source.tasks > 1, force=force)
         return [each.to for each in fetched]
 

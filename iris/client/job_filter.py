@@ -20,6 +20,7 @@ class JobFilter:
         user: only jobs of this user; empty: of all.
         since: only jobs submitted at this time or later.
         text: only jobs with this text in their id, command, state or reason, in small or capital letters.
+        below: only jobs that belong to this job, or to one of those; empty: all.
     """
 
     live_only: bool = False
@@ -27,6 +28,7 @@ class JobFilter:
     user: str = ""
     since: datetime | None = None
     text: str = ""
+    below: str = ""
 
     @property
     def needs_all(self) -> bool:

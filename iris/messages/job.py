@@ -5,8 +5,26 @@ from iris.model.attempts import AttemptRecord
 from iris.model.gangs import Gang
 
 
+class ChildRef(Wire):
+    """A job that belongs to another job, and its first run."""
+
+    job: str
+    run_id: str
+
+
 class JobInput(Gang):
     """The tasks of a job, and its state so far. The first run has only the specification."""
+
+    #: The jobs that belong to it, also those that have ended.
+    children: tuple[ChildRef, ...] = ()
+
+
+class EndedParent(Wire):
+    """Children of a job that did not succeed, which are to be cancelled."""
+
+    cluster: str
+    children: tuple[ChildRef, ...]
+    reason: str
 
 
 class Attempts(Wire):

@@ -13,6 +13,8 @@ from iris.model.errors import InvalidValue
 #: The longest name in characters. Temporal's SQL stores keep ids in 255 characters. `<cluster>/task/<user>/<name>:<index>` with
 #: three names of this length stays below 200.
 MAX_NAME = 60
+#: The longest id of a job that belongs to other jobs: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
+MAX_JOB_ID = 160
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
 
 
@@ -39,6 +41,17 @@ def check_name(field: str, name: str) -> str:
 
 def job_id(user: str, name: str) -> str:
     return f"{user}/{name}"
+
+
+def child_id(parent: str, name: str) -> str:
+    """Returns the id of a job that belongs to another job: `user/parent/child`."""
+    return f"{parent}/{name}"
+
+
+def parent_id(job: str) -> str | None:
+    """Returns the id of the job that a job belongs to; None if it belongs to none."""
+    parent = job.rpartition("/")[0]
+    return parent if "/" in parent else None
 
 
 def task_id(job: str, index: int) -> str:
@@ -134,6 +147,11 @@ def host_queue(cluster: str, host_id: str) -> str:
     return f"{cluster}/host/{host_id}"
 
 
+def pool_queue(cluster: str, job: str, token: str) -> str:
+    """Returns the queue of a pool's calls. The token distinguishes pools whose workers' jobs have the same name."""
+    return f"{cluster}/pool/{job}-{token}"
+
+
 def host_of_queue(cluster: str, queue: str) -> str | None:
     """Returns the host that a task queue belongs to, or None if it is not a host's queue of this cluster."""
     prefix = host_queue(cluster, "")
@@ -200,6 +218,8 @@ MEMO_DEVICE = "iris_device"
 MEMO_REASON = "iris_reason"
 #: Memo of a job that was submitted in a batch: identifies its line.
 MEMO_BATCH = "iris_batch"
+#: Memo of a job that belongs to another job: a `Parent`.
+MEMO_PARENT = "iris_parent"
 #: Memo of a job that runs a function.
 MEMO_FUNCTION = "iris_function"
 
@@ -245,6 +265,24 @@ def job_outputs(job: str, run_id: str) -> str:
     return f"outputs/{job}/{short_run(run_id)}"
 
 
+def job_checkpoints(job: str, run_id: str) -> str:
+    return f"checkpoints/{job}/{short_run(run_id)}"
+
+
+def task_checkpoints(job: str, run_id: str, index: int) -> str:
+    """Returns the folder of the saves of a task's checkpoint directory. All attempts of the task have the same."""
+    return f"{job_checkpoints(job, run_id)}/{index}"
+
+
+def shared_checkpoints(saves: str) -> str:
+    """Returns the folder in which programs of all tasks of a job store checkpoints themselves.
+
+    Args:
+        saves: the folder of the saves of any of these tasks.
+    """
+    return f"{saves.rpartition('/')[0]}/shared"
+
+
 #: The script of a function's directory that runs it.
 CALL_SCRIPT = "run.py"
 #: Where a function's result is in the task's output directory, in a folder that no user fetches.
@@ -260,6 +298,11 @@ def agent_logs(cluster: str, host_id: str) -> str:
 def exec_files(session: str) -> str:
     """Returns the folder for the input and output of a command that runs beside a task."""
     return f"exec/{session}"
+
+
+def pool_files(queue: str) -> str:
+    """Returns the folder of a pool's large messages."""
+    return f"pools/{queue}"
 
 
 # -- environment variables -----------------------------------------------------------------------------------------------------
@@ -286,6 +329,10 @@ ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
 #: Iris keeps what the program leaves in this directory; `iris fetch` downloads it.
 ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
+#: Iris saves what the program leaves in this directory, and restores it for the task's next attempt.
+ENV_CHECKPOINT_DIR = "IRIS_CHECKPOINT_DIR"
+#: A folder of the object store for programs that store checkpoints there themselves, the same for all tasks and attempts.
+ENV_CHECKPOINT_URL = "IRIS_CHECKPOINT_URL"
 #: The directory of the function that the task runs.
 ENV_CALL_DIR = "IRIS_CALL_DIR"
 #: The directory in which the program starts.

@@ -120,7 +120,7 @@ async def test_whom_the_host_trusts_the_program_trusts_too(bench: Bench, image: 
     trusted = tmp_path / "ca.pem"
     trusted.write_text("a certificate\n")
     env = {"SSL_CERT_FILE": str(trusted)}
-    bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, [tmp_path / "new"], host_env=env)
+    bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, host_env=env)
     await bench.run("sh", "-c", 'cat "$SSL_CERT_FILE"', env=env)
 
     assert bench.out == "a certificate\n"

@@ -218,7 +218,7 @@ async def test_a_container_has_none_of_the_files_that_iris_keeps(bench: Bench) -
     assert [outcome.state for outcome in bench.server.told] == [TaskState.SUCCEEDED]
     said = (await logs_of(bench)).splitlines()
     assert "outputs Device or resource busy" in said
-    assert said[0].split() == ["call", "environment", "given", "outputs", "work"]
+    assert said[0].split() == ["call", "checkpoint", "environment", "given", "outputs", "work"]
     await asyncio.to_thread(eventually, lambda: not attempt.exists(), 60, 0.05)
     assert set(await outputs_of(bench)) == {"up", "go"}
 
@@ -233,12 +233,10 @@ async def test_a_command_beside_a_container_that_rewrites_its_launch_runs_in_the
 
 @pytest.mark.docker
 async def test_a_container_cannot_change_what_it_is_only_given_to_read(bench: Bench, boxed: Tasks) -> None:
-    """The pipes that its output goes through, and the environments that it shares with other jobs."""
+    """The pipes that its output goes through. Of the caches it has only the environment that it uses: here, none."""
     (attempt,) = bench.dir.glob("attempts/*")
-    environments = bench.dir / "cache" / "environments"
-    writes = f"rm {attempt}/given/*; ln -s /etc {attempt}/given/x; touch {environments}/x; ls {bench.dir}/cache"
+    writes = f"rm {attempt}/given/*; ln -s /etc {attempt}/given/x; ls {bench.dir}"
     end, out, _ = await ExecBench(bench.store, boxed).run("sh", "-c", writes)  # type: ignore[arg-type]
 
-    assert (end.exit_code, out) == (0, b"environments\n")
+    assert (end.exit_code, out) == (0, b"attempts\n")
     assert sorted(path.name for path in (attempt / "given").iterdir()) == ["stderr.pipe", "stdout.pipe"]
-    assert list(environments.iterdir()) == []

@@ -22,10 +22,10 @@ import pytest
 import uv
 
 from iris.activities.host.caches import Cache
-from iris.activities.host.env_steps import uv_version
 from iris.activities.host.python_env import Ready, build_env, set_up
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.activities.host.uv_places import uv_version
 from iris.model.environments import EnvironmentSpec
 from iris.model.resources import Resources
 from tests.e2e.cluster import eventually

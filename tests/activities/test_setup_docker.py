@@ -20,8 +20,7 @@ async def test_an_environment_of_a_container_has_the_python_of_its_image(host: H
     (await host.ready()).release()
     host.next_attempt()
     bench = Bench(tmp_path / "attempt", image := images.docker_image())
-    shared = (host.cache.directory,)
-    bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, shared, host_env=HOST_ENV)
+    bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, host_env=HOST_ENV)
     host.workdir.rename(bench.work / "bundle")
     host.workdir, host.output, host.runtime, host.env = (
         bench.work / "bundle",
@@ -35,7 +34,9 @@ async def test_an_environment_of_a_container_has_the_python_of_its_image(host: H
         host.next_attempt()
         ready = await host.ready()
         code = "import sys, tiny; print(tiny.version, sys.prefix == sys.argv[1])"
-        ended = await bench.run("python", "-c", code, ready.env["VIRTUAL_ENV"], env=ready.env, workdir=host.workdir)
+        ended = await bench.run(
+            "python", "-c", code, ready.env["VIRTUAL_ENV"], env=ready.env, workdir=host.workdir, read=ready.read
+        )
         ready.release()
     finally:
         await bench.runtime.clear()
@@ -48,15 +49,16 @@ async def test_an_environment_of_a_container_has_the_python_of_its_image(host: H
 async def test_commands_in_a_container_install_into_what_its_program_gets(host: Host, tmp_path: Path) -> None:
     """Each command has a container of its own: what it wrote into the image's python would be gone with it."""
     bench = Bench(tmp_path / "attempt", image := images.docker_image())
-    shared = (host.cache.directory,)
-    bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, shared, host_env=HOST_ENV)
+    bench.runtime = DockerRuntime(image, bench.task, "h0", "c", bench.directory, host_env=HOST_ENV)
     host.workdir, host.output, host.runtime, host.env = bench.work, bench.directory / "build", bench.runtime, bench.env()
     host.own = bench.directory / "environment"
     host.own.mkdir()
     try:
         await bench.runtime.prepare()
         ready = await host.ready(setup=("pip install tiny", "python -c 'import tiny'"))
-        ended = await bench.run("python", "-c", "import tiny; print(tiny.version)", env=ready.env, workdir=host.workdir)
+        ended = await bench.run(
+            "python", "-c", "import tiny; print(tiny.version)", env=ready.env, workdir=host.workdir, read=ready.read
+        )
     finally:
         await bench.runtime.clear()
 

@@ -252,10 +252,11 @@ def test_options_behind_the_dashes_belong_to_the_program(capsys: pytest.CaptureF
 
 
 def test_a_job_is_one_of_mine_or_somebodys() -> None:
-    """NAME or USER/NAME, and nothing else."""
+    """NAME, USER/NAME or that of a job that belongs to another one, and nothing else."""
     assert full_job_id("train") == "ada/train"
     assert full_job_id("bob/train") == "bob/train"
-    for wrong in ("", "/", "a/b/c", "a b", "../x", "train:"):
+    assert full_job_id("bob/train/eval") == "bob/train/eval"
+    for wrong in ("", "/", "a/b/", "a//c", "a b", "../x", "train:"):
         with pytest.raises(InvalidValue):
             full_job_id(wrong)
 

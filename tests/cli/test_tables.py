@@ -344,3 +344,24 @@ def test_the_jobs_ahead_of_a_waiting_one_are_named_and_the_others_counted() -> N
         Explanation(id="ada/train", state=JobState.PENDING, message="busy", refusal=refusal), at(0), "command   true"
     )
     assert shown.splitlines()[2:] == ["ahead: ada/a, bob/b:3 and 5 more", "", "command   true"]
+
+
+def test_a_tree_has_each_job_below_the_one_that_it_belongs_to() -> None:
+    """The first submitted first; a job whose parent is not in the list is still there, with its whole id."""
+
+    def row(job: str, run: int | None = None) -> JobRow:
+        return JobRow(id=job, run=run, state=JobState.RUNNING, user="ada", submitted_at=at(0), command="x")
+
+    newest_first = [row("ada/b/y"), row("ada/a/z/w"), row("ada/a/z"), row("ada/a/x"), row("ada/a"), row("ada/a", run=1)]
+    ids = [line.partition(" RUNNING")[0].rstrip() for line in plain(render.job_tree(newest_first))]
+
+    assert ids[1:] == ["ada/b/y", "ada/a", "└ x", "└ z", "  └ w", "ada/a#1"]
+
+
+def test_many_children_are_counted_by_their_states_and_the_live_ones_named() -> None:
+    """Of a sweep of a thousand, people want to know what is left."""
+    ended = [JobRow(id=f"ada/a/{n}", state=JobState.SUCCEEDED, user="ada", submitted_at=at(0), command="x") for n in range(9)]
+    live = ended[0].model_copy(update={"id": "ada/a/live", "state": JobState.PENDING})
+    status = JobStatus(id="ada/a", state=JobState.RUNNING, user="ada", submitted_at=at(0), tasks=(a_task(),))
+
+    assert "children  10: 1 PENDING, 9 SUCCEEDED (ada/a/live PENDING)" in render.status_text(status, at(1), "", [*ended, live])

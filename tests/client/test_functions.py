@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -202,6 +203,16 @@ async def test_a_result_that_cannot_be_pickled_fails_the_task_and_says_what_to_r
     assert "the result of _thread:allocate_lock, a lock, cannot be pickled" in ran.err
     assert "return plain data, or write files to $IRIS_OUTPUT_DIR" in ran.err
     assert isinstance(raised.error, TypeError)
+
+
+@pytest.mark.long
+async def test_a_result_of_more_than_two_gibibytes_comes_back() -> None:
+    """More than a signed 32-bit length can say. Nothing of it stays on the disk, as it would in pytest's directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        ran = Place(Path(directory)).run(bytes, 2**31 + 1)
+
+        assert ran.code == 0, ran.err
+        assert len(await ran.result()) == 2**31 + 1
 
 
 async def test_another_version_of_python_is_refused_with_both_versions(place: Place) -> None:

@@ -180,14 +180,78 @@ def _waits_if_second() -> int:
     return index
 
 
-def test_a_hundred_submissions_of_ten_threads_are_a_hundred_jobs(client: iris.IrisClient) -> None:
-    """One client serves all threads of a program."""
-    with ThreadPoolExecutor(10) as threads:
-        jobs = list(threads.map(lambda number: client.submit(abs, -number, resources=iris.Resources(cpu=0.5)), range(100)))
-        results = list(threads.map(iris.Job.result, jobs))
+def test_an_entry_point_has_its_arguments_and_can_be_submitted_again(client: iris.IrisClient) -> None:
+    """The original's way to say what a job runs."""
+    power = iris.Entrypoint.from_callable(pow, 2, exp=10)
+    assert [client.submit(power).result() for _ in range(2)] == [1024, 1024]
+    assert client.submit(iris.Entrypoint.from_command("sh", "-c", "exit 4")).wait().tasks[0].exit_code == 4
+    with pytest.raises(iris.IrisError, match=r"arguments: '3, mod' are given beside an entry point, which has its own"):
+        client.submit(power, 3, kwargs={"mod": 5})
 
-    assert len({job.id for job in jobs}) == 100
-    assert results == list(range(100))
+
+def test_a_program_has_what_the_commands_for_a_cluster_have(client: iris.IrisClient) -> None:
+    """A notebook looks at hosts and closes one; no shell is needed."""
+    name = client.hosts.list()[0].host.id
+    slices = [client.slices.show(row.id) for row in client.slices.list()]
+    assert name in [host.id for each in slices for host in each.hosts]
+    client.hosts.cordon(name, "noisy")
+    assert "noisy" in str(client.hosts.show(name).closed)
+    client.hosts.uncordon(name)
+    client.autoscaler.pause("tests")
+    eventually(lambda: client.autoscaler.status().paused)
+    client.autoscaler.resume()
+    client.cluster.pause("tests")
+    assert "tests" in str(client.cluster.status().paused)
+    client.cluster.resume()
+    assert client.cluster.status().paused is None
+
+
+def test_a_job_is_held_released_moved_and_shown_from_a_notebook(client: iris.IrisClient) -> None:
+    """As `iris hold`, `release`, `priority` and `status --resources`."""
+    client.cluster.pause("so that the job waits")
+    job = client.submit("sleep", "1000", name="waits")
+    job.hold("not yet")
+    eventually(lambda: job.status().state is JobState.HELD)
+    assert "ada/waits</a></b> HELD" in job._repr_html_()
+    job.set_priority("batch")
+    with pytest.raises(iris.IrisError, match="write production, interactive, batch"):
+        job.set_priority("urgent")
+    job.release()
+    client.cluster.resume()
+    eventually(lambda: job.status().state is JobState.RUNNING)
+    assert [task.task for task in job.usage()] == [0]
+    assert client.jobs()[0].priority == "batch"
+    job.cancel()
+    job.wait()
+    assert "there is no job ada/never" in client.job("never")._repr_html_()
+
+
+def test_five_hundred_submissions_of_ten_threads_are_five_hundred_jobs(client: iris.IrisClient, tmp_path: Path) -> None:
+    """One client serves all threads of a program, and each job runs once."""
+    runs = tmp_path / "runs"
+
+    def submitted(number: int) -> iris.Job[None]:
+        return client.submit("sh", "-c", f"echo {number} >> {runs}", resources=iris.Resources(cpu=0.5, memory="64m"))
+
+    with ThreadPoolExecutor(10) as threads:
+        jobs = list(threads.map(submitted, range(500)))
+        ends = list(threads.map(iris.Job.wait, jobs))
+
+    assert len({job.id for job in jobs}) == 500
+    assert {end.state for end in ends} == {JobState.SUCCEEDED}
+    assert sorted(runs.read_text().split(), key=int) == [str(number) for number in range(500)]
+
+
+def test_ten_threads_get_the_results_of_their_own_jobs(client: iris.IrisClient) -> None:
+    """Functions, which are pickled and unpickled at the same time."""
+    with ThreadPoolExecutor(10) as threads:
+        jobs = list(threads.map(lambda number: client.submit(abs, -number, resources=iris.Resources(cpu=0.5)), range(50)))
+        assert list(threads.map(iris.Job.result, jobs)) == list(range(50))
+
+
+def test_a_result_of_fifty_megabytes_comes_back(client: iris.IrisClient) -> None:
+    """It is a file of the job's outputs, and passes no message."""
+    assert client.submit(bytes, 50_000_000).result() == bytes(50_000_000)
 
 
 def test_the_guide_runs_from_its_first_block_to_its_last(state: Cluster, client: iris.IrisClient, tmp_path: Path) -> None:

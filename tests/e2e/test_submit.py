@@ -40,6 +40,20 @@ def test_a_quiet_submit_prints_the_id_and_nothing_else(cluster: Cluster) -> None
     assert (ran.out, ran.err) == (f"{USER}/quiet\n", "")
 
 
+def test_a_job_file_submits_its_jobs_and_says_where_it_stopped(cluster: Cluster) -> None:
+    """One document is followed as a command line is; of several that stop in the middle, those that run are named."""
+    cluster.file("one.yaml").write_text("name: from-file\nenv: {WHO: '${WHO:-nobody}'}\ncommand: echo hello $WHO\n")
+    ran = cluster.iris("submit", "-f", "one.yaml", "-e", "WHO=ada")
+    assert ran.out == "hello ada\n"
+    cluster.submit("taken", "--", "sh", "-c", until("taken.go"))
+    names = ("before", "taken", "after")
+    cluster.file("three.yaml").write_text("---\n".join(f"name: {name}\ncommand: [true]\n" for name in names))
+    stopped = cluster.iris("submit", "-q", "-f", "three.yaml", code=5)
+    assert stopped.out == f"{USER}/before\n"
+    assert "1 of 3 jobs were submitted; three.yaml, document 2 was not:" in stopped.err
+    cluster.file("taken.go").touch()
+
+
 def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(cluster: Cluster) -> None:
     """A loop of submits is a process each, and repeated after a failure it would start jobs twice, also those that have ended."""
     cluster.submit("batched", "--", "sh", "-c", until("batched.go"))
@@ -97,7 +111,7 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
     assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device", "reason"}
     assert listed["user"] == USER
-    numbers = {"needed", "free", "hosts", "ahead", "excluded", "group_needs", "group_has"}
+    numbers = {"needed", "free", "hosts", "ahead", "ahead_first", "excluded", "group_needs", "group_has"}
     hopes = {"scaling", "since"}
     assert set(explained) == {"id", "state", "code", "message", "remedy", "attempts"} | numbers | hopes
     assert (explained["state"], explained["message"]) == ("RUNNING", f"runs on {cluster.only_host()}")

@@ -22,6 +22,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
+from iris.activities.control.child_jobs import ChildJobs
 from iris.activities.control.job_tasks import JobTasks
 from iris.activities.control.notifier import Notifier
 from iris.activities.control.observe import FleetObserver
@@ -157,7 +158,12 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     patient = Worker(
         client,
         task_queue=names.patient_queue(cluster),
-        activities=[outbox.exchange, job_tasks.override_tasks, job_tasks.await_earlier_tasks],
+        activities=[
+            outbox.exchange,
+            job_tasks.override_tasks,
+            job_tasks.await_earlier_tasks,
+            ChildJobs(client).cancel_children,
+        ],
         max_concurrent_activities=PATIENT_ACTIVITIES,
     )
     planner = Worker(

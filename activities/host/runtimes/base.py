@@ -1,10 +1,14 @@
 """Defines the contract of a runtime, which runs the commands of an attempt on the host itself or in a container."""
 
+import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
+
+#: The system's errors for a lack of resources or a broken disk, which do not depend on a job's files or commands.
+OF_THE_MACHINE = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 
 class CannotStart(Exception):
@@ -54,8 +58,8 @@ class Launch(BaseModel):
 class Runtime(Protocol):
     """Runs the commands of one attempt.
 
-    Every command gets the same files under the same paths as on the host: the working directory, the attempt's directory, and the
-    cache of environments.
+    Every command gets the same files under the same paths as on the host: the working directory, the attempt's directory, and
+    what the caller lists of the cache of environments.
     """
 
     @property
@@ -66,6 +70,10 @@ class Runtime(Protocol):
     def owner(self) -> int | None:
         """The uid of the commands, for the agent's access to what they write; None: the agent's user, or a container's."""
 
+    @property
+    def apart(self) -> bool:
+        """True if the commands have another user or a container: of the agent's files, they reach only what it lends to them."""
+
     async def prepare(self) -> None:
         """Gets what must exist before any command runs, such as the container image.
 
@@ -74,18 +82,34 @@ class Runtime(Protocol):
             HostUnable: this host cannot get it.
         """
 
-    async def step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path) -> int:
+    async def step(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        workdir: Path,
+        output: Path,
+        *,
+        written: Sequence[Path] = (),
+        read: Sequence[Path] = (),
+    ) -> int:
         """Runs a setup command to its end and appends its output to the file. Returns the exit status, negative for a signal.
 
         A cancellation kills the command and everything that it started.
+
+        Args:
+            written: existing directories beside the attempt's files that the command may write, and …
+            read: … that it may only read. A runtime in which commands see the host's files may ignore both.
 
         Raises:
             CannotStart: there is no such command.
             HostUnable: this host cannot run it.
         """
 
-    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
+    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, *, read: Sequence[Path] = ()) -> Launch:
         """Prepares the program and returns what the shim starts.
+
+        Args:
+            read: as in `step`.
 
         Raises:
             CannotStart: the working directory or the image cannot be used.

@@ -22,7 +22,6 @@ from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.resources import DeviceKind
 from iris.model.units import format_bytes
-from iris.storage.files import make_private
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -39,7 +38,7 @@ _TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The attempt's directories that a container can read and write, and the one that it can only read. No container gets the files
 #: that the agent and the shim keep beside them: those files decide what runs on the host with the agent's rights.
-_FILES, _GIVEN = ("work", "call", "outputs", "environment", "home"), "given"
+_FILES, _GIVEN = ("work", "call", "outputs", "checkpoint", "environment", "home"), "given"
 #: The engine's error text for a mount of a missing host directory; the path follows it.
 _NO_SOURCE = "bind source path does not exist: "
 _CERTIFICATES = "SSL_CERT_FILE"
@@ -56,15 +55,15 @@ _SHM = "100g"
 class DockerRuntime:
     """Runs the commands of one attempt in containers of an image, on the host's network.
 
-    The container has the attempt's files, the shared directories and the host's directories that the configuration lists, all
-    under their own paths. It has nothing else of the host, and in particular none of the files that the agent and the shim keep
-    of the attempt. The variables that the agent passes on from the host's environment describe the host, so the container does
-    not get them. Two are exceptions: `PATH` keeps the entries that precede the host's own, and the image's entries follow;
-    `SSL_CERT_FILE` names a copy. Memory is limited to the request. Cores are not limited, as with processes: when cores are
-    scarce, each container gets a share in proportion to its request. `container_rights` limits what its root may do.
+    The container has the attempt's files, the host's directories that the configuration lists, and what its command needs of the
+    cache of environments, all under their own paths. It has nothing else of the host, and in particular none of the files that
+    the agent and the shim keep of the attempt. The variables that the agent passes on from the host's environment describe the
+    host, so the container does not get them. Two are exceptions: `PATH` keeps the entries that precede the host's own, and the
+    image's entries follow; `SSL_CERT_FILE` names a copy. Memory is limited to the request. Cores are not limited, as with
+    processes: when cores are scarce, each container gets a share in proportion to its request. `container_rights` limits what its
+    root may do.
 
     Args:
-        shared: directories that every attempt on this host uses. Setup steps may write there, programs only read.
         mounts: directories of the host that the cluster's configuration gives to every container.
         host_env: the variables that every environment has from the host.
         devices: the directory with the host's accelerators.
@@ -78,7 +77,6 @@ class DockerRuntime:
         host_id: str,
         cluster: str,
         directory: Path,
-        shared: Sequence[Path] = (),
         *,
         mounts: Sequence[Path] = (),
         host_env: Mapping[str, str] | None = None,
@@ -86,7 +84,7 @@ class DockerRuntime:
         token: images.Token = lambda: None,
     ) -> None:
         self._image, self._task, self._dir = image, task, directory
-        self._shared, self._configured, self._devices = tuple(shared), tuple(mounts), devices
+        self._configured, self._devices = tuple(mounts), devices
         self._host_env = base_env() if host_env is None else host_env
         self._token = token
         self._labels = {
@@ -107,12 +105,18 @@ class DockerRuntime:
 
     @property
     def identity(self) -> str:
-        return self._image_id or self._image
+        """Implements `Runtime.identity`. Set-up runs code of the user's, so users of one image share no environment."""
+        return f"{self._image_id or self._image} for {self._task.job.partition('/')[0]}"
 
     @property
     def owner(self) -> int | None:
         """Implements `Runtime.owner`."""
         return None
+
+    @property
+    def apart(self) -> bool:
+        """Implements `Runtime.apart`."""
+        return True
 
     async def prepare(self) -> None:
         if why := await available():
@@ -132,12 +136,23 @@ class DockerRuntime:
             # process.
             self._init = docker.info().get("InitCommit", {}).get("ID") != "N/A"
 
-    async def step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path) -> int:
-        return await in_thread(lambda stop: self._step(argv, env, workdir, output, stop))
+    async def step(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        workdir: Path,
+        output: Path,
+        *,
+        written: Sequence[Path] = (),
+        read: Sequence[Path] = (),
+    ) -> int:
+        def make() -> str:
+            _appended(output).close()  # a container can mount only files that exist
+            return self._make(argv, env, workdir, output, output, written=[*written, output], read=read)
 
-    def _step(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, output: Path, stop: threading.Event) -> int:
-        _appended(output).close()  # a container can mount only files that exist
-        container = self._make(argv, env, workdir, output, output, building=output)
+        return await in_thread(lambda stop: self._step(make(), output, stop))
+
+    def _step(self, container: str, output: Path, stop: threading.Event) -> int:
         try:
             state = engine.run(container, stop)
         finally:
@@ -149,9 +164,9 @@ class DockerRuntime:
         code = int(state["ExitCode"])
         return 128 - code if 128 < code < 160 else code
 
-    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> Launch:
+    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, *, read: Sequence[Path] = ()) -> Launch:
         out, err = self._dir / shim.PIPES[0], self._dir / shim.PIPES[1]  # the shim makes them before it starts the container
-        container = await in_thread(lambda _: self._make(argv, env, workdir, out, err))
+        container = await in_thread(lambda _: self._make(argv, env, workdir, out, err, read=read))
         # For the shim, which needs only the variables by which it is recognised. The container has its own environment.
         recognised = {name: value for name, value in env.items() if name.startswith(names.RESERVED_PREFIX)}
         return Launch(argv=tuple(argv), env=recognised, container=container, docker_socket=docker_socket())
@@ -164,14 +179,25 @@ class DockerRuntime:
     # -- the container -------------------------------------------------------------------------------------------------------
 
     def _make(
-        self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, out: Path, err: Path, building: Path | None = None
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        workdir: Path,
+        out: Path,
+        err: Path,
+        *,
+        written: Sequence[Path] = (),
+        read: Sequence[Path] = (),
     ) -> str:
         """Creates a container that can run the command, and returns its id.
 
         Args:
-            building: the output file of a setup step; None: the command is the program.
+            written: what the container may write besides the attempt's files, and …
+            read: … what it may only read.
         """
-        inside, written, read = self._env(env), *self._own(building)
+        inside = self._env(env)
+        files = [path for path in (self._dir / name for name in _FILES) if path.is_dir() and not path.is_symlink()]
+        written, read = [*dict.fromkeys((*files, *written))], [*read, self._given()]
         with engine.engine() as docker:
             container = self._create(
                 docker,
@@ -229,16 +255,6 @@ class DockerRuntime:
                 raise HostUnable(reason, engine.FAULT) from None
             raise
         return str(made["Id"])
-
-    def _own(self, building: Path | None) -> tuple[list[Path], list[Path]]:
-        """Returns the paths of Iris' own files that a container may write, and the paths that it may only read."""
-        for path in self._shared:
-            make_private(path)
-        given = self._given()
-        files = [path for path in (self._dir / name for name in _FILES) if path.is_dir() and not path.is_symlink()]
-        if building is not None:
-            return [*files, *self._shared, building], [given]
-        return files, [*self._shared, given]
 
     def _env(self, env: Mapping[str, str]) -> dict[str, str]:
         """Returns the variables that the container gets in addition to the image's own."""
