@@ -3,6 +3,9 @@
 Without names it records those that are not there yet, and leaves the others as they are: they stand for workflows that were begun
 by an earlier version. Name some only when histories under way may not survive a change of the workflows and need not; where they
 need to, guard the change with `workflow.patched`. Commit what it writes.
+
+`slice-cancelled-as-its-signal-was-answered` is one of many recordings of `slice-made-and-cancelled`: of a run in which both came in
+one workflow task.
 """
 
 import asyncio
@@ -17,14 +20,16 @@ from temporalio.client import WorkflowHandle
 
 from iris.activities.control import notifier as notifier_activities
 from iris.autoscaling import liveness
+from iris.messages.scheduled_job import ScheduledJob
 from iris.messages.task import RunTask
-from iris.model import slice_lifecycle
+from iris.model import names, slice_lifecycle
 from iris.model.jobs import Band, TaskOutcome
 from iris.model.slices import SliceState
 from iris.platforms.base import StockOut
 from iris.platforms.fake.cloud import Verb
 from iris.workflows import autoscaler, policies
-from tests.builders import a_host, a_silent, some
+from iris.workflows.scheduled_job import ScheduledJobWorkflow
+from tests.builders import a_host, a_silent, a_spec, some
 from tests.fleet_harness import EAGER, FleetCluster
 from tests.fleet_played import TenantNotifier
 from tests.harness import (
@@ -112,6 +117,15 @@ async def _jobs(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.cancel(waiting, "not needed")
     await cluster.end(waiting)
     await keep("job-cancelled-while-waiting", cluster.job(waiting))
+
+    scheduled = await cluster.client.start_workflow(
+        ScheduledJobWorkflow.run,
+        ScheduledJob(cluster=cluster.name, spec=a_spec(name="nightly")),
+        id=f"{names.schedule_id(cluster.name, 'ada/nightly')}-1",
+        task_queue=names.control_queue(cluster.name),
+    )
+    await cluster.result(scheduled)
+    await keep("scheduled-job", scheduled)
 
     host.program = Held()
     running = await cluster.submit("running")

@@ -18,8 +18,8 @@ from iris.client.functions.result import PATIENCE, NoResult, Raised, RemoteTrace
 from iris.client.job_options import parse_band
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.stored import LogReader
-from iris.messages.exec import ExecRequest, FrameKind
-from iris.model.errors import JobCancelled, JobFailed, Rejected
+from iris.messages.exec import ExecRequest, FrameKind, ProfileFormat, ProfileRequest
+from iris.model.errors import InvalidValue, JobCancelled, JobFailed, Rejected
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.storage.log_format import Stream
@@ -219,7 +219,8 @@ class AsyncJob(Generic[T]):
         """Yields the job's output, by time.
 
         Args:
-            task, attempt: only this task, only this attempt; None: all.
+            task: only this task; None: all.
+            attempt: only this attempt; None: all.
             follow: waits for further output until the job has ended.
 
         Raises:
@@ -312,6 +313,28 @@ class AsyncJob(Generic[T]):
                 raise failed
         out, err = (written[kind].decode(errors="replace") for kind in (FrameKind.OUT, FrameKind.ERR))
         return ExecResult(end.exit_code, out, err, end.reason)
+
+    async def profile(self, task: int | None = None, *, format: str = "dump", duration: timedelta | float | None = None) -> bytes:
+        """Looks into the Python processes of a running task, and returns what `iris profile` prints or writes to a file.
+
+        Args:
+            task: None: the only task of the job.
+            format: `dump` (what each thread does now), `flamegraph` (SVG), `speedscope` (JSON) or `raw`.
+            duration: how long to sample, unless it is a dump; None: ten seconds.
+
+        Raises:
+            InvalidValue: there is no such format; or the job has several tasks, and `task` is None.
+            Rejected: the task does not run, has no Python process, or its host does not allow it.
+            NotFound: there is no such job, or it has no such task.
+            Unreachable: the host or the store does not answer.
+        """
+        if format not in list(ProfileFormat):
+            raise InvalidValue("format", format, "is not a format of profiles", f"write {', '.join(ProfileFormat)}")
+        where = await self._exec.locate(self.id, task, self._run_id)
+        request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=ProfileFormat(format))
+        if duration is not None:
+            request = request.model_copy(update={"duration": _duration(duration)})
+        return (await self._exec.profile(where, request))[0]
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"

@@ -125,8 +125,13 @@ def autoscaler_workflow(cluster: str) -> str:
     return f"{cluster}/autoscaler"
 
 
+def schedule_id(cluster: str, job: str) -> str:
+    """Returns the id of the schedule that starts the job. The ids of its workflows have the time appended."""
+    return f"{cluster}/schedule/{job}"
+
+
 def job_of_workflow(workflow_id: str) -> str:
-    """Returns the job id in the id of a job's workflow."""
+    """Returns the job id in the id of a job's workflow or schedule."""
     return workflow_id.split("/", 2)[2]
 
 
@@ -180,8 +185,14 @@ KIND_TASK = "task"
 KIND_SLICE = "slice"
 KIND_SCHEDULER = "scheduler"
 KIND_AUTOSCALER = "autoscaler"
+KIND_SCHEDULE = "schedule"
 #: The workflow types of the kinds that a control plane runs in any number.
-WORKFLOW_TYPES = {KIND_JOB: "JobWorkflow", KIND_TASK: "TaskWorkflow", KIND_SLICE: "SliceWorkflow"}
+WORKFLOW_TYPES = {
+    KIND_JOB: "JobWorkflow",
+    KIND_TASK: "TaskWorkflow",
+    KIND_SLICE: "SliceWorkflow",
+    KIND_SCHEDULE: "ScheduledJobWorkflow",
+}
 SCHEDULER_TYPE, AUTOSCALER_TYPE = "SchedulerWorkflow", "AutoscalerWorkflow"
 
 
@@ -218,6 +229,8 @@ MEMO_DEVICE = "iris_device"
 MEMO_REASON = "iris_reason"
 #: Memo of a job that was submitted in a batch: identifies its line.
 MEMO_BATCH = "iris_batch"
+#: Of a schedule: when it starts its job, as the user wrote it.
+MEMO_WHEN = "iris_when"
 #: Memo of a job that belongs to another job: a `Parent`.
 MEMO_PARENT = "iris_parent"
 #: Memo of a job that runs a function.

@@ -1,6 +1,7 @@
 """The client that blocks has what the asynchronous one has: decision 66 writes it by hand, so a test compares both."""
 
 import inspect
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from iris.client.cluster import ClusterClient
 from iris.client.hosts import HostsClient
 from iris.client.job import AsyncJob
 from iris.client.slices import SlicesClient
+from iris.config import load_config, make_local_config
+from iris.model.errors import InvalidValue
 
 #: What the command line needs of its own operations, and no program does.
 INTERNAL = {
@@ -19,7 +22,7 @@ INTERNAL = {
     SlicesClient: {"delete_all", "was_requested", "has_workflow"},
     AutoscalerClient: {"close_down"},
     ClusterClient: {"check_exists"},
-    AsyncIrisClient: {"connect", "exec"},  # the constructor, and `Job.exec`
+    AsyncIrisClient: {"connect", "exec", "enclosing_job"},  # the constructor, `Job.exec`, `context`
 }
 
 
@@ -43,3 +46,16 @@ def test_every_operation_of_the_asynchronous_client_has_one_that_blocks(both: ty
         if inspect.isfunction(theirs) and inspect.isfunction(ours):
             arguments = list(inspect.signature(theirs).parameters)
             assert list(inspect.signature(ours).parameters)[: len(arguments)] == arguments, name
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"tpu": "v5litepod-17"}, r"tpu: 'v5litepod-17' is not a TPU variant"),
+        ({"tpu": "v5litepod-4", "config": make_local_config(load_config("platform: {local: {}}"))}, "add a scale group to the"),
+    ],
+)
+def test_a_local_cluster_of_a_wrong_shape_is_not_started(given: dict[str, Any], problem: str) -> None:
+    """Nothing has to be taken back."""
+    with pytest.raises(InvalidValue, match=problem):
+        IrisClient.local(**given)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -189,6 +190,30 @@ def test_an_entry_point_has_its_arguments_and_can_be_submitted_again(client: iri
         client.submit(power, 3, kwargs={"mod": 5})
 
 
+def test_a_program_asks_before_it_submits_what_would_become_of_it(client: iris.IrisClient) -> None:
+    """As `iris submit --dry-run`: a sweep is sized by what is there."""
+    assert len(client.forecast(resources=iris.Resources(tpu="v5litepod-16")).hosts) == 4
+    never = client.forecast(resources=iris.Resources(cpu=10_000)).infeasible
+    assert never is not None
+    assert "needs 10000 cpu" in never.message
+
+
+def waits_for_ever() -> None:
+    sys.stdout.write("begun\n")
+    sys.stdout.flush()
+    threading.Event().wait()
+
+
+def test_a_running_function_is_looked_into(client: iris.IrisClient) -> None:
+    """As `iris profile`: where does it hang?"""
+    job = client.submit(waits_for_ever)
+    assert "begun" in (entry.text for entry in job.logs(follow=True))
+    assert b"waits_for_ever" in job.profile()
+    with pytest.raises(iris.InvalidValue, match="write dump, "):
+        job.profile(format="pdf")
+    job.cancel()
+
+
 def test_a_program_has_what_the_commands_for_a_cluster_have(client: iris.IrisClient) -> None:
     """A notebook looks at hosts and closes one; no shell is needed."""
     name = client.hosts.list()[0].host.id
@@ -274,6 +299,36 @@ def test_a_function_runs_in_an_image_that_has_never_heard_of_iris(client: iris.I
     job = client.submit(lambda by: factor * by, 7, image=docker_image())
 
     assert job.result() == 42
+
+
+def test_the_jobs_of_a_client_get_the_files_of_its_workspace(client: iris.IrisClient, tmp_path: Path) -> None:
+    """A program names its directory once; a job can still have none, or another."""
+    (tmp_path / ".irisignore").touch()
+    (tmp_path / "data.txt").write_text("of the workspace")
+    with iris.IrisClient.remote(client.cluster.name, workspace=tmp_path) as here:
+        job = here.submit("cat", "data.txt")
+        assert job.wait().state is JobState.SUCCEEDED
+        assert [str(entry) for entry in job.logs() if entry.stream == "stdout"] == ["of the workspace"]
+        assert here.submit("cat", "data.txt", workspace=False).wait().state is JobState.FAILED
+
+
+def test_a_managed_cluster_of_a_configuration_is_used_by_its_address(state: Cluster) -> None:
+    """As the programs of the seed about ClusterManager do: any configuration, simulated, for the time of a block."""
+    text = (Path(__file__).parents[2] / "examples" / "eu-west4.yaml").read_text()
+    manager = iris.ClusterManager(iris.make_local_config(iris.load_config(text), "managed"), ephemeral=True, owned=True)
+    assert manager.is_local
+    with pytest.raises(RuntimeError):
+        _ = manager.controller
+    with manager.connect() as address, iris.IrisClient.remote(address) as client:
+        assert client.submit(rank_and_size, 10, resources=iris.Resources(tpu="v5litepod-16")).results()[3] == (13, 4)
+        assert manager.controller.status().healthy
+    assert state.pid("managed") is None
+
+
+async def test_a_cluster_is_started_and_stopped_where_an_event_loop_runs(state: Cluster) -> None:
+    """A notebook's cells run in one."""
+    with iris.IrisClient.local() as client:
+        assert client.submit(abs, -3).result() == 3
 
 
 KILLED = """

@@ -23,7 +23,9 @@ class JobContext:
         task: the task's number, from 0: the rank in a gang.
         attempt: the number of this run of the task, from 1.
         slice: the id of the host's slice.
-        slice_index, num_slices, tasks_per_slice: the position in a gang; 0, 1 and `num_tasks` otherwise.
+        slice_index: the number of this slice among those of the gang; 0 without one.
+        num_slices: how many slices the gang has; 1 without one.
+        tasks_per_slice: how many tasks of the gang share a slice; `num_tasks` without one.
         address: at which other hosts reach this one; empty: unknown.
         coordinator: `HOST:PORT` on the host of task 0, where the gang meets; empty: a single task.
         ports: the task's ports by their variables; `port` finds one by its name.
