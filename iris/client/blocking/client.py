@@ -23,6 +23,7 @@ from iris.client.job_options import JobOptions
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.client.work import Work
+from iris.model.endpoints import Endpoint
 from iris.model.errors import InvalidValue, IrisError
 from iris.model.jobs import JobStatus, TaskStatus
 
@@ -312,6 +313,10 @@ class IrisClient:
     def jobs(self, wanted: JobFilter | None = None, *, limit: int = 50) -> Sequence[JobRow]:
         """As `JobsClient.list`."""
         return self._loop.run(self._client.jobs.list(wanted, limit=limit))
+
+    def endpoints(self, prefix: str = "", job: str | None = None) -> Sequence[Endpoint]:
+        """As `EndpointsClient.list`."""
+        return self._loop.run(self._client.endpoints.list(prefix, job))
 
     def close(self) -> None:
         """Ends the connection, and the cluster if `local` has started it. Jobs elsewhere continue."""
