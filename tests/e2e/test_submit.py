@@ -30,10 +30,10 @@ def test_submit_as_json_names_the_job_and_its_workflow(cluster: Cluster) -> None
 
 def test_a_program_has_the_machines_python_and_reaches_its_cluster(cluster: Cluster) -> None:
     """Not the agent's packages; and `iris`, although the cluster's state is not where it is by default."""
-    program = "python -c 'import temporalio'; iris submit -q -n inner -- true; env -u IRIS_STATE_DIR iris wait inner"
+    program = "python -c 'import temporalio'; iris submit -q -n inner -- true; env -u IRIS_STATE_DIR iris wait ada/outer/inner"
     ran = cluster.iris("submit", "-n", "outer", "--cpu", "0.5", "--", "sh", "-c", f"{program} 2>&1")
     assert "No module named 'temporalio'" in ran.out
-    assert f"{USER}/inner\n{USER}/inner SUCCEEDED" in ran.out
+    assert f"{USER}/outer/inner\n{USER}/outer/inner SUCCEEDED" in ran.out
 
 
 def test_a_quiet_submit_prints_the_id_and_nothing_else(cluster: Cluster) -> None:
