@@ -28,7 +28,7 @@ from iris.model.errors import InvalidValue, IrisError
 from iris.model.jobs import JobStatus, TaskStatus
 
 if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
-    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Slices
+    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
     from iris.config import ClusterConfig
     from iris.scheduling.forecast import Forecast
 
@@ -257,6 +257,13 @@ class IrisClient:
         from iris.client.blocking.operations import Autoscaler
 
         return Autoscaler(self._client, self._loop)
+
+    @cached_property
+    def schedules(self) -> "Schedules":
+        """The operations on schedules, as `iris schedule` has them."""
+        from iris.client.blocking.operations import Schedules
+
+        return Schedules(self._client, self._loop)
 
     @cached_property
     def cluster(self) -> "Cluster":
