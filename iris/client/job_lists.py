@@ -7,6 +7,9 @@ from iris.client.job_filter import JobFilter, device_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of
 from iris.model import names
 
+#: The command of a job whose description is encrypted with a key that this client does not have.
+UNREADABLE = "(cannot be read with the keys known here)"
+
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
     """Returns the jobs, the newest first. If ended jobs are wanted, those of which there is a newer run have its number.
@@ -24,7 +27,9 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
             if len(found) == limit:
                 break
             memo = await memo_of(execution)
-            job, command = names.job_of_workflow(execution.id), str(memo.get(names.MEMO_COMMAND, ""))
+            job, command = names.job_of_workflow(execution.id), UNREADABLE
+            if memo is not None:
+                command = str(memo.get(names.MEMO_COMMAND, ""))
             if not wanted.takes(job, command):
                 continue
             row = JobRow(
@@ -34,8 +39,8 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 submitted_at=execution.start_time,
                 command=command,
                 priority=attribute(execution, names.SA_PRIORITY),
-                tasks=tasks_in(memo),
-                device=device_in(memo),
+                tasks=tasks_in(memo) if memo is not None else None,
+                device=device_in(memo) if memo is not None else "",
             )
             found.append((row, execution.run_id))
     # The service sorts ended jobs by their end.

@@ -62,7 +62,7 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
     workflow_id = names.job_workflow(connection.record.name, spec.id)
     with connection.rpc_errors():
         found: WorkflowExecutionDescription = await connection.workflow(workflow_id).describe()
-    if (await memo_of(found)).get(names.MEMO_BATCH) == key:
+    if ((await memo_of(found)) or {}).get(names.MEMO_BATCH) == key:
         run_id = found.raw_description.workflow_execution_info.first_run_id or found.run_id or ""
         return BatchResult(_submitted(connection, spec, run_id), before=True)
     if found.status is WorkflowExecutionStatus.RUNNING:

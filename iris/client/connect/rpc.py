@@ -54,13 +54,13 @@ def refused(error: RPCError, address: str) -> Rejected | None:
     return Rejected(f"the Temporal service at {address} refuses this client: {error.message}; {remedy}")
 
 
-async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
-    """Returns the workflow's memo; an empty one if this client cannot read it, so that one workflow does not end a list."""
+async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any] | None:
+    """Returns the workflow's memo; None if this client cannot read it, so that one workflow does not end a list."""
     try:
         return await execution.memo()
     except Exception as error:  # a codec may raise anything
         logger.debug("the memo of workflow %s cannot be read: %s", execution.id, error)
-        return {}
+        return None
 
 
 class Connection:
