@@ -7,7 +7,24 @@ import sys
 import traceback
 from typing import Protocol
 
-from benchmarks import behind, cold, command, evaluation, gang, gcp, host, idle, latency, ledger, load, passes, recovery
+from benchmarks import (
+    behind,
+    checkpoint,
+    cold,
+    command,
+    evaluation,
+    gang,
+    gcp,
+    host,
+    idle,
+    latency,
+    ledger,
+    load,
+    passes,
+    pool,
+    python,
+    recovery,
+)
 from benchmarks.table import Row, show
 
 
@@ -31,6 +48,9 @@ MEASUREMENTS: dict[str, Measurement] = {
     "cold": cold.measure,
     "host": host.measure,
     "gcp": gcp.measure,
+    "checkpoint": checkpoint.measure,
+    "pool": pool.measure,
+    "python": python.measure,
 }
 #: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.
 OFFICIAL: dict[str, Measurement] = {

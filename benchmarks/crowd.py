@@ -35,7 +35,7 @@ async def serve(address: str, cluster: str, store: str, directory: Path, first: 
         async with joining:
             client = await connect(address, identity=names.worker_identity(host.id, host.incarnation))
         stop_request = agent.StopRequest(stop)
-        await agent._Incarnation(client, Store(store), options, Accelerators(), lambda: None, host, stop_request).run()
+        await agent._Incarnation(client, Store(store), options, Accelerators(), None, lambda: None, host, stop_request).run()
 
     hosts = [asyncio.create_task(live(number)) for number in range(first, first + count)]
     await asyncio.to_thread(sys.stdin.buffer.read)

@@ -8,60 +8,99 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from iris.client.blocking.client import IrisClient, Job
+    from iris.client.blocking.context import JobContext, context, get_job_info, iris_ctx
+    from iris.client.blocking.pool import WorkerPool
     from iris.client.client import AsyncIrisClient
-    from iris.client.context import JobContext, context
+    from iris.client.entrypoint import Entrypoint
     from iris.client.functions.result import NoResult
-    from iris.client.job import AsyncJob, LogEntry
+    from iris.client.job import AsyncJob, ExecResult, LogEntry
+    from iris.client.job_filter import JobFilter
     from iris.client.job_options import Resources
     from iris.client.operate.cluster_manager import ClusterManager
+    from iris.client.pool.errors import CallLost, PoolBroken
+    from iris.client.pool.pool import AsyncWorkerPool
+    from iris.config import ClusterConfig, load_config, make_local_config
     from iris.model.environments import EnvironmentSpec
-    from iris.model.errors import IrisError, JobCancelled, JobFailed, NotFound, Rejected, Unreachable, WaitTimeout
-    from iris.model.jobs import JobSpec, JobStatus
+    from iris.model.errors import InvalidValue, IrisError, JobCancelled, JobFailed, NotFound, Rejected, Unreachable, WaitTimeout
+    from iris.model.jobs import JobSpec, JobStatus, TaskStatus
+    from iris.model.states import JobState, TaskState
 
 __all__ = [
     "AsyncIrisClient",
     "AsyncJob",
+    "AsyncWorkerPool",
+    "CallLost",
+    "ClusterConfig",
     "ClusterManager",
+    "Entrypoint",
     "EnvironmentSpec",
+    "ExecResult",
+    "InvalidValue",
     "IrisClient",
     "IrisError",
     "Job",
     "JobCancelled",
     "JobContext",
     "JobFailed",
+    "JobFilter",
     "JobSpec",
+    "JobState",
     "JobStatus",
     "LogEntry",
     "NoResult",
     "NotFound",
+    "PoolBroken",
     "Rejected",
     "Resources",
+    "TaskState",
+    "TaskStatus",
     "Unreachable",
     "WaitTimeout",
+    "WorkerPool",
     "context",
+    "get_job_info",
+    "iris_ctx",
+    "load_config",
+    "make_local_config",
 ]
 
 _MODULES = {
     "AsyncIrisClient": "iris.client.client",
     "AsyncJob": "iris.client.job",
+    "AsyncWorkerPool": "iris.client.pool.pool",
+    "CallLost": "iris.client.pool.errors",
+    "ClusterConfig": "iris.config",
     "ClusterManager": "iris.client.operate.cluster_manager",
+    "Entrypoint": "iris.client.entrypoint",
     "EnvironmentSpec": "iris.model.environments",
+    "ExecResult": "iris.client.job",
+    "InvalidValue": "iris.model.errors",
     "IrisClient": "iris.client.blocking.client",
     "IrisError": "iris.model.errors",
     "Job": "iris.client.blocking.client",
     "JobCancelled": "iris.model.errors",
-    "JobContext": "iris.client.context",
+    "JobContext": "iris.client.blocking.context",
     "JobFailed": "iris.model.errors",
+    "JobFilter": "iris.client.job_filter",
     "JobSpec": "iris.model.jobs",
+    "JobState": "iris.model.states",
     "JobStatus": "iris.model.jobs",
     "LogEntry": "iris.client.job",
     "NoResult": "iris.client.functions.result",
     "NotFound": "iris.model.errors",
+    "PoolBroken": "iris.client.pool.errors",
     "Rejected": "iris.model.errors",
     "Resources": "iris.client.job_options",
+    "TaskState": "iris.model.states",
+    "TaskStatus": "iris.model.jobs",
     "Unreachable": "iris.model.errors",
     "WaitTimeout": "iris.model.errors",
-    "context": "iris.client.context",
+    "WorkerPool": "iris.client.blocking.pool",
+    "context": "iris.client.blocking.context",
+    "get_job_info": "iris.client.blocking.context",
+    "iris_ctx": "iris.client.blocking.context",
+    "load_config": "iris.config",
+    "make_local_config": "iris.config",
 }
 
 

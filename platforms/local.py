@@ -30,7 +30,7 @@ from iris.platforms.base import BadConfig, Unavailable
 
 #: The address of every host of a local cluster.
 LOCAL_ADDRESS = "127.0.0.1"
-#: Each host is a process of about 100 MB.
+#: Each host takes 20 to 60 MB.
 MAX_LOCAL_HOSTS = 500
 
 REQUEST = "request.json"
@@ -158,17 +158,34 @@ def reported(home: Path) -> MachineState:
         raise Unreadable(f"{home / MACHINES} cannot be read: {error}") from None
 
 
+def simulated_hosts(request: SliceRequest) -> tuple[Host, ...]:
+    """Returns the hosts of the slice, by worker id."""
+    return request.group.slice_hosts(request.slice_id, request.zone, address=LOCAL_ADDRESS)
+
+
+def agent_directory(home: Path, host_id: str) -> Path:
+    """Returns the directory of a host's agent. It is below the slice's directory and is removed with it."""
+    return home / "hosts" / host_id
+
+
+def slice_command(request: SliceRequest, home: Path) -> list[str]:
+    """Returns the command line of the process that serves all hosts of the slice.
+
+    Args:
+        home: the directory of the slice.
+    """
+    return [*_command(request, request.slice_id, home), "--simulated", "--all-hosts-of", str(home)]
+
+
 def agent_command(request: SliceRequest, host: Host, home: Path) -> list[str]:
     """Returns the command line of the agent for this host of the slice.
 
     Args:
-        home: the directory of the slice. The agent's directory is below it and is removed with it.
+        home: the directory of the slice.
     """
     offers = host.resources
-    command = [sys.executable, "-m", "iris.cli.main", "--cluster", request.cluster, "agent"]
-    command += ["--host-id", host.id, "--slice", host.slice_id]
-    command += ["--key-file", str(home / KEY)] if (home / KEY).exists() else ["--token", request.token]  # a slice of version 0.1
-    command += ["--address", host.address, "--dir", str(home / "hosts" / host.id), "--simulated"]
+    command = _command(request, host.id, home)
+    command += ["--address", host.address, "--dir", str(agent_directory(home, host.id)), "--simulated"]
     command += ["--cpu", f"{offers.cpu_millis}m", "--memory", str(offers.memory_bytes), "--disk", str(offers.disk_bytes)]
     if offers.device is not None:
         command += ["--device", str(offers.device)]
@@ -179,6 +196,12 @@ def agent_command(request: SliceRequest, host: Host, home: Path) -> list[str]:
     for key, value in host.attributes.items():
         command += ["--attribute", f"{key}={written(value)}"]
     return command
+
+
+def _command(request: SliceRequest, host_id: str, home: Path) -> list[str]:
+    command = [sys.executable, "-m", "iris.cli.main", "--cluster", request.cluster, "agent"]
+    command += ["--host-id", host_id, "--slice", request.slice_id]
+    return [*command, *(["--key-file", str(home / KEY)] if (home / KEY).exists() else ["--token", request.token])]  # version 0.1
 
 
 def _home(directory: Path, slice_id: str) -> Path | None:

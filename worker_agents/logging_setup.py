@@ -6,7 +6,10 @@ message's line, so that a search for `job=ada/train` finds every line about that
 """
 
 import logging
+from contextvars import ContextVar
 
+#: The host for which the code runs, in a process that serves several hosts; empty in others.
+host_of_context: ContextVar[str] = ContextVar("host_of_context", default="")
 #: The fields of a record, in the order in which they are shown. A record has any of them.
 FIELDS = ("job", "attempt", "host", "slice")
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -20,8 +23,13 @@ class FieldsFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the name in logging
         """Returns the line of the message. A traceback follows on lines of its own."""
-        found = ((name, getattr(record, name, "")) for name in FIELDS)
+        found = ((name, host_of(record) if name == "host" else getattr(record, name, "")) for name in FIELDS)
         return "".join([super().formatMessage(record), *(f" {name}={value}" for name, value in found if value)])
+
+
+def host_of(record: logging.LogRecord) -> str:
+    """Returns the host that a record is about, or for which the code runs that logs it; empty: no particular host."""
+    return getattr(record, "host", "") or host_of_context.get()
 
 
 def log_to_stderr() -> None:

@@ -34,11 +34,13 @@ class GangRun:
     Args:
         gang: the input of the workflow. The next run of the workflow gets it in its current state.
         changed: called after each change of a task's status.
+        carried: adds to the gang what else the next run of the workflow gets.
     """
 
-    def __init__(self, gang: Gang, changed: Callable[[], None]) -> None:
+    def __init__(self, gang: Gang, changed: Callable[[], None], carried: Callable[[Gang], Gang] = lambda gang: gang) -> None:
         self._lifecycle = GangLifecycle(gang, held_since=workflow.now() if gang.overrides.hold else None)
         self._changed = changed
+        self._carried = carried
 
     @property
     def gang(self) -> Gang:
@@ -196,7 +198,7 @@ class GangRun:
             await self._send_overrides()
 
     def _continue_as_new(self) -> None:
-        workflow.continue_as_new(self._lifecycle.carried(workflow.now()))
+        workflow.continue_as_new(self._carried(self._lifecycle.carried(workflow.now())))
 
     def _set(self, lifecycle: GangLifecycle) -> None:
         before, self._lifecycle = self._lifecycle, lifecycle

@@ -15,22 +15,25 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris.activities.control.job_tasks import JobTasks
-from iris.messages.job import Attempts, JobInput
+from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput
 from iris.messages.scheduler import Reason
-from iris.messages.task import TaskInput, TaskOverrides, TaskProgress, TaskRefs
+from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskProgress, TaskRefs
 from iris.model import names
 from iris.model.bounds import check_demands
+from iris.model.endpoints import Endpoint, changed, visible
 from iris.model.errors import InvalidValue
 from iris.model.gangs import Gang
+from iris.model.job_status import status_of
 from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.overrides import Hold, Overrides
 from iris.model.requests import Placement
-from iris.model.states import ENDED, JobState, TaskState, roll_up
+from iris.model.states import ENDED, JobState, TaskState
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.workflows import policies, web_ui
+from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
-from iris.workflows.search_attributes import keywords, show_band, show_state
+from iris.workflows.search_attributes import ListEntry, keywords, show_band
 from iris.workflows.task import TaskWorkflow
 
 #: Children started by one workflow task. Each start carries the job's specification, and all of them go in one 4 MiB request.
@@ -55,11 +58,17 @@ class JobWorkflow:
                 "tasks": job.tasks or tuple(TaskStatus(index=index) for index in range(job.spec.replicas)),
             }
         )
-        self._run = GangRun(self._job, self._describe) if job.spec.is_gang else None
-        #: The state that lists show. None for a short job that succeeds, which saves the events.
-        self._shown_state: JobState | None = None
-        #: The reason of the tasks that the job ends.
-        self._end_reason = "cancelled"
+        self._child_jobs = Children(job.children)
+        self._run = GangRun(self._job, self._describe, self._with_children) if job.spec.is_gang else None
+        self._listed = ListEntry()
+        #: Of attempts that run, or ran. No attempt runs while the workflow continues as new, so the next run needs none.
+        self._endpoints: tuple[Endpoint, ...] = ()
+        #: The reason of the tasks that the job ends; None: it ends none.
+        self._end_reason: str | None = None
+        #: Why the user cancels tasks, by index, while the others continue.
+        self._cancelled: dict[int, str] = {}
+        #: The coroutines that run the tasks, by index.
+        self._running: dict[int, asyncio.Task[None]] = {}
         #: The overrides that all tasks' workflows have; None: some of them have older ones.
         self._sent_overrides: Overrides | None = job.overrides
         self._children: dict[int, workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]] = {}
@@ -77,17 +86,27 @@ class JobWorkflow:
         try:
             if self._is_refused(job):
                 pass
+            elif refusal := await register(job):
+                self._refuse(TaskState.KILLED, refusal)
             elif self._run is not None:
                 await self._run.run()
             else:
                 await self._run_tasks()
         except asyncio.CancelledError:
+            if self.status().state in (JobState.PENDING, JobState.HELD):  # it was cancelled before it had begun
+                self._refuse(TaskState.KILLED, workflow.cancellation_reason() or "cancelled")
             self._describe()
-            self._show(self.status().state)
+            status = self.status()
+            self._listed.show(status.state)
+            self._listed.show_reason(status.state, status.reason)
+            await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
             raise
         status = self.status()
-        if status.state is not JobState.SUCCEEDED or self._shown_state is not None:
-            self._show(status.state)
+        if status.state is not JobState.SUCCEEDED or self._listed.state is not None:
+            self._listed.show(status.state)
+        self._listed.show_reason(status.state, status.reason)
+        if status.state is not JobState.SUCCEEDED:
+            await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
         # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
@@ -127,6 +146,22 @@ class JobWorkflow:
         show_band(band)
         self._override(band=band)
 
+    @workflow.signal(description="Cancel one task of several; the others continue")
+    def cancel_task(self, cancellation: TaskCancellation) -> None:
+        index = cancellation.index
+        if self._run is None and index < len(self._job.tasks) and self._job.tasks[index].state not in ENDED:
+            self._cancelled.setdefault(index, cancellation.reason)
+            if index in self._running:
+                self._running[index].cancel()
+
+    @workflow.signal(description="A job that belongs to this job starts")
+    def child_started(self, child: ChildRef) -> None:
+        self._child_jobs.add(child)
+
+    @workflow.signal(description="A task makes an address known by name, or withdraws it")
+    def endpoint_changed(self, endpoint: Endpoint) -> None:
+        self._endpoints = changed(self._endpoints, endpoint, self._gang.tasks)
+
     @workflow.signal(description="A new status of a task of this job")
     def task_changed(self, task: TaskStatus) -> None:
         if self._job.tasks[task.index].state not in ENDED:  # a signal may arrive after the end
@@ -134,26 +169,7 @@ class JobWorkflow:
 
     @workflow.query(description="The current status of the job and its tasks")
     def status(self) -> JobStatus:
-        gang = self._gang
-        started = [task.started_at for task in gang.tasks if task.started_at]
-        finished = [task.finished_at for task in gang.tasks if task.finished_at]
-        held = gang.overrides.hold is not None
-        state = roll_up(
-            (task.state for task in gang.tasks),
-            max_task_failures=gang.spec.max_task_failures,
-            held=held,
-        )
-        return JobStatus(
-            id=gang.spec.id,
-            state=state,
-            reason=self._reason(state),
-            user=gang.spec.user,
-            held=held,
-            submitted_at=gang.submission,
-            started_at=min(started, default=None),
-            finished_at=max(finished, default=None) if state.ended else None,
-            tasks=gang.tasks,
-        )
+        return status_of(self._gang)
 
     @workflow.query(description="The request or the placement that the job has, for a scheduler that recovers its ledger")
     def claim(self) -> GangReport:
@@ -162,6 +178,10 @@ class JobWorkflow:
     @workflow.query(description="The records of all attempts; those of independent tasks are in the tasks' workflows")
     def attempts(self) -> Attempts:
         return Attempts(attempts=self._gang.attempts)
+
+    @workflow.query(description="The endpoints of the attempts that run")
+    def endpoints(self) -> Endpoints:
+        return Endpoints(endpoints=visible(self._endpoints, self._gang.tasks))
 
     def _override(self, **changes: object) -> None:
         overrides = self._gang.overrides.model_copy(update=changes)
@@ -183,11 +203,18 @@ class JobWorkflow:
         except InvalidValue as error:
             if not workflow.patched("demands"):
                 return False
-            end = {"state": TaskState.UNSCHEDULABLE, "reason": str(error), "finished_at": workflow.now()}
-            self._job, self._run = self._job.with_tasks(**end), None
-            self._describe()
+            self._refuse(TaskState.UNSCHEDULABLE, str(error))
             return True
         return False
+
+    def _refuse(self, state: TaskState, reason: str) -> None:
+        """Ends all tasks before they have begun."""
+        self._job = self._job.with_tasks(state=state, reason=reason, finished_at=workflow.now())
+        self._run = None
+        self._describe()
+
+    def _with_children(self, gang: Gang) -> Gang:
+        return gang.model_copy(update={"children": self._child_jobs.known})
 
     # Jobs of independent tasks: each task has its own workflow.
 
@@ -202,7 +229,8 @@ class JobWorkflow:
             while running:
                 done, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    task.result()
+                    if not task.cancelled():  # by the user, alone
+                        task.result()
                 if running and (status := self.status()).state.ended:
                     self._end_reason = f"the job ended {status.state}: {status.reason}"
                     await self._end(running)
@@ -232,6 +260,11 @@ class JobWorkflow:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _run_task(self, index: int, starts: asyncio.Semaphore) -> None:
+        if index in self._cancelled:
+            self._set_task(self._ended(index))
+            return
+        if (this := asyncio.current_task()) is not None:
+            self._running[index] = this
         try:
             child, overrides = await self._start_task(index, starts)
             self._children[index] = child
@@ -242,10 +275,11 @@ class JobWorkflow:
             status = self._status_of(index, error)
         except asyncio.CancelledError:
             # Cancelled before the task was started.
-            self._set_task(self._ended(index, self._end_reason))
+            self._set_task(self._ended(index))
             raise
         finally:
             self._children.pop(index, None)
+            self._running.pop(index, None)
         self._set_task(status)
 
     async def _start_task(
@@ -272,7 +306,8 @@ class JobWorkflow:
         self._set_task(task.model_copy(update={"reason": "a task of an earlier job of this name has not ended yet"}))
         not_started = [each.index for each in self._job.tasks if each.finished_at is None and each.index not in self._children]
         await self._on_tasks(JobTasks.await_earlier_tasks, self._refs(not_started))
-        self._set_task(task)
+        if self._job.tasks[index].finished_at is None:  # the user has not cancelled it
+            self._set_task(task)
         self._earlier_tasks = None
 
     async def _start_child(self, index: int) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
@@ -313,13 +348,18 @@ class JobWorkflow:
         if isinstance(cause, ApplicationError) and cause.details:
             return TaskStatus.model_validate(cause.details[0])
         if is_cancelled_exception(error):
-            return self._ended(index, self._end_reason)
+            return self._ended(index)
         return self._ended(index, f"its workflow ended: {cause or error}")
 
-    def _ended(self, index: int, reason: str) -> TaskStatus:
-        return self._job.tasks[index].model_copy(
-            update={"state": TaskState.KILLED, "reason": reason, "finished_at": workflow.now()}
-        )
+    def _ended(self, index: int, reason: str | None = None) -> TaskStatus:
+        """Returns the end of a task that was cancelled, alone or with its job, or whose workflow ended for another `reason`."""
+        alone = reason is None and (index in self._cancelled or self._end_reason is None)
+        end = {
+            "state": TaskState.CANCELLED if alone else TaskState.KILLED,
+            "reason": reason or (self._cancelled.get(index, "cancelled") if alone else self._end_reason),
+            "finished_at": workflow.now(),
+        }
+        return self._job.tasks[index].model_copy(update=end)
 
     def _task_input(self, index: int) -> TaskInput:
         return TaskInput(
@@ -345,46 +385,15 @@ class JobWorkflow:
         # Show PENDING once the job has to wait, and RUNNING once a host has reported it.
         states = {task.state for task in status.tasks}
         if TaskState.RUNNING in states or (TaskState.BUILDING in states and workflow.patched("true-states")):
-            self._show(JobState.RUNNING)
+            self._listed.show(JobState.RUNNING)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
             waits_again = status.state is JobState.PENDING and any(task.host for task in status.tasks)
             if not waits_again or workflow.patched("true-states"):
-                self._show(status.state)
+                self._listed.show(status.state)
+                self._listed.show_reason(status.state, status.reason if status.state is JobState.HELD else self._waits_for())
 
-    def _show(self, state: JobState) -> None:
-        if state is not self._shown_state:
-            self._shown_state = state
-            show_state(state)
-
-    def _reason(self, state: JobState) -> str:
-        """Returns the first task's reason that explains the state, with the task's number if it is not that of all of them."""
-        if state is JobState.HELD:
-            return str(self._gang.overrides.hold)
-        explains = {
-            JobState.PENDING: (TaskState.PENDING,),
-            JobState.FAILED: (TaskState.FAILED,),
-            JobState.KILLED: (TaskState.KILLED,),
-            JobState.WORKER_FAILED: (TaskState.WORKER_FAILED, TaskState.PREEMPTED),
-            JobState.UNSCHEDULABLE: (TaskState.UNSCHEDULABLE,),
-            JobState.RUNNING: (TaskState.PENDING,),
-        }.get(state, ())
-        tasks, attempts, together = list(self._gang.tasks), self._gang.attempts, self._job.spec.is_gang
-        if state.ended and attempts:
-            # The task that ended the others explains the end; their reasons only refer to it.
-            tasks.sort(key=lambda task: task.reason != attempts[-1].reason)
-        reasons = [(task.index, task.reason) for task in tasks if task.state in explains and task.reason]
-        if not reasons:
-            return ""
-        index, reason = reasons[0]
-        shared = state in (JobState.PENDING, JobState.KILLED, JobState.UNSCHEDULABLE) and len(reasons) > 1
-        if shared and all(each == reason for _, each in reasons):
-            return reason
-        alone = len(tasks) == 1 or (together and state not in (JobState.FAILED, JobState.WORKER_FAILED))
-        return reason if alone else f"{self._limit(state)}task {index}: {reason}"
-
-    def _limit(self, state: JobState) -> str:
-        """Names the limit that failed a job of several tasks; empty in any other case."""
-        if state is not JobState.FAILED or self._job.spec.is_gang:
-            return ""
-        failed = sum(task.state is TaskState.FAILED for task in self._job.tasks)
-        return f"{failed} failed, more than max_task_failures {self._job.spec.max_task_failures}; "
+    def _waits_for(self) -> str:
+        """Returns the code of the scheduler's reason, whose message changes too often for lists; empty if there is none yet."""
+        if self._run is not None:
+            return self._run.refusal.code if self._run.refusal is not None else ""
+        return next((task.code for task in self._job.tasks if task.state is TaskState.PENDING and task.code), "")

@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.activities.control.notifier import AT_ONCE, AWAY
+from iris.activities.control.service import AT_ONCE, AWAY
 from iris.messages.task import TaskOverrides, TaskRefs
 from iris.model import names
 
@@ -33,7 +33,7 @@ class JobTasks:
             await self._client.get_workflow_handle(workflow_id).signal("wish", changed.overrides)
             return True
 
-        await _each(changed, send)
+        await each_workflow(_ids(changed), send)
 
     @activity.defn
     async def await_earlier_tasks(self, tasks: TaskRefs) -> None:
@@ -44,11 +44,15 @@ class JobTasks:
             described = await self._client.get_workflow_handle(workflow_id).describe()
             return described.status is not WorkflowExecutionStatus.RUNNING or described.parent_run_id == job_run
 
-        await _each(tasks, has_ended)
+        await each_workflow(_ids(tasks), has_ended)
 
 
-async def _each(tasks: TaskRefs, is_done: Callable[[str], Awaitable[bool]]) -> None:
-    """Calls a function with each task's workflow id until it returns True, or until there is no such workflow."""
+def _ids(tasks: TaskRefs) -> Iterable[str]:
+    return (names.task_workflow(tasks.cluster, names.task_id(tasks.job, index)) for index in tasks.indices)
+
+
+async def each_workflow(ids: Iterable[str], is_done: Callable[[str], Awaitable[bool]]) -> None:
+    """Calls a function with each workflow id until it returns True, or until there is no such workflow. Sends heartbeats."""
     at_once = asyncio.Semaphore(AT_ONCE)
 
     async def one(workflow_id: str) -> None:
@@ -66,5 +70,4 @@ async def _each(tasks: TaskRefs, is_done: Callable[[str], Awaitable[bool]]) -> N
                     logger.warning("workflow %s does not answer, trying again: %s", workflow_id, error)
                 await asyncio.sleep(AGAIN.total_seconds())
 
-    ids: Iterable[str] = (names.task_workflow(tasks.cluster, names.task_id(tasks.job, index)) for index in tasks.indices)
     await asyncio.gather(*(one(workflow_id) for workflow_id in ids))

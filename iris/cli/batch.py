@@ -41,7 +41,8 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
     """
     client = await AsyncIrisClient.connect(cluster)
     shares_files = client.record.supervisor is not None
-    jobs = jobs_of(decoded(content), given, batch_key=options["batch_key"], shares_files=shares_files)
+    within = await client.enclosing_job()
+    jobs = jobs_of(decoded(content), given, batch_key=options["batch_key"], shares_files=shares_files, within=within)
     if options["require_feasible"]:
         await _check_feasible(client, jobs)
     for warning in dict.fromkeys(warning for job in jobs for warning in secret_warnings(job.spec)):

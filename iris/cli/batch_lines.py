@@ -5,15 +5,18 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from iris.cli.common import TEXT
-from iris.cli.spec import JobCommand, make_spec, spec_options
+from iris.cli.spec import job_command, make_spec, parse_words
+from iris.cli.workspace import files_options
 from iris.model.bounds import check_demands
 from iris.model.errors import InvalidValue, IrisError
 from iris.model.jobs import JobSpec
+
+if TYPE_CHECKING:
+    from iris.client.parent import EnclosingJob
 
 #: The most wrong lines that one error lists.
 MAX_PROBLEMS = 20
@@ -35,13 +38,6 @@ class BatchJob:
     key: str
 
 
-@click.command(cls=JobCommand, add_help_option=False)
-@spec_options
-@click.argument("command", nargs=-1, required=True, type=TEXT)
-def _line(**_: Any) -> None:
-    """One line of a batch."""
-
-
 def decoded(content: bytes) -> str:
     """Returns the text of a batch.
 
@@ -55,13 +51,15 @@ def decoded(content: bytes) -> str:
         raise click.UsageError(f"line {line} of the batch is not UTF-8") from None
 
 
-def jobs_of(text: str, given: Mapping[str, Any], *, batch_key: str, shares_files: bool) -> list[BatchJob]:
+def jobs_of(
+    text: str, given: Mapping[str, Any], *, batch_key: str, shares_files: bool, within: "EnclosingJob | None" = None
+) -> list[BatchJob]:
     """Returns the jobs of a batch. Skips empty lines and those that begin with `#`.
 
     Args:
         given: the options of the command itself: each line's defaults. A line adds to those that are repeatable.
         batch_key: part of the jobs' keys, to submit the same lines again.
-        shares_files: as for `make_spec`.
+        shares_files, within: as for `make_spec`.
 
     Raises:
         click.UsageError: lines are wrong, or there are none; the message lists them.
@@ -75,7 +73,7 @@ def jobs_of(text: str, given: Mapping[str, Any], *, batch_key: str, shares_files
             continue
         try:
             options = _options_of(line, given)
-            spec = make_spec(options, shares_files=shares_files)
+            spec = make_spec(options, shares_files=shares_files, within=within)
             check_demands(spec)
             if options["name"] is not None and spec.name in named:
                 raise InvalidValue("name", spec.name, f"is the name of line {named[spec.name]}", "give each job its own")
@@ -91,7 +89,7 @@ def jobs_of(text: str, given: Mapping[str, Any], *, batch_key: str, shares_files
         if options["name"] is None:
             spec = spec.model_copy(update={"name": f"job-{key[:12]}"})
         named[spec.name] = number
-        jobs.append(BatchJob(number, spec, options, key))
+        jobs.append(BatchJob(number, spec, files_options(options, within), key))
     if problems:
         more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
         raise click.UsageError("\n".join(["nothing was submitted:", *problems[:MAX_PROBLEMS], *more]))
@@ -119,10 +117,10 @@ def _options_of(line: str, given: Mapping[str, Any]) -> dict[str, Any]:
         raise click.UsageError(f"the quotes are wrong: {str(error).lower()}") from None
     if words[:1] == ["iris"]:
         raise click.UsageError("begins with 'iris'; write only the options and the command")
-    repeatable = {param.name for param in _line.params if param.multiple}
+    repeatable = {param.name for param in job_command.params if param.multiple}
     defaults = {name: value for name, value in given.items() if name not in repeatable}
     try:
-        params = _line.make_context("iris submit", words, default_map=defaults).params
+        params = parse_words(words, defaults)
     except click.NoSuchOption as error:
         hint = "" if "--" in words else "; put -- before the command"
         raise click.UsageError(f"{error.format_message()}{hint}") from None
@@ -134,5 +132,7 @@ def _content(spec: JobSpec, *, named: bool, batch_key: str) -> str:
 
     Defaults are left out, so that a later version with further options finds the same.
     """
-    left_out = {"bundle"} if named else {"bundle", "name"}
+    left_out = {"bundle", "parent"} if named else {"bundle", "parent", "name"}
+    if spec.parent is not None:
+        batch_key = f"{batch_key} {spec.parent.run_id}"  # each attempt of the parent submits the same
     return f"{batch_key} {spec.model_dump_json(exclude=left_out, exclude_defaults=True)}"

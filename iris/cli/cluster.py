@@ -64,6 +64,11 @@ for command in (config, validate, *lifecycle.COMMANDS):
 @click.option("--tpu", type=TPU, help="Also simulate a TPU slice, such as v5litepod-16, with one host for each of its machines.")
 @click.option("--slices", type=click.IntRange(min=1), help="Number of TPU slices.  [default: 1]")
 @click.option("--ephemeral", is_flag=True, help="Delete all data when the cluster stops.")
+@click.option(
+    "--agents",
+    type=click.Choice(["shared", "separate"]),
+    help="Whether the hosts of a slice share a process.  [default: shared in slices of more than 4 hosts]",
+)
 @click.option("--cpu", type=CPU, help="Cores that each host offers.  [default: 1000; in a slice: those of the real machine]")
 @click.option(
     "--memory", type=MEMORY, help="Memory that each host offers.  [default: 1000g; in a slice: that of the real machine]"
@@ -106,7 +111,7 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
         raise click.UsageError("--dry-run shows the requests to a cloud; --local sends none")
     from iris.client.connect.process import be_private
     from iris.client.operate.controllers import create_controller
-    from iris.worker_agents.local.cluster import LocalClusterOptions, supervise
+    from iris.worker_agents.local.cluster import Agents, LocalClusterOptions, supervise
     from iris.worker_agents.local.launch import wait_until_ready
 
     if given is not None:
@@ -114,9 +119,10 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
     else:
         wanted = _local_config(chosen)
         check_is_free(wanted.name)
-        options = LocalClusterOptions(name=wanted.name, config=dump_config(wanted), ephemeral=chosen["ephemeral"])
+        agents = Agents(chosen["agents"]) if chosen["agents"] else None
+        options = LocalClusterOptions(name=wanted.name, config=dump_config(wanted), ephemeral=chosen["ephemeral"], agents=agents)
     if detach:
-        create_controller(load_config(options.config), ephemeral=options.ephemeral).start()
+        create_controller(load_config(options.config), ephemeral=options.ephemeral, agents=options.agents).start()
         if (started := read_record(options.name)) is not None:
             _print_ready(started)
         return

@@ -17,6 +17,7 @@ JOB_COMMANDS: Table = {
     "logs": ("logs", "logs", "Show the output of a job's tasks."),
     "fetch": ("fetch", "fetch", "Fetch the output files of a job's tasks."),
     "exec": ("exec", "exec_", "Run a command next to a running task."),
+    "endpoints": ("endpoints", "endpoints", "List the addresses that a job's tasks have made known."),
     "profile": ("profile", "profile", "Profile a running Python program."),
     "wait": ("jobs", "wait", "Wait until jobs have ended."),
     "cancel": ("jobs", "cancel", "Cancel jobs."),
@@ -28,6 +29,7 @@ JOB_COMMANDS: Table = {
 COMMANDS: Table = {
     **JOB_COMMANDS,
     "job": ("job", "job", "The commands above by the name of their noun: list, show, logs and so on."),
+    "schedule": ("schedule", "schedule", "Start a job again and again, at times or in intervals."),
     "cluster": ("cluster", "cluster", "Start, stop, show and pause clusters."),
     "autoscaler": ("autoscaler", "autoscaler", "Show, pause and resume the autoscaler."),
     "group": ("group", "group", "Show scale groups: the kinds of slice that a cluster can have."),
@@ -36,6 +38,7 @@ COMMANDS: Table = {
     "debug": ("debug", "debug", "Find faults in a cluster."),
     "controller": ("processes", "controller", "Run a control plane."),
     "agent": ("processes", "agent", "Run this machine as a host."),
+    "pool-worker": ("pool_worker", "pool_worker", "Run the calls of a Python program's pool; its jobs do this."),
     "version": ("version", "show_version", "Show the version of Iris."),
 }
 #: The names of other tools for some of them.

@@ -11,7 +11,7 @@ from iris.config import load_written
 
 #: Options of `iris cluster start` that describe a cluster on this machine.
 _LOCAL_ONLY = (
-    *("name", "hosts", "tpu", "slices", "ephemeral", "cpu", "memory", "disk", "device", "attribute"),
+    *("name", "hosts", "tpu", "slices", "ephemeral", "agents", "cpu", "memory", "disk", "device", "attribute"),
     *("preemption", "patience", "min_run_time"),
 )
 

@@ -16,7 +16,7 @@ def print_end(status: JobStatus) -> None:
     """
     ran = f" after {format_duration(status.finished_at - status.started_at)}" if status.started_at and status.finished_at else ""
     if status.state is JobState.SUCCEEDED:
-        click.echo(f"{status.id} SUCCEEDED{ran}", err=True)
+        click.echo(f"{status.id} SUCCEEDED{ran}{f': {status.reason}' if status.reason else ''}", err=True)
         return
     kind = JobCancelled if status.state is JobState.KILLED else JobFailed
     raise kind(f"{status.id} {status.state}{ran}: {status.reason}", status)

@@ -15,6 +15,7 @@ from iris.client.archive import Archive, archive_of, cluster_of
 from iris.client.logs.follow import reading_from
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import AgentReader, LogReader
+from iris.client.views import check_task
 from iris.model import names
 from iris.model.errors import InvalidValue, NotFound, Unreachable
 from iris.model.units import parse_duration
@@ -175,6 +176,6 @@ async def find_archive(cluster: str | None, job: str, task: int | None, run: int
     archive = await archive_of(cluster, job, run)
     if archive.note:
         click.echo(archive.note, err=True)
-    if task is not None and task >= archive.source.tasks:
-        raise NotFound(f"job {job} has no task {task}; its tasks are 0 to {archive.source.tasks - 1}")
+    if task is not None:
+        check_task(job, task, archive.source.tasks)
     return archive

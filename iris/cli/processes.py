@@ -142,6 +142,7 @@ def _address(option: str, text: str) -> str:
     help="Configuration file of the cluster, for the variables, directories and limits of tasks.",
 )
 @click.option("--simulated", is_flag=True, hidden=True)
+@click.option("--all-hosts-of", "home", type=click.Path(path_type=Path, exists=True, file_okay=False), hidden=True)
 @click.option("--cpu", type=CPU, help="Cores to offer.  [default: all]")
 @click.option("--memory", type=MEMORY, help="Memory to offer.  [default: all]")
 @click.option("--disk", type=DISK, help="Disk to offer.  [default: free space]")
@@ -173,6 +174,7 @@ def agent(
     image: str | None,
     config: Path | None,
     simulated: bool,
+    home: Path | None,
     cpu: int | None,
     memory: int | None,
     disk: int | None,
@@ -233,7 +235,12 @@ def agent(
             umask=umask,
             env_vars=bootstrap.env_vars,
             mounts=tuple(map(Path, bootstrap.mounts)),
-            limits=StoreLimits(logs=bootstrap.max_logs, outputs=bootstrap.max_outputs, disk=bootstrap.max_disk),
+            limits=StoreLimits(
+                logs=bootstrap.max_logs,
+                outputs=bootstrap.max_outputs,
+                checkpoint=bootstrap.max_checkpoint,
+                disk=bootstrap.max_disk,
+            ),
             secrets=() if configured is None else secrets_of(configured, own_users=own_users),
             secrets_project="" if gcp is None else gcp.project_id,
             secrets_endpoint="" if gcp is None else gcp.endpoints.secret_manager,
@@ -245,7 +252,12 @@ def agent(
             accept_cpu_jobs=accept_cpu_jobs,
             faults=fault,
         )
-        await serve(options)
+        if home is None:
+            await serve(options)
+        else:
+            from iris.worker_agents.local.slice_agents import agents_of_slice, serve_slice
+
+            await serve_slice([*agents_of_slice(home, options)])
 
     asyncio.run(run())
 

@@ -1,15 +1,15 @@
 """Defines the options of `iris submit`, and builds the job that they describe."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from pydantic import ValidationError
 
 from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Command, Parsed
-from iris.cli.workspace import files_of
+from iris.cli.workspace import files_of, files_options, inherits_files
 from iris.client.connect.identity import current_user
 from iris.client.job_options import problems_of, tasks_of
 from iris.client.workspace.pack import parse_extra
@@ -28,6 +28,9 @@ from iris.model.resources import Device, Resources
 from iris.model.secrets import parse_secret
 from iris.model.units import format_duration
 
+if TYPE_CHECKING:
+    from iris.client.parent import EnclosingJob
+
 #: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, and a name with its source.
 TPU = Parsed("variant[,variant]", parse_tpu)
 GPU = Parsed("variant[xcount]", parse_gpu)
@@ -36,6 +39,9 @@ REQUIRED = Parsed("constraint", parse_constraint)
 PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=True))
 FILE = Parsed("path[:dest]", parse_extra)
 SECRET = Parsed("secret", parse_secret)
+
+#: The words of the command line, in the `meta` of its context.
+WORDS = "iris.cli.words"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -108,8 +114,9 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             "--preemptible/--no-preemptible", default=None, help="Only on preemptible hosts, or only on others."
         ),
         click.option(
-            "--priority", type=click.Choice([band.value for band in Band]), default=Band.INTERACTIVE.value, show_default=True,
-            help="Priority band; jobs in higher-priority bands may evict others.",
+            "--priority", type=click.Choice([band.value for band in Band]),
+            help="Priority band; jobs in higher-priority bands may evict others.  "
+            f"[default: {Band.INTERACTIVE.value}; in a job, that job's]",
         ),
         click.option("--scheduling-timeout", type=DURATION, help="Fail after waiting this long for hosts, such as 10m."),
     ),
@@ -142,7 +149,8 @@ class JobCommand(Command):
     """A command with the options that describe a job. Its help shows them under their headings, and its own options last."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _with_joined_files(args))
+        ctx.meta[WORDS] = _with_joined_files(args)
+        return super().parse_args(ctx, list(ctx.meta[WORDS]))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
@@ -172,20 +180,47 @@ def _name(option: Callable[[Any], Any]) -> str:
     return str(option(click.Command("any")).params[0].name)
 
 
+@click.command(cls=JobCommand, add_help_option=False)
+@spec_options
+@click.argument("command", nargs=-1, required=True, type=TEXT)
+def job_command(**_: Any) -> None:
+    """Only the options and the command of a job, as a line of a batch or a job file has them."""
+
+
+def parse_words(words: list[str], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns the options and the command that the words after `iris submit` give.
+
+    Args:
+        defaults: values of options that the words lack.
+
+    Raises:
+        click.UsageError: a word is wrong.
+    """
+    return job_command.make_context("iris submit", words, default_map=dict(defaults or {})).params
+
+
 #: The names of the parameters that describe a job.
 SPEC_OPTIONS = tuple(_name(option) for options in _OPTIONS.values() for option in options)
 
 
-def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
+def make_spec(options: dict[str, Any], *, shares_files: bool, within: "EnclosingJob | None" = None) -> JobSpec:
     """Returns the job that the options describe, without its files.
 
     Args:
         shares_files: whether the hosts see the same files as the submitting process, as in a local cluster.
+        within: the job that it belongs to.
 
     Raises:
         InvalidJob: the job is invalid; the message has every problem.
         click.UsageError: options contradict each other.
     """
+    if within is not None:
+        from iris.client.parent import work_of_command  # few commands are typed in a job
+
+        given = {name for name in ("workdir", "priority") if options[name] is not None}
+        given |= set() if inherits_files(options, within) else {"files"}
+        spec = make_spec(files_options(options, within), shares_files=shares_files)
+        return within.child(spec, work_of_command(spec.command), named=options["name"] is not None, given=given)
     files = files_of(options, shares_files=shares_files)
     if options["extra"] and not files.sent:
         raise click.UsageError("--extra needs a project in the workspace; name its directory with --workspace DIR")
@@ -215,7 +250,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool) -> JobSpec:
             },
             image=options["image"],
             ports=options["port"],
-            band=Band(options["priority"]),
+            band=Band(options["priority"] or Band.INTERACTIVE),
             scheduling_timeout=options["scheduling_timeout"],
             timeout=options["timeout"],
             grace=options["grace"],

@@ -4,28 +4,27 @@ import asyncio
 import contextlib
 import secrets
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 from click.core import ParameterSource
 
 from iris.cli import render
 from iris.cli.advice import infeasible, secret_warnings
-from iris.cli.batch import submit_batch
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
 from iris.cli.endings import print_end
-from iris.cli.follow import follow_job
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
-from iris.cli.workspace import with_files
+from iris.cli.workspace import files_options, with_files
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.logs.stored import LogReader
 from iris.client.views import Submitted
 from iris.model.errors import IrisError, Rejected
 from iris.model.jobs import JobSpec
-from iris.storage.object_store import Store
+
+if TYPE_CHECKING:
+    from iris.cli.job_file import JobDocument
 
 #: How long a submit waits for the check that may print a warning.
 WARNING_TIMEOUT = timedelta(seconds=2)
@@ -40,6 +39,14 @@ WARNING_TIMEOUT = timedelta(seconds=2)
 @click.option("--require-feasible", is_flag=True, help="Refuse a job that no host can ever run (exit code 5).")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow the job.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id, and do not follow the job.")
+@click.option(
+    "-f",
+    "--job-file",
+    type=click.File("rb"),
+    metavar="FILE|-",
+    help="Take the options and the command from a YAML file, a job in each document. Options given here override the file's.",
+)
+@click.option("--print-yaml", is_flag=True, help="Start nothing; print the job file of these options.")
 @click.option(
     "--batch",
     type=click.File("rb"),
@@ -69,14 +76,30 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
     iris submit --pip numpy --extra tpu --setup 'make data' -- python train.py
     iris submit --dry-run --gpu H100x8 -- python train.py
     iris submit --local -- python -c 'print(1)'
+    iris submit -f job.yaml --env LR=0.1
     iris submit --cpu 2 --batch jobs.txt    lines such as: -n small -- python train.py --lr 0.1
     """
     if batch is not None:
+        from iris.cli.batch import submit_batch
+
         _check_batch(ctx, needs_no_cluster, options)
         asyncio.run(submit_batch(selected(ctx), batch.read(), _given(ctx), {**options, "dry_run": dry_run}))
         return
     if options["batch_key"]:
         raise click.UsageError("--batch-key needs --batch")
+    job_file, print_yaml = options.pop("job_file"), options.pop("print_yaml")
+    if job_file is not None or print_yaml:
+        from iris.cli.job_file import job_options
+        from iris.cli.submit_file import jobs_asked_for, submit_documents
+
+        documents = jobs_asked_for(ctx, job_file)
+        if print_yaml:
+            _print_yaml(documents)
+            return
+        if len(documents) > 1:
+            asyncio.run(submit_documents(selected(ctx), documents, {**options, "dry_run": dry_run}))
+            return
+        options.update(job_options(documents[0]))
     if not options["command"]:
         argument = next(param for param in ctx.command.params if param.name == "command")
         raise click.MissingParameter(ctx=ctx, param=argument)
@@ -99,8 +122,19 @@ def _check_batch(ctx: click.Context, needs_no_cluster: bool, options: dict[str, 
         raise click.UsageError("--batch and COMMAND exclude each other: each line of the batch has its command")
     if needs_no_cluster:
         raise click.UsageError("--batch and --local exclude each other")
+    if options.pop("job_file") is not None or options.pop("print_yaml"):
+        raise click.UsageError("--batch excludes -f and --print-yaml: it has lines of options, not a job file")
     if options["name"] is not None:
         raise click.UsageError("--batch and --name exclude each other: write the names into the lines")
+
+
+def _print_yaml(documents: Sequence["JobDocument"]) -> None:
+    from iris.cli.job_file import job_options
+    from iris.cli.job_yaml import dump_jobs
+
+    for document in documents:
+        job_options(document)  # raises if it is wrong
+    click.echo(dump_jobs(documents), nl=False)
 
 
 def _given(ctx: click.Context) -> dict[str, Any]:
@@ -110,7 +144,7 @@ def _given(ctx: click.Context) -> dict[str, Any]:
 
 async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None:
     client = await AsyncIrisClient.connect(cluster)
-    spec = make_spec(options, shares_files=client.record.supervisor is not None)
+    spec = make_spec(options, shares_files=client.record.supervisor is not None, within=await client.enclosing_job())
     found = await client.jobs.forecast(spec)
     if options["as_json"]:
         print_json(render.forecast_json(found))
@@ -130,12 +164,14 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
             client = await stack.enter_async_context(_own_cluster())
         else:
             client = await AsyncIrisClient.connect(cluster)
-        spec = make_spec(options, shares_files=client.record.supervisor is not None)
+        within = await client.enclosing_job()
+        spec = make_spec(options, shares_files=client.record.supervisor is not None, within=within)
         if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(spec)) is not None:
             raise Rejected(infeasible(refusal))
         for warning in secret_warnings(spec):
             click.echo(f"warning: {warning}", err=True)
-        (spec,) = await with_files(client.record, [(spec, options)], quiet=options["quiet"] or options["as_json"])
+        files = files_options(options, within)
+        (spec,) = await with_files(client.record, [(spec, files)], quiet=options["quiet"] or options["as_json"])
         submitted = await client.jobs.submit(spec)
         await _warn(client, spec)
         if options["as_json"]:
@@ -161,6 +197,10 @@ async def _warn(client: AsyncIrisClient, spec: JobSpec) -> None:
 
 
 async def _follow(client: AsyncIrisClient, spec: JobSpec, submitted: Submitted, iris: str | None) -> IrisError | None:
+    from iris.cli.follow import follow_job  # a detached submit does not read logs
+    from iris.client.logs.stored import LogReader
+    from iris.storage.object_store import Store
+
     reader = LogReader(Store(client.record.store), spec.id, submitted.run_id)
     try:
         print_end(await follow_job(client, reader, spec.id, submitted.run_id, prefixed=spec.replicas > 1))

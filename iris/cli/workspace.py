@@ -6,12 +6,12 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.workspace.files import is_project
+from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import ExtraFile, pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at, requirement_paths
 from iris.client.workspace.upload import upload
@@ -21,6 +21,9 @@ from iris.model.errors import Rejected
 from iris.model.jobs import JobSpec
 from iris.model.units import format_bytes
 from iris.storage.object_store import Store
+
+if TYPE_CHECKING:
+    from iris.client.parent import EnclosingJob
 
 
 def workspace_of(options: dict[str, Any]) -> Path | None:
@@ -39,6 +42,17 @@ def workspace_of(options: dict[str, Any]) -> Path | None:
         return Path(named)
     here = Path.cwd()
     return here if not none and workdir is None and is_project(here) else None
+
+
+def inherits_files(options: dict[str, Any], within: "EnclosingJob | None") -> bool:
+    """Returns whether a job gets the files of the job in which it is submitted: no option names others."""
+    named = any(options[name] for name in ("workspace", "no_workspace", "workdir", "project", "file"))
+    return within is not None and within.shares_files and not named and not any(map(requirements_file, options["pip"]))
+
+
+def files_options(options: dict[str, Any], within: "EnclosingJob | None") -> dict[str, Any]:
+    """Returns the options without the current directory as the workspace, if the job inherits its files."""
+    return {**options, "no_workspace": True} if inherits_files(options, within) else options
 
 
 class JobFiles(NamedTuple):
@@ -137,6 +151,7 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
     shares_files = cluster.supervisor is not None
     bundles: dict[Any, Bundle] = {}
     build_envs: dict[Any, dict[str, str]] = {}
+    commits: dict[Path | None, str] = {}
     specs = []
     for spec, options in jobs:
         files = files_of(options, shares_files=shares_files)
@@ -150,7 +165,10 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
         if sent not in bundles:
             bundles[sent] = await send_workspace(Store(cluster.store), *sent, quiet=quiet)
         environment = spec.environment.model_copy(update={"build_env": build_envs[of_build]})
-        specs.append(spec.model_copy(update={"bundle": bundles[sent], "environment": environment}))
+        if files.directory not in commits:
+            commits[files.directory] = "" if files.directory is None else await asyncio.to_thread(commit_of, files.directory)
+        changes = {"bundle": bundles[sent], "commit": commits[files.directory], "environment": environment}
+        specs.append(spec.model_copy(update=changes))
     return specs
 
 

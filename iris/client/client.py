@@ -1,28 +1,39 @@
 """The client of one cluster. It needs only the Temporal service; statuses and explanations also need a control plane."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from temporalio.client import Client
+from typing_extensions import TypeVar
 
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.connect.identity import full_job_id
+from iris.client.connect.identity import current_user, full_job_id
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
+from iris.model import names
+from iris.model.errors import Unreachable
 
 if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a tenth of a command's imports
     from iris.client.autoscaler import AutoscalerClient
     from iris.client.cluster import ClusterClient
+    from iris.client.endpoints import EndpointsClient
+    from iris.client.entrypoint import Entrypoint
     from iris.client.exec import ExecClient
     from iris.client.hosts import HostsClient
     from iris.client.job import AsyncJob
     from iris.client.job_options import JobOptions
+    from iris.client.parent import EnclosingJob, ParentLookup
+    from iris.client.schedules import SchedulesClient
     from iris.client.slices import SlicesClient
     from iris.client.work import Work
+    from iris.scheduling.forecast import Forecast
+
+T = TypeVar("T", default=Any)
 
 
 class AsyncIrisClient:
@@ -33,11 +44,13 @@ class AsyncIrisClient:
     loss = await job
     """
 
-    def __init__(self, client: Client, record: ClusterRecord) -> None:
-        """Creates a client from a connected Temporal client and the cluster's record."""
+    def __init__(self, client: Client, record: ClusterRecord, workspace: Path | str | bool | None = None) -> None:
+        """Creates a client from a connected Temporal client and the cluster's record. `connect` does this."""
+        self._workspace = workspace
         self.record = record
         self.connection = Connection(client, record)
         self.jobs = JobsClient(self.connection)
+        self._parents: ParentLookup | None = None
 
     @cached_property
     def autoscaler(self) -> "AutoscalerClient":
@@ -64,25 +77,68 @@ class AsyncIrisClient:
         return ExecClient(self.connection, self.jobs)
 
     @cached_property
+    def schedules(self) -> "SchedulesClient":
+        from iris.client.schedules import SchedulesClient
+
+        return SchedulesClient(self.connection)
+
+    @cached_property
+    def endpoints(self) -> "EndpointsClient":
+        from iris.client.endpoints import EndpointsClient
+
+        return EndpointsClient(self.connection)
+
+    @cached_property
     def cluster(self) -> "ClusterClient":
         from iris.client.cluster import ClusterClient
 
         return ClusterClient(self.connection)
 
     @classmethod
-    async def connect(cls, cluster: str | ClusterRef | None = None) -> Self:
+    async def from_env(cls) -> Self:
+        """Connects to the cluster of the job that this program runs in.
+
+        Raises:
+            Unreachable: the program does not run in a job, or the cluster does not answer.
+        """
+        if names.ENV_JOB_ID not in os.environ:
+            raise Unreachable(f"this program does not run in a job: {names.ENV_JOB_ID} is not set")
+        return await cls.connect()
+
+    @classmethod
+    async def connect(cls, cluster: str | ClusterRef | None = None, *, workspace: Path | str | bool | None = None) -> Self:
         """Connects to a cluster.
 
         Args:
             cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` where several clusters share a service. None: the
                 cluster that the environment names, else the only one that is known here.
+            workspace: the default of `submit`.
 
         Raises:
             Unreachable: the cluster does not run or does not answer.
             NotFound: there are several clusters and none was named, or the service has no such cluster.
         """
         ref = cluster if isinstance(cluster, ClusterRef) else resolve_cluster(cluster)
-        return cls(*await open_connection(ref))
+        return cls(*await open_connection(ref), workspace)
+
+    @overload
+    async def submit(
+        self,
+        work: "Callable[..., T] | Entrypoint[T]",
+        *args: Any,
+        kwargs: Mapping[str, Any] = {},
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "AsyncJob[T]": ...
+
+    @overload
+    async def submit(
+        self,
+        work: str | Sequence[str],
+        *args: str,
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "AsyncJob[None]": ...
 
     async def submit(
         self,
@@ -91,17 +147,18 @@ class AsyncIrisClient:
         kwargs: Mapping[str, Any] = {},
         workspace: Path | str | bool | None = None,
         **options: Unpack["JobOptions"],
-    ) -> "AsyncJob":
+    ) -> "AsyncJob[Any]":
         """Starts a job that calls a function or runs a program.
 
         A function is passed by cloudpickle, with the same version of Python on both sides. One of an installed module, or of a
         module in the workspace, is imported there; any other is passed as a whole. Its result comes back by `AsyncJob.result`.
 
         Args:
-            work: a function, or a program: `submit("python", "train.py")`.
+            work: a function, or a program: `submit("python", "train.py")`; or an `Entrypoint`, which has its arguments.
             args: of the function, or further words of the program.
             kwargs: the function's keyword arguments.
-            workspace: the directory whose files the job gets; None: the current one, if it is a project's; False: none.
+            workspace: the directory whose files the job gets; True: the current one; False: none; None: as the client was made,
+                else the current one if it is a project's.
 
         Raises:
             Rejected: an option is invalid, the function cannot be pickled, or a live job has this name.
@@ -111,11 +168,44 @@ class AsyncIrisClient:
         from iris.client.job import AsyncJob
         from iris.client.work import make_job
 
-        spec = await make_job(self.record, work, args, kwargs, workspace, **options)
+        within = await self.enclosing_job()
+        files = self._workspace if workspace is None else workspace
+        spec = await make_job(self.record, work, args, kwargs, files, within, **options)
         submitted = await self.jobs.submit(spec)
         return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
 
-    def job(self, job: str) -> "AsyncJob":
+    async def forecast(self, **options: Unpack["JobOptions"]) -> "Forecast":
+        """Returns what the scheduler would do with a job of these options if it were submitted now. Changes nothing.
+
+        Raises:
+            Rejected: an option is invalid.
+            Unreachable: no control plane answers.
+        """
+        from iris.client.job_options import job_spec
+
+        spec = job_spec(current_user(), ("forecast",), **options)
+        if (within := await self.enclosing_job()) is not None:
+            from iris.client.inheritance import inherit
+
+            spec = inherit(spec, within.spec, given=[*options])
+        return await self.jobs.forecast(spec)
+
+    async def enclosing_job(self) -> "EnclosingJob | None":
+        """Returns the job of this cluster in which the program runs. The jobs that it submits belong to that job.
+
+        Raises:
+            Rejected: that job has ended.
+            Unreachable: the service does not answer.
+        """
+        if names.ENV_JOB_ID not in os.environ:
+            return None
+        if self._parents is None:
+            from iris.client.parent import ParentLookup
+
+            self._parents = ParentLookup(self.connection)
+        return await self._parents.find()
+
+    def job(self, job: str) -> "AsyncJob[Any]":
         """Returns a job by its name or `USER/NAME`. Asks nothing: whether it exists shows with the first question.
 
         Raises:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from temporalio.client import ActivityFailureError, ActivityHandle
 from temporalio.common import RetryPolicy
@@ -18,6 +18,7 @@ from temporalio.service import RPCError
 from iris.activities.host.store_stream import StoreStream
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
+from iris.client.views import check_task
 from iris.messages.exec import (
     CANNOT,
     EXEC_TASK,
@@ -31,7 +32,7 @@ from iris.messages.exec import (
     ProfileRequest,
 )
 from iris.model import names
-from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable, first_line
+from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable, first_line
 from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
@@ -48,6 +49,8 @@ MARGIN = timedelta(minutes=2)
 ALIVE_EVERY = timedelta(seconds=10)
 #: How long a client that disconnects waits for its command to end.
 CLOSE_TIMEOUT = timedelta(seconds=5)
+#: Bytes of input that are read at once.
+BLOCK = 64 * 1024
 _ONCE = RetryPolicy(maximum_attempts=1)
 T = TypeVar("T")
 
@@ -87,8 +90,7 @@ class ExecClient:
             running = [task.index for task in status.tasks if task.state in (TaskState.RUNNING, TaskState.BUILDING)]
             example = names.task_id(job, running[0] if running else 0)
             raise InvalidValue("job", job, f"has {len(status.tasks)} tasks", f"name one of them, such as {example}")
-        if (index or 0) >= len(status.tasks):
-            raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {len(status.tasks) - 1}")
+        check_task(job, index or 0, len(status.tasks))
         task = status.tasks[index or 0]
         if task.state not in (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING) or task.host is None:
             why = f": {task.reason}" if task.reason else ""
@@ -181,6 +183,20 @@ class Session:
     async def send(self, frame: Frame) -> None:
         """Sends a frame to the command. Waits while the command has not consumed enough of the frames before it."""
         await self._stream.send_in_turn(frame)
+
+    async def feed(self, source: BinaryIO) -> None:
+        """Sends all of a file to the command, and then the end of input. Hangs up if the file cannot be read.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        try:
+            while data := await asyncio.to_thread(source.read, BLOCK):
+                await self.send(Frame(FrameKind.INPUT, data))
+            await self.send(Frame(FrameKind.END_OF_INPUT))
+        except Exception:
+            self.say(Frame(FrameKind.HANG_UP))
+            raise
 
     def say(self, frame: Frame) -> None:
         """Sends a small frame without waiting."""

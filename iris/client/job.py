@@ -2,19 +2,24 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Generator
+import io
+from collections.abc import AsyncIterator, Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, overload
+
+from typing_extensions import TypeVar
 
 from iris.client import outputs
+from iris.client.checkpoints import checkpoint_files
 from iris.client.connect.identity import current_user
 from iris.client.exec import new_session
 from iris.client.functions.result import PATIENCE, NoResult, Raised, RemoteTraceback, read_result
+from iris.client.job_options import parse_band
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.stored import LogReader
-from iris.messages.exec import ExecRequest, FrameKind
-from iris.model.errors import JobCancelled, JobFailed, Rejected
+from iris.messages.exec import ExecRequest, FrameKind, ProfileFormat, ProfileRequest
+from iris.model.errors import InvalidValue, JobCancelled, JobFailed, Rejected
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.storage.log_format import Stream
@@ -22,9 +27,11 @@ from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
     from iris.client.client import AsyncIrisClient
+    from iris.client.usage import InUse
     from iris.client.views import Explanation, LogSource
 
-
+#: What the job's function returns; None for a program.
+T = TypeVar("T", default=Any)
 #: How long the result of a failed task may be missing in the store. A task that was killed leaves none.
 FAILED_PATIENCE = timedelta(seconds=3)
 
@@ -54,7 +61,7 @@ class ExecResult(NamedTuple):
     reason: str
 
 
-class AsyncJob:
+class AsyncJob(Generic[T]):
     """A job of a cluster. `await job` waits for its end and returns its result."""
 
     def __init__(self, client: "AsyncIrisClient", job_id: str, run_id: str | None, ui: str = "") -> None:
@@ -98,13 +105,57 @@ class AsyncJob:
         """
         return await self._jobs.explain(self.id, task, self._run_id)
 
-    async def cancel(self, reason: str = "") -> None:
-        """Requests the job's cancellation. Does nothing if the job has ended.
+    async def cancel(self, reason: str = "", *, task: int | None = None) -> None:
+        """Requests the job's cancellation. Does nothing if the job, or the task, has ended.
+
+        Args:
+            task: cancels only this one; the others continue. None: the whole job.
+
+        Raises:
+            NotFound: there is no such job, or it has no such task.
+            Rejected: the tasks of the job are a gang, which ends as a whole.
+        """
+        if task is None:
+            await self._jobs.cancel(self.id, reason, self._run_id)
+        else:
+            await self._jobs.cancel_task(self.id, task, reason, self._run_id)
+
+    async def hold(self, reason: str = "") -> None:
+        """Holds the job: no task of it starts until it is released, and running tasks continue.
 
         Raises:
             NotFound: there is no such job.
+            Rejected: the job has ended.
         """
-        await self._jobs.cancel(self.id, reason, self._run_id)
+        await self._jobs.hold(self.id, reason, self._run_id)
+
+    async def release(self) -> None:
+        """Releases a job that is held.
+
+        Raises:
+            NotFound: there is no such job.
+            Rejected: the job has ended, or is not held.
+        """
+        await self._jobs.release(self.id, self._run_id)
+
+    async def set_priority(self, priority: str) -> None:
+        """Moves the job to another priority band: `production`, `interactive` or `batch`. Running tasks continue in that band.
+
+        Raises:
+            InvalidValue: there is no such band.
+            NotFound: there is no such job.
+            Rejected: the job has ended.
+        """
+        await self._jobs.set_priority(self.id, parse_band(priority), self._run_id)
+
+    async def usage(self) -> "Sequence[InUse]":
+        """Returns the resource use of each task that is on a host now, from its host's last heartbeat.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: no control plane answers.
+        """
+        return await self._jobs.usage(await self.status())
 
     async def wait(self, timeout: timedelta | float | None = None) -> JobStatus:
         """Waits until the job has ended, with or without success, and returns its status.
@@ -118,7 +169,7 @@ class AsyncJob:
         """
         return await self._jobs.wait(self.id, self._run_id, _duration(timeout))
 
-    async def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> Any:
+    async def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> T:
         """Waits for the job's end and returns what its function returned; for a command, None.
 
         Of several tasks it is the result of the first; `results` returns all.
@@ -134,11 +185,22 @@ class AsyncJob:
             Rejected: it is another user's job.
             WaitTimeout, NotFound: as in `wait`.
         """
-        return (await self._results(timeout, only_first=True, trusted=trusted))[0]
+        first: T = (await self._results(timeout, only_first=True, trusted=trusted))[0]
+        return first
+
+    @overload
+    async def results(
+        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
+    ) -> list[T]: ...
+
+    @overload
+    async def results(
+        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool
+    ) -> list[T | Exception]: ...
 
     async def results(
         self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool = False
-    ) -> list[Any]:
+    ) -> list[T] | list[T | Exception]:
         """Waits for the job's end and returns the result of each task.
 
         Args:
@@ -150,18 +212,20 @@ class AsyncJob:
         """
         return await self._results(timeout, only_first=False, trusted=trusted, return_exceptions=return_exceptions)
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, T]:
         return self.result().__await__()
 
     async def logs(self, task: int | None = None, attempt: int | None = None, *, follow: bool = False) -> AsyncIterator[LogEntry]:
         """Yields the job's output, by time.
 
         Args:
-            task, attempt: only this task, only this attempt; None: all.
+            task: only this task; None: all.
+            attempt: only this attempt; None: all.
             follow: waits for further output until the job has ended.
 
         Raises:
             NotFound: there is no such job.
+            Unreachable: the cluster is local and was stopped before the job had ended.
             IrisError: the store does not answer.
         """
         source = await self._jobs.log_source(self.id, self._run_id)
@@ -177,14 +241,16 @@ class AsyncJob:
                 for each in lines:
                     time = datetime.fromtimestamp(each.line.at_ms / 1000, UTC)
                     yield LogEntry(each.task, each.attempt, time, _STREAMS[each.line.stream], each.line.text)
+            await ended
         finally:
             ended.cancel()
 
-    async def fetch(self, directory: Path | str = ".", *, force: bool = False) -> list[Path]:
+    async def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
         """Downloads the files that the tasks left in `$IRIS_OUTPUT_DIR`, and returns their paths.
 
         Args:
             directory: with several tasks, each has a folder in it.
+            checkpoint: downloads the files of `$IRIS_CHECKPOINT_DIR` instead, as they were saved last.
             force: overwrites files that differ.
 
         Raises:
@@ -195,33 +261,80 @@ class AsyncJob:
         source = await self._jobs.log_source(self.id, self._run_id)
         store = Store(self._store_url)
         with reading_from(store, f"the files of {self.id}"):
-            files = await outputs.outputs_of(store, self.id, source.run_id)
+            files_of = checkpoint_files if checkpoint else outputs.outputs_of
+            files = await files_of(store, self.id, source.run_id)
             fetched = await outputs.fetch(store, files, Path(directory), by_task=source.tasks > 1, force=force)
         return [each.to for each in fetched]
 
-    async def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
+    async def exec(
+        self,
+        *command: str,
+        task: int | None = None,
+        timeout: timedelta | float | None = None,
+        input: bytes | str | BinaryIO | None = None,
+    ) -> ExecResult:
         """Runs a command beside a running task, with the task's environment, directory and limits, and waits for its end.
 
         Args:
             task: None: the only task of the job.
             timeout: the command is ended after this time, in seconds if it is a number; None: with the attempt.
+            input: the command's standard input, also of a binary file, which is not read into memory as a whole; None: empty.
 
         Raises:
+            OSError: the file cannot be read.
             Rejected: the task does not run, or its host cannot run the command.
             NotFound: there is no such job, or it has no such task.
             InvalidValue: the job has several tasks, and `task` is None.
             Unreachable: the host or the store does not answer.
         """
         where = await self._exec.locate(self.id, task, self._run_id)
-        request = ExecRequest(session=new_session(), job=where.job, index=where.task, argv=command, timeout=_duration(timeout))
+        request = ExecRequest(
+            session=new_session(),
+            job=where.job,
+            index=where.task,
+            argv=command,
+            stdin=input is not None,
+            timeout=_duration(timeout),
+        )
+        given = input.encode() if isinstance(input, str) else input or b""
+        source = io.BytesIO(given) if isinstance(given, bytes) else given
         written = {FrameKind.OUT: bytearray(), FrameKind.ERR: bytearray()}
         async with self._exec.run(where, request) as session:
-            async for kind, data in session.output():
-                if kind in written:
-                    written[kind] += data
-            end = await session.end()
+            feeding = asyncio.create_task(session.feed(source) if request.stdin else asyncio.sleep(0))
+            try:
+                async for kind, data in session.output():
+                    if kind in written:
+                        written[kind] += data
+                end = await session.end()
+            finally:
+                feeding.cancel()  # a command need not read all of its input
+            (failed,) = await asyncio.gather(feeding, return_exceptions=True)
+            if isinstance(failed, Exception):
+                raise failed
         out, err = (written[kind].decode(errors="replace") for kind in (FrameKind.OUT, FrameKind.ERR))
         return ExecResult(end.exit_code, out, err, end.reason)
+
+    async def profile(self, task: int | None = None, *, format: str = "dump", duration: timedelta | float | None = None) -> bytes:
+        """Looks into the Python processes of a running task, and returns what `iris profile` prints or writes to a file.
+
+        Args:
+            task: None: the only task of the job.
+            format: `dump` (what each thread does now), `flamegraph` (SVG), `speedscope` (JSON) or `raw`.
+            duration: how long to sample, unless it is a dump; None: ten seconds.
+
+        Raises:
+            InvalidValue: there is no such format; or the job has several tasks, and `task` is None.
+            Rejected: the task does not run, has no Python process, or its host does not allow it.
+            NotFound: there is no such job, or it has no such task.
+            Unreachable: the host or the store does not answer.
+        """
+        if format not in list(ProfileFormat):
+            raise InvalidValue("format", format, "is not a format of profiles", f"write {', '.join(ProfileFormat)}")
+        where = await self._exec.locate(self.id, task, self._run_id)
+        request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=ProfileFormat(format))
+        if duration is not None:
+            request = request.model_copy(update={"duration": _duration(duration)})
+        return (await self._exec.profile(where, request))[0]
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
@@ -248,6 +361,8 @@ class AsyncJob:
         found: list[Any] = []
         for task in status.tasks[:1] if only_first else status.tasks:
             try:
+                if task.state is TaskState.CANCELLED:
+                    raise JobCancelled(f"task {task.index} of {self.id} was cancelled: {task.reason}", status)
                 found.append(await self._result(task, source) if source.function else None)
             except Exception as error:  # of the function, which may raise anything
                 failed = isinstance(error, NoResult) and task.state is TaskState.FAILED

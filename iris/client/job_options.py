@@ -27,7 +27,8 @@ class Resources:
 
     Attributes:
         cpu: cores: `0.5`, or `"500m"`.
-        memory, disk: bytes, or a text such as `"8g"`.
+        memory: bytes, or a text such as `"8g"`.
+        disk: as `memory`.
         tpu: the type of the slice, such as `"v5litepod-16"`. The job gets a task for each of its hosts.
         slices: how many such slices.
         gpu: the GPUs of each task, such as `"H100x8"`.
@@ -148,7 +149,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             environment=options.get("environment", EnvironmentSpec()),
             image=options.get("image"),
             ports=tuple(options.get("ports", ())),
-            band=_band(options.get("priority", Band.INTERACTIVE)),
+            band=parse_band(options.get("priority", Band.INTERACTIVE)),
             scheduling_timeout=_duration(options, "scheduling_timeout"),
             timeout=_duration(options, "timeout"),
             grace=_duration(options, "grace") or DEFAULT_GRACE,
@@ -176,7 +177,12 @@ def _device(resources: Resources) -> model.Device | None:
     return parse_gpu(resources.gpu) if resources.gpu is not None else None
 
 
-def _band(priority: str) -> Band:
+def parse_band(priority: str) -> Band:
+    """Returns the priority band of this name.
+
+    Raises:
+        InvalidValue: there is none.
+    """
     try:
         return Band(priority)
     except ValueError:
@@ -190,6 +196,11 @@ def _duration(options: JobOptions, field: Literal["scheduling_timeout", "timeout
 
 def _new_name(command: Sequence[str]) -> str:
     """Returns a name that nobody has: the program's or function's name, and a random number."""
+    return f"{word_of(command)}-{secrets.token_hex(4)}"
+
+
+def word_of(command: Sequence[str]) -> str:
+    """Returns the program's or the function's name as a part of a job's name."""
     word = re.split("[/:]", command[0] if command else "")[-1]
     word = re.sub("[^a-zA-Z0-9]+", "-", word.removesuffix(".py").rpartition(".")[2]).strip("-")[:40]
-    return f"{word or 'job'}-{secrets.token_hex(4)}"
+    return word or "job"

@@ -1,9 +1,7 @@
 """Operations on jobs: submitting, listing, explaining, waiting for and cancelling them."""
 
 import asyncio
-import difflib
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +9,12 @@ from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionSta
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client import usage
+from iris.client.attempts import attempts_of
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
+from iris.client.family import FamilyClient
 from iris.client.job_filter import JobFilter, tasks_in
-from iris.client.job_lists import list_jobs, runs_of
+from iris.client.job_lists import count_ended, list_jobs, runs_of, unknown_job
 from iris.client.usage import InUse
 from iris.client.views import (
     Explanation,
@@ -23,20 +23,20 @@ from iris.client.views import (
     Refused,
     Submitted,
     cancelling,
+    check_task,
     described,
     overruled,
     page_of,
     state_of,
 )
-from iris.messages.job import Attempts
+from iris.messages.task import TaskCancellation
 from iris.model import names
-from iris.model.attempts import AttemptRecord
 from iris.model.bounds import check_demands
 from iris.model.errors import NotFound, Rejected, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.overrides import Hold
 from iris.model.requests import Request, request_for
-from iris.model.states import JobState, TaskState
+from iris.model.states import ENDED, JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
 from iris.scheduling.refusals import Refusal, RefusalCode
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
 #: The delay between two tries while the service or the control plane does not answer.
 RETRY_INTERVAL = timedelta(seconds=1)
-#: The most tasks of a job whose attempts one explanation lists.
-MAX_TASKS_WITH_ATTEMPTS = 20
 
 
 class JobsClient:
@@ -59,6 +57,8 @@ class JobsClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cluster = connection.record
+        #: The jobs that belong to a job.
+        self.family = FamilyClient(connection)
 
     async def submit(self, spec: JobSpec) -> Submitted:
         """Starts the job.
@@ -67,7 +67,6 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: a live job has this name.
         """
-
         from iris.client.submission import start_job  # most commands submit nothing
 
         return await start_job(self._connection, spec)
@@ -79,7 +78,6 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: another live job has this name.
         """
-
         from iris.client.submission import start_once
 
         return await start_once(self._connection, spec, key)
@@ -105,9 +103,14 @@ class JobsClient:
             Unreachable: no control plane answers.
         """
         status, refusal = await self._status_and_refusal(job, run_id, index)
-        attempts = await self._attempts(status, index, run_id)
+        attempts = await attempts_of(self._connection, status, index, run_id)
         message = refusal.message if refusal else status.reason or described(status)
-        return Explanation(id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts)
+        if refusal is not None and (remark := await self.family.held_above(job, refusal)):
+            message = f"{message}; {remark}"
+        children = await self.family.children(job, (await self.log_source(job, run_id)).run_id)
+        return Explanation(
+            id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts, children=tuple(children)
+        )
 
     async def cancel(self, job: str, reason: str = "", run_id: str | None = None) -> JobState | None:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.
@@ -128,7 +131,41 @@ class JobsClient:
             await self._handle(job, described.run_id).cancel(reason=reason or f"cancelled by {current_user()}")
         return None
 
-    async def hold(self, job: str, reason: str = "") -> JobStatus:
+    async def cancel_task(self, job: str, index: int, reason: str = "", run_id: str | None = None) -> TaskState | None:
+        """Requests the cancellation of one task; the job's other tasks continue. The task is CANCELLED once its program is dead.
+
+        Args:
+            run_id: as in `cancel`.
+
+        Returns:
+            None; for a task that has ended already, its state: there is nothing to cancel.
+
+        Raises:
+            NotFound: there is no such job, or it has no such task.
+            Rejected: the tasks of the job are a gang, which ends as a whole.
+            Unreachable: no control plane answers.
+        """
+        described = await self._describe(job, run_id)
+        spec = await self.submitted_spec(job, described.run_id)
+        check_task(job, index, spec.replicas)
+        if spec.replicas == 1:
+            ended = await self.cancel(job, reason, described.run_id)
+            return None if ended is None else TaskState(ended)
+        if spec.is_gang:
+            raise Rejected(
+                f"task {index} of {job} cannot be cancelled alone: its {spec.replicas} tasks are a gang, which ends as a whole; "
+                f"to cancel all of them, run `iris cancel {job}`"
+            )
+        task = (await self.status(job, described.run_id)).tasks[index]
+        if task.state in ENDED:
+            return task.state
+        await self._connection.check_keys()
+        cancellation = TaskCancellation(index=index, reason=reason or f"cancelled by {current_user()}")
+        with self._connection.rpc_errors():
+            await self._handle(job, described.run_id).signal("cancel_task", cancellation)
+        return None
+
+    async def hold(self, job: str, reason: str = "", run_id: str | None = None) -> JobStatus:
         """Holds the job: no task of it starts until it is released, and running tasks continue.
 
         Returns:
@@ -138,28 +175,28 @@ class JobsClient:
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        return await self._signal(job, "hold", Hold(by=current_user(), reason=reason))
+        return await self._signal(job, run_id, "hold", Hold(by=current_user(), reason=reason))
 
-    async def release(self, job: str) -> JobStatus:
+    async def release(self, job: str, run_id: str | None = None) -> JobStatus:
         """Releases a job that is held.
 
         Raises:
             NotFound: there is no such job.
             Rejected: the job has ended, or is not held.
         """
-        status = await self._status_of_live(job)
+        status = await self._status_of_live(job, run_id)
         if not status.held:
             raise Rejected(f"job {job} is not held; it is {status.state}")
-        return await self._signal(job, "release")
+        return await self._signal(job, run_id, "release")
 
-    async def set_priority(self, job: str, band: Band) -> JobStatus:
+    async def set_priority(self, job: str, band: Band, run_id: str | None = None) -> JobStatus:
         """Moves the job to another priority band. Running tasks continue in that band.
 
         Raises:
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        return await self._signal(job, "set_priority", band)
+        return await self._signal(job, run_id, "set_priority", band)
 
     async def wait(self, job: str, run_id: str | None = None, timeout: timedelta | None = None) -> JobStatus:
         """Waits until the job has ended and returns its status.
@@ -198,7 +235,7 @@ class JobsClient:
             return
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
-                raise await self._not_found(job) from None
+                raise await unknown_job(self._connection, job) from None
             if self._cluster.supervisor is not None and not self._cluster.alive():
                 raise Unreachable(f"cluster {self._cluster.name} was stopped before job {job} had ended") from None
             raise
@@ -216,7 +253,7 @@ class JobsClient:
             return None
         runs = (await runs_of(self._connection, [job])).get(job) or []
         if not runs:
-            raise await self._not_found(job)
+            raise await unknown_job(self._connection, job)
         if not 1 <= number <= len(runs):
             raise NotFound(f"job {job} has no run {number}; its runs are 1 to {len(runs)}")
         return runs[number - 1]
@@ -293,9 +330,7 @@ class JobsClient:
             InvalidValue: no user can have this name.
             Unreachable: the service does not answer.
         """
-        with self._connection.rpc_errors():
-            query = f"{self._connection.list_query(names.KIND_JOB)} AND {replace(wanted, live_only=False).query()}"
-            return (await self._connection.client.count_workflows(f"{query} AND ExecutionStatus != 'Running'")).count
+        return await count_ended(self._connection, wanted)
 
     # -- private -------------------------------------------------------------------------------------------------------------
 
@@ -311,10 +346,10 @@ class JobsClient:
                     described = await self._handle(job, run_id).describe()
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
-                    raise await self._not_found(job) from None
+                    raise await unknown_job(self._connection, job) from None
                 raise
         if described.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
-            raise await self._not_found(job)  # something else in the namespace has the id
+            raise await unknown_job(self._connection, job)  # something else in the namespace has the id
         return described
 
     async def _status_and_refusal(
@@ -322,8 +357,8 @@ class JobsClient:
     ) -> tuple[JobStatus, Refusal | None]:
         described = await self._describe(job, run_id)
         status = await self._connection.query(self._handle(job, described.run_id), "status", JobStatus)
-        if index is not None and index >= len(status.tasks):
-            raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {len(status.tasks) - 1}")
+        if index is not None:
+            check_task(job, index, len(status.tasks))
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return overruled(status, state_of(described)), None
         if described.raw_description.workflow_extended_info.cancel_requested:
@@ -342,51 +377,19 @@ class JobsClient:
         reason = refusal.message if one_reason else f"task {waiting.index}: {refusal.message}"
         return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
 
-    async def _attempts(self, status: JobStatus, index: int | None, run_id: str | None) -> dict[int, tuple[AttemptRecord, ...]]:
-        """Returns the attempts by task.
-
-        The workflow of a job with independent tasks has no attempts itself. Then this asks the workflows of the tasks that have
-        failed, been preempted or never been started.
-        """
-        own = await self._connection.query(self._handle(status.id, run_id), "attempts", Attempts)
-        if own.attempts or len(status.tasks) == 1:
-            return {0: own.attempts}
-        if run_id is not None:
-            return {}  # the workflows of its tasks have been started anew for later runs
-        unlucky = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered][
-            :MAX_TASKS_WITH_ATTEMPTS
-        ]
-        indexes = unlucky if index is None else [index]
-        ids = [names.task_workflow(self._cluster.name, names.task_id(status.id, each)) for each in indexes]
-        answers = await asyncio.gather(*(self._task_attempts(workflow_id) for workflow_id in ids))
-        return {each: answer for each, answer in zip(indexes, answers, strict=True) if answer}
-
-    async def _task_attempts(self, workflow_id: str) -> tuple[AttemptRecord, ...]:
-        try:
-            return (await self._connection.query(workflow_id, "attempts", Attempts)).attempts
-        except Unreachable:  # a gang's task has no workflow
-            return ()
-
-    async def _status_of_live(self, job: str) -> JobStatus:
+    async def _status_of_live(self, job: str, run_id: str | None) -> JobStatus:
         """Returns the status of a job that has not ended."""
-        described = await self._describe(job)
+        described = await self._describe(job, run_id)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             raise Rejected(f"job {job} has ended already ({state_of(described)})")
         return await self._connection.query(self._handle(job), "status", JobStatus)
 
-    async def _signal(self, job: str, signal: str, *arguments: Any) -> JobStatus:
-        status = await self._status_of_live(job)
+    async def _signal(self, job: str, run_id: str | None, signal: str, *arguments: Any) -> JobStatus:
+        status = await self._status_of_live(job, run_id)
         await self._connection.check_keys()
         with self._connection.rpc_errors():
             await self._handle(job).signal(signal, args=arguments)
         return status
-
-    async def _not_found(self, job: str) -> NotFound:
-        known = list(dict.fromkeys(row.id for row in await self.list(limit=500)))
-        near = difflib.get_close_matches(job, known, n=3, cutoff=0.6)
-        near += [other for other in known if other.partition("/")[2] == job.partition("/")[2] and other not in near]
-        hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
-        return NotFound(f"there is no job {job}; {hint}")
 
 
 def _trial(spec: JobSpec) -> Request:

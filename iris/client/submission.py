@@ -1,25 +1,23 @@
 """Starts the workflows of jobs. A job of a batch is started once, however often the batch is submitted."""
 
-from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.views import Submitted, page_of
+from iris.client.job_lists import executions_of
+from iris.client.views import Submitted, page_of, state_of
 from iris.messages.job import JobInput
 from iris.model import names
 from iris.model.bounds import check_demands
+from iris.model.children import Parent, Reuse, parent_in, reuse
 from iris.model.errors import Rejected
 from iris.model.jobs import JobSpec
-from iris.workflows import web_ui
-from iris.workflows.search_attributes import keywords
-
-#: How long a job waits for a control plane that died with the job's workflow task: half of the server's default. A task takes
-#: milliseconds, or two seconds when the scheduler answers slowly (`policies.EXCHANGE_QUICK`).
-TASK_TIMEOUT = timedelta(seconds=5)
+from iris.model.states import JobState
+from iris.workflows import policies, web_ui
+from iris.workflows.search_attributes import job_facts, keywords
 
 
 class BatchResult(NamedTuple):
@@ -38,10 +36,42 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
         Rejected: a live job has this name.
         Unreachable: the service does not answer.
     """
+    if spec.parent is not None:
+        return await _start_child(connection, spec, spec.parent)
     try:
         return await _start(connection, spec, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
     except WorkflowAlreadyStartedError:
         raise _exists(spec) from None
+
+
+async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) -> Submitted:
+    """Starts a job that belongs to another job, or finds the one that an earlier attempt of that job has started.
+
+    Raises:
+        Rejected: a live job has this name, and is not the same.
+    """
+    base, number, policy = spec.name, parent.number, WorkflowIDReusePolicy.REJECT_DUPLICATE
+    while True:
+        if number > 1:
+            spec = spec.model_copy(update={"name": f"{base}-{number}"})
+        try:
+            return await _start(connection, spec, policy)
+        except WorkflowAlreadyStartedError:
+            with connection.rpc_errors():
+                found = await connection.workflow(names.job_workflow(connection.record.name, spec.id)).describe()
+        policy, owner = WorkflowIDReusePolicy.REJECT_DUPLICATE, parent_in(await memo_of(found))
+        state = state_of(found)
+        if found.status is WorkflowExecutionStatus.RUNNING and state.ended:
+            state = JobState.RUNNING  # it still cancels its own children
+        match reuse(parent, owner, state):
+            case Reuse.ATTACH:
+                return _submitted(connection, spec, _first_run(found))
+            case Reuse.START:
+                policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE
+            case Reuse.RENAME:
+                number += 1
+            case Reuse.REFUSE:
+                raise _exists(spec, owner)
 
 
 async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchResult:
@@ -62,9 +92,11 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
     workflow_id = names.job_workflow(connection.record.name, spec.id)
     with connection.rpc_errors():
         found: WorkflowExecutionDescription = await connection.workflow(workflow_id).describe()
-    if ((await memo_of(found)) or {}).get(names.MEMO_BATCH) == key:
-        run_id = found.raw_description.workflow_execution_info.first_run_id or found.run_id or ""
-        return BatchResult(_submitted(connection, spec, run_id), before=True)
+    if (await memo_of(found)).get(names.MEMO_BATCH) == key:
+        return BatchResult(_submitted(connection, spec, _first_run(found)), before=True)
+    for earlier in await executions_of(connection, [spec.id]):  # another batch has used the name since
+        if (await memo_of(earlier)).get(names.MEMO_BATCH) == key:
+            return BatchResult(_submitted(connection, spec, earlier.run_id), before=True)
     if found.status is WorkflowExecutionStatus.RUNNING:
         raise _exists(spec)
     try:
@@ -77,11 +109,7 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
     check_demands(spec)
     cluster = connection.record.name
     await connection.check_keys()
-    memo: dict[str, Any] = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
-    if spec.resources.device is not None:
-        memo[names.MEMO_DEVICE] = str(spec.resources.device)
-    if spec.call is not None:
-        memo[names.MEMO_FUNCTION] = True
+    memo, attributes = job_facts(cluster, spec)
     if key:
         memo[names.MEMO_BATCH] = key
     with connection.rpc_errors():
@@ -92,16 +120,9 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
             task_queue=names.control_queue(cluster),
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             id_reuse_policy=reuse,
-            task_timeout=TASK_TIMEOUT,
+            task_timeout=policies.JOB_TASK,
             memo=memo,
-            search_attributes=keywords(
-                {
-                    names.SA_CLUSTER: cluster,
-                    names.SA_KIND: names.KIND_JOB,
-                    names.SA_USER: spec.user,
-                    names.SA_PRIORITY: spec.band,
-                }
-            ),
+            search_attributes=keywords(attributes),
             static_summary=web_ui.escaped(web_ui.summary(spec)),
         )
     return _submitted(connection, spec, handle.first_execution_run_id or "")
@@ -114,8 +135,24 @@ def _submitted(connection: Connection, spec: JobSpec, run_id: str) -> Submitted:
     return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=page)
 
 
-def _exists(spec: JobSpec) -> Rejected:
+def _first_run(found: WorkflowExecutionDescription) -> str:
+    return found.raw_description.workflow_execution_info.first_run_id or found.run_id or ""
+
+
+def _exists(spec: JobSpec, found: Parent | None = None) -> Rejected:
+    """Returns the error about a live job of this name.
+
+    Args:
+        found: the parent of the live job, if it is a child.
+    """
+    whose, again = "", ""
+    if found is not None and spec.parent is not None:
+        if not found.is_of(spec.parent.job, spec.parent.run_id):
+            whose = f" for an earlier run of {found.job}"
+        elif (found.task, found.attempt) != (spec.parent.task, spec.parent.attempt):
+            whose = f" for other work that task {found.task} submitted in attempt {found.attempt}"
+            again = ": a later attempt finds a job again if it does the same"
     return Rejected(
-        f"job {spec.id} already exists and has not ended; show it with `iris status {spec.id}`, "
+        f"job {spec.id} already exists{whose} and has not ended{again}; show it with `iris status {spec.id}`, "
         f"cancel it with `iris cancel {spec.id}`, or choose another name with -n"
     )

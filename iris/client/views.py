@@ -9,6 +9,7 @@ from temporalio.common import SearchAttributeKey
 
 from iris.model import names
 from iris.model.attempts import AttemptRecord
+from iris.model.errors import NotFound
 from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
 from iris.scheduling.refusals import Refusal, RefusalCode
@@ -43,6 +44,15 @@ class JobRow(BaseModel):
     run: int | None = None
     #: The accelerators of each task, such as `gpu:H100:8`; empty: none.
     device: str = ""
+    #: For a waiting job the code of the scheduler's reason; why a job is held or did not succeed; empty: none is known.
+    reason: str = ""
+    #: The first run of the job that it belongs to; empty: it belongs to none.
+    parent_run: str = ""
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the job that it belongs to; None: it belongs to none."""
+        return names.parent_id(self.id)
 
 
 class Refused(BaseModel):
@@ -77,6 +87,13 @@ class Explanation(BaseModel):
     refusal: Refusal | None = None
     #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its first task.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
+    #: The jobs that belong to it.
+    children: tuple[JobRow, ...] = ()
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the job that it belongs to; None: it belongs to none."""
+        return names.parent_id(self.id)
 
     @property
     def code(self) -> RefusalCode | JobState:
@@ -134,12 +151,19 @@ def cancelling(status: JobStatus) -> JobStatus:
     )
 
 
+def check_task(job: str, index: int, tasks: int) -> None:
+    """Checks that a job with this number of tasks has the task.
+
+    Raises:
+        NotFound: it has none with this index.
+    """
+    if index >= tasks:
+        raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {tasks - 1}")
+
+
 def described(status: JobStatus) -> str:
     """Describes the state of a job that has no reason itself."""
     if status.state is JobState.SUCCEEDED:
-        total, failed = len(status.tasks), sum(task.state is TaskState.FAILED for task in status.tasks)
-        if failed:
-            return f"{total - failed} of {total} tasks ended with exit code 0; {failed} failed, as the job allows"
         return "every task ended with exit code 0"
     live = [task for task in status.tasks if task.host and task.state in LIVE]
     if live:

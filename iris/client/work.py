@@ -7,9 +7,11 @@ from typing import Any, Unpack
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
+from iris.client.entrypoint import Entrypoint
 from iris.client.functions.call import function_name, pack_call
 from iris.client.job_options import JobOptions, job_spec
-from iris.client.workspace.files import is_project
+from iris.client.parent import EnclosingJob, work_of_call, work_of_command
+from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at
 from iris.client.workspace.upload import upload
@@ -17,8 +19,8 @@ from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
 from iris.storage.object_store import Store
 
-#: A function, or a program with or without its arguments.
-Work = Callable[..., Any] | str | Sequence[str]
+#: A function, or a program with or without its arguments, or either with its arguments.
+Work = Callable[..., Any] | str | Sequence[str] | Entrypoint[Any]
 
 
 async def make_job(
@@ -27,37 +29,70 @@ async def make_job(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     workspace: Path | str | bool | None,
+    within: EnclosingJob | None = None,
     **options: Unpack[JobOptions],
 ) -> JobSpec:
     """Checks the options, uploads the function and the workspace, and returns the job.
 
     Args:
         workspace: the directory whose files the job gets; None: the current one, if it is a project's; False: none.
+        within: the job that it belongs to, whose files it gets if it names none.
 
     Raises:
         Rejected: an option is invalid, the function cannot be pickled, or the workspace cannot be packed.
         IrisError: the store does not accept the files.
     """
+    entry = work if isinstance(work, Entrypoint) else Entrypoint(work, tuple(args), kwargs)
+    if entry is work and (args or kwargs):
+        given = ", ".join([*map(repr, args), *kwargs])
+        raise InvalidValue("arguments", given, "are given beside an entry point, which has its own", "put them into it")
+    work, args, kwargs = entry.work, entry.args, entry.kwargs
     spec = job_spec(current_user(), _command(work, args, kwargs), **options)
-    project = await asyncio.to_thread(_project, workspace, "workdir" in options)
+    inherits = _inherits(within, workspace, **options)
+    if within is not None:
+        does = work_of_call(work, args, kwargs) if callable(work) else work_of_command(spec.command)
+        named = {*options} & {"workdir", "priority"} | (set() if inherits else {"files"})
+        spec = within.child(spec, does, named="name" in options, given=named)
+    project = None if inherits else await asyncio.to_thread(_project, workspace, "workdir" in options)
     here = cluster.supervisor is not None and spec.image is None  # a container does not have this machine's directories
     changes: dict[str, Any] = {}
-    if project is None and here and spec.workdir is None:
+    if project is None and here and spec.workdir is None and not inherits:
         changes["workdir"] = str(Path.cwd())  # a program without files of its own starts here
     if project is not None and spec.environment.sync:
         build_env = await asyncio.to_thread(build_variables, project, spec.env, shares_files=here)
         changes["environment"] = spec.environment.model_copy(update={"project": project.project, "build_env": build_env})
     store, root = Store(cluster.store), project.root if project is not None else None
     if callable(work):
-        with await asyncio.to_thread(pack_call, work, args, kwargs, root) as packed:
+        imported_from = within.root if within is not None and inherits else root
+        with await asyncio.to_thread(pack_call, work, args, kwargs, imported_from) as packed:
             changes["call"] = await upload(store, packed)
     if root is not None:
         with await asyncio.to_thread(pack, root) as packed:
             changes["bundle"] = await upload(store, packed)
+        changes["commit"] = await asyncio.to_thread(commit_of, root)
     return spec.model_copy(update=changes)
 
 
-def _command(work: Work, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[str]:
+async def importable_from(
+    workspace: Path | str | bool | None, within: EnclosingJob | None = None, **options: Unpack[JobOptions]
+) -> Path | None:
+    """Returns the directory whose files such a job gets; None: it gets none.
+
+    Args:
+        workspace, within, options: as for `make_job`.
+    """
+    if within is not None and _inherits(within, workspace, **options):
+        return within.root
+    project = await asyncio.to_thread(_project, workspace, "workdir" in options)
+    return project.root if project is not None else None
+
+
+def _inherits(within: EnclosingJob | None, workspace: Path | str | bool | None, **options: Unpack[JobOptions]) -> bool:
+    """Returns whether the job gets the files of the job that it belongs to."""
+    return within is not None and workspace is None and "workdir" not in options and within.shares_files
+
+
+def _command(work: Callable[..., Any] | Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[str]:
     """Returns the words of the program, or the name of the function."""
     if callable(work):
         return (function_name(work),)

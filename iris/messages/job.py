@@ -2,14 +2,39 @@
 
 from iris.messages.wire import Wire
 from iris.model.attempts import AttemptRecord
+from iris.model.endpoints import Endpoint
 from iris.model.gangs import Gang
+
+
+class ChildRef(Wire):
+    """A job that belongs to another job, and its first run."""
+
+    job: str
+    run_id: str
 
 
 class JobInput(Gang):
     """The tasks of a job, and its state so far. The first run has only the specification."""
+
+    #: The jobs that belong to it, also those that have ended.
+    children: tuple[ChildRef, ...] = ()
+
+
+class EndedParent(Wire):
+    """Children of a job that did not succeed, which are to be cancelled."""
+
+    cluster: str
+    children: tuple[ChildRef, ...]
+    reason: str
 
 
 class Attempts(Wire):
     """The records of all attempts, the first one first."""
 
     attempts: tuple[AttemptRecord, ...]
+
+
+class Endpoints(Wire):
+    """The endpoints of a job's tasks."""
+
+    endpoints: tuple[Endpoint, ...]

@@ -46,6 +46,13 @@ class TaskOverrides(TaskRefs):
     overrides: Overrides
 
 
+class TaskCancellation(Wire):
+    """A user's request to cancel one task of a job of several independent tasks."""
+
+    index: int
+    reason: str
+
+
 class TaskProgress(Wire):
     """A state change of a running attempt. Its host sends it only for attempts that run for more than a second."""
 
@@ -101,6 +108,8 @@ class RunTask(Wire):
     call: Bundle | None = None
     #: Where in the object store its output directory is uploaded; empty: nowhere.
     outputs: str = ""
+    #: Where in the object store the saves of its checkpoint directory are, for all attempts of the task; empty: nowhere.
+    checkpoints: str = ""
 
     @property
     def placement_key(self) -> str:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from iris.model import names
 from iris.model.bundles import Bundle
+from iris.model.children import Parent
 from iris.model.constraints import TPU_NAME, Constraint, check_key
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidValue
@@ -81,6 +82,8 @@ class JobSpec(BaseModel):
     workdir: str | None = None
     #: The files in the program's directory. Each attempt has its own copy. None: no files.
     bundle: Bundle | None = None
+    #: The git commit of these files when they were sent, with a `+` if they differ from it; empty: it is not known.
+    commit: str = ""
     #: A pickled function and the script that runs it. `command` is then the function's name. None: `command` is run.
     call: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
@@ -98,10 +101,12 @@ class JobSpec(BaseModel):
     max_retries_failure: int = 0
     max_retries_preemption: int = 100
     max_task_failures: int = 0
+    #: The job that it belongs to. None: it was submitted from outside of a job.
+    parent: Parent | None = None
 
     @property
     def id(self) -> str:
-        return names.job_id(self.user, self.name)
+        return names.job_id(self.user, self.name) if self.parent is None else names.child_id(self.parent.job, self.name)
 
     @property
     def is_gang(self) -> bool:
@@ -172,6 +177,17 @@ class JobSpec(BaseModel):
         if len({names.env_port(port) for port in ports}) < len(ports):
             raise InvalidValue("port", ", ".join(ports), "names the same port twice", "give each port a name of its own")
         return ports
+
+    @model_validator(mode="after")
+    def _has_a_short_id(self) -> Self:
+        if len(self.id) > names.MAX_JOB_ID:
+            raise InvalidValue(
+                "name",
+                self.id,
+                f"has {len(self.id)} characters with the names of the jobs that it belongs to; the limit is {names.MAX_JOB_ID}",
+                "choose a shorter name, or submit the job from a job higher up",
+            )
+        return self
 
     @model_validator(mode="after")
     def _starts_in_one_place(self) -> Self:
@@ -326,6 +342,8 @@ class TaskStatus(BaseModel):
     faults: int = 0
     #: The scheduler's key of the current attempt while it waits or runs.
     key: str | None = None
+    #: The code of the scheduler's reason while it waits, of one of several independent tasks; empty: it is not known to the job.
+    code: str = ""
 
 
 class JobStatus(BaseModel):

@@ -13,6 +13,8 @@ from iris.model.errors import InvalidValue
 #: The longest name in characters. Temporal's SQL stores keep ids in 255 characters. `<cluster>/task/<user>/<name>:<index>` with
 #: three names of this length stays below 200.
 MAX_NAME = 60
+#: The longest id of a job that belongs to other jobs: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
+MAX_JOB_ID = 160
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
 
 
@@ -39,6 +41,22 @@ def check_name(field: str, name: str) -> str:
 
 def job_id(user: str, name: str) -> str:
     return f"{user}/{name}"
+
+
+def child_id(parent: str, name: str) -> str:
+    """Returns the id of a job that belongs to another job: `user/parent/child`."""
+    return f"{parent}/{name}"
+
+
+def parent_id(job: str) -> str | None:
+    """Returns the id of the job that a job belongs to; None if it belongs to none."""
+    parent = job.rpartition("/")[0]
+    return parent if "/" in parent else None
+
+
+def root_id(job: str) -> str:
+    """Returns the id of the job at the top of those that a job belongs to; its own if it belongs to none."""
+    return "/".join(job.split("/")[:2])
 
 
 def task_id(job: str, index: int) -> str:
@@ -112,8 +130,13 @@ def autoscaler_workflow(cluster: str) -> str:
     return f"{cluster}/autoscaler"
 
 
+def schedule_id(cluster: str, job: str) -> str:
+    """Returns the id of the schedule that starts the job. The ids of its workflows have the time appended."""
+    return f"{cluster}/schedule/{job}"
+
+
 def job_of_workflow(workflow_id: str) -> str:
-    """Returns the job id in the id of a job's workflow."""
+    """Returns the job id in the id of a job's workflow or schedule."""
     return workflow_id.split("/", 2)[2]
 
 
@@ -132,6 +155,11 @@ def patient_queue(cluster: str) -> str:
 
 def host_queue(cluster: str, host_id: str) -> str:
     return f"{cluster}/host/{host_id}"
+
+
+def pool_queue(cluster: str, job: str, token: str) -> str:
+    """Returns the queue of a pool's calls. The token distinguishes pools whose workers' jobs have the same name."""
+    return f"{cluster}/pool/{job}-{token}"
 
 
 def host_of_queue(cluster: str, queue: str) -> str | None:
@@ -162,8 +190,14 @@ KIND_TASK = "task"
 KIND_SLICE = "slice"
 KIND_SCHEDULER = "scheduler"
 KIND_AUTOSCALER = "autoscaler"
+KIND_SCHEDULE = "schedule"
 #: The workflow types of the kinds that a control plane runs in any number.
-WORKFLOW_TYPES = {KIND_JOB: "JobWorkflow", KIND_TASK: "TaskWorkflow", KIND_SLICE: "SliceWorkflow"}
+WORKFLOW_TYPES = {
+    KIND_JOB: "JobWorkflow",
+    KIND_TASK: "TaskWorkflow",
+    KIND_SLICE: "SliceWorkflow",
+    KIND_SCHEDULE: "ScheduledJobWorkflow",
+}
 SCHEDULER_TYPE, AUTOSCALER_TYPE = "SchedulerWorkflow", "AutoscalerWorkflow"
 
 
@@ -196,8 +230,14 @@ MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"
 #: Memo of a job with accelerators: those of each task, for lists.
 MEMO_DEVICE = "iris_device"
+#: Memo of a job that waits, is held, or did not wholly succeed: its state and the reason of that, for lists.
+MEMO_REASON = "iris_reason"
 #: Memo of a job that was submitted in a batch: identifies its line.
 MEMO_BATCH = "iris_batch"
+#: Of a schedule: when it starts its job, as the user wrote it.
+MEMO_WHEN = "iris_when"
+#: Memo of a job that belongs to another job: a `Parent`.
+MEMO_PARENT = "iris_parent"
 #: Memo of a job that runs a function.
 MEMO_FUNCTION = "iris_function"
 
@@ -243,6 +283,24 @@ def job_outputs(job: str, run_id: str) -> str:
     return f"outputs/{job}/{short_run(run_id)}"
 
 
+def job_checkpoints(job: str, run_id: str) -> str:
+    return f"checkpoints/{job}/{short_run(run_id)}"
+
+
+def task_checkpoints(job: str, run_id: str, index: int) -> str:
+    """Returns the folder of the saves of a task's checkpoint directory. All attempts of the task have the same."""
+    return f"{job_checkpoints(job, run_id)}/{index}"
+
+
+def shared_checkpoints(saves: str) -> str:
+    """Returns the folder in which programs of all tasks of a job store checkpoints themselves.
+
+    Args:
+        saves: the folder of the saves of any of these tasks.
+    """
+    return f"{saves.rpartition('/')[0]}/shared"
+
+
 #: The script of a function's directory that runs it.
 CALL_SCRIPT = "run.py"
 #: Where a function's result is in the task's output directory, in a folder that no user fetches.
@@ -258,6 +316,11 @@ def agent_logs(cluster: str, host_id: str) -> str:
 def exec_files(session: str) -> str:
     """Returns the folder for the input and output of a command that runs beside a task."""
     return f"exec/{session}"
+
+
+def pool_files(queue: str) -> str:
+    """Returns the folder of a pool's large messages."""
+    return f"pools/{queue}"
 
 
 # -- environment variables -----------------------------------------------------------------------------------------------------
@@ -284,6 +347,10 @@ ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
 #: Iris keeps what the program leaves in this directory; `iris fetch` downloads it.
 ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
+#: Iris saves what the program leaves in this directory, and restores it for the task's next attempt.
+ENV_CHECKPOINT_DIR = "IRIS_CHECKPOINT_DIR"
+#: A folder of the object store for programs that store checkpoints there themselves, the same for all tasks and attempts.
+ENV_CHECKPOINT_URL = "IRIS_CHECKPOINT_URL"
 #: The directory of the function that the task runs.
 ENV_CALL_DIR = "IRIS_CALL_DIR"
 #: The directory in which the program starts.

@@ -23,7 +23,8 @@ class TaskState(StrEnum):
     RUNNING = "RUNNING"  # the program runs
     SUCCEEDED = "SUCCEEDED"  # exit code 0
     FAILED = "FAILED"  # the program's own fault: exit code, signal, timeout, out of memory
-    KILLED = "KILLED"  # it was cancelled, or a sibling's failure ended it
+    KILLED = "KILLED"  # its job was cancelled, or a sibling's failure ended it
+    CANCELLED = "CANCELLED"  # a user cancelled this task; the others of its job continue
     WORKER_FAILED = "WORKER_FAILED"  # the host was lost or could not run it
     PREEMPTED = "PREEMPTED"  # the host or the slice was taken away
     UNSCHEDULABLE = "UNSCHEDULABLE"  # no host within the scheduling timeout
@@ -46,10 +47,10 @@ class JobState(StrEnum):
 
 _T = TaskState
 #: The states in which an attempt can end once it has a host.
-_ENDS = (_T.SUCCEEDED, _T.FAILED, _T.KILLED, _T.WORKER_FAILED, _T.PREEMPTED)
+_ENDS = (_T.SUCCEEDED, _T.FAILED, _T.KILLED, _T.CANCELLED, _T.WORKER_FAILED, _T.PREEMPTED)
 
 TASK_MOVES: dict[TaskState, frozenset[TaskState]] = {
-    _T.PENDING: frozenset({_T.ASSIGNED, _T.KILLED, _T.UNSCHEDULABLE}),
+    _T.PENDING: frozenset({_T.ASSIGNED, _T.KILLED, _T.CANCELLED, _T.UNSCHEDULABLE}),
     # A short program can end before its host's first report, hence the end states. If no host took the attempt: back to PENDING.
     _T.ASSIGNED: frozenset({_T.BUILDING, _T.RUNNING, _T.PENDING, *_ENDS}),
     _T.BUILDING: frozenset({_T.RUNNING, *_ENDS}),
@@ -60,6 +61,7 @@ TASK_MOVES: dict[TaskState, frozenset[TaskState]] = {
     _T.PREEMPTED: frozenset({_T.PENDING}),
     _T.SUCCEEDED: frozenset(),
     _T.KILLED: frozenset(),
+    _T.CANCELLED: frozenset(),
     _T.UNSCHEDULABLE: frozenset(),
 }
 
@@ -91,6 +93,8 @@ def step(moves: Mapping[State, frozenset[State]], now: State, to: State, what: s
 def roll_up(tasks: Iterable[TaskState], *, max_task_failures: int = 0, held: bool = False) -> JobState:
     """Derives a job's state from the states of its tasks, by the first rule that holds.
 
+    Tasks that a user cancelled one by one do not count, unless all of them were: then the job is KILLED.
+
     Args:
         tasks: the tasks' states. FAILED, WORKER_FAILED and PREEMPTED count as ended: a task to be retried is already PENDING
             again.
@@ -98,6 +102,9 @@ def roll_up(tasks: Iterable[TaskState], *, max_task_failures: int = 0, held: boo
         held: whether its user holds it. HELD shows only while none of its tasks runs.
     """
     states = list(tasks)
+    if states and all(state is _T.CANCELLED for state in states):
+        return JobState.KILLED
+    states = [state for state in states if state is not _T.CANCELLED]
     if all(state is _T.SUCCEEDED for state in states):
         return JobState.SUCCEEDED
     if states.count(_T.FAILED) > max_task_failures:

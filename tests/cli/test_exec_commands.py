@@ -62,14 +62,20 @@ def test_the_commands_own_options_are_the_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"), [("train", ("ada/train", None)), ("train:3", ("ada/train", 3)), ("bob/x:0", ("bob/x", 0))]
+    ("text", "meant"),
+    [
+        ("train", ("ada/train", None)),
+        ("train:3", ("ada/train", 3)),
+        ("bob/x:0", ("bob/x", 0)),
+        ("bob/x/y:0", ("bob/x/y", 0)),
+    ],
 )
 def test_a_target_is_a_job_or_one_of_its_tasks(text: str, meant: tuple[str, int | None]) -> None:
     """As with `iris logs`."""
     assert job_and_task(text) == meant
 
 
-@pytest.mark.parametrize("text", ["train:", "train:-1", "train:1:2", "a/b/c"])
+@pytest.mark.parametrize("text", ["train:", "train:-1", "train:1:2", "a//c"])
 def test_what_is_no_target_is_refused(text: str) -> None:
     """A typing error must not look into another task."""
     with pytest.raises(InvalidValue):

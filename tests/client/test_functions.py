@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -138,6 +139,16 @@ async def test_a_module_beside_a_script_travels_with_its_function(place: Place, 
     assert await place.run(module.word, workspace=tmp_path / "here").result() == "by value"
 
 
+async def test_a_function_of_a_module_that_git_ignores_is_passed_as_a_whole(place: Place, tmp_path: Path) -> None:
+    """It lies in the workspace, and is not sent with it: the job found no such module."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / ".gitignore").write_text("generated_*.py\n")
+    module = module_in(here, "generated_words", "def word():\n    return 'by value'\n")
+
+    assert await place.run(module.word, workspace=here).result() == "by value"
+
+
 async def test_a_program_that_ends_well_by_itself_has_returned_nothing(place: Place) -> None:
     """`sys.exit(0)` is no failure."""
     ran = place.run(partial(sys.exit, 0))
@@ -192,6 +203,16 @@ async def test_a_result_that_cannot_be_pickled_fails_the_task_and_says_what_to_r
     assert "the result of _thread:allocate_lock, a lock, cannot be pickled" in ran.err
     assert "return plain data, or write files to $IRIS_OUTPUT_DIR" in ran.err
     assert isinstance(raised.error, TypeError)
+
+
+@pytest.mark.long
+async def test_a_result_of_more_than_two_gibibytes_comes_back() -> None:
+    """More than a signed 32-bit length can say. Nothing of it stays on the disk, as it would in pytest's directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        ran = Place(Path(directory)).run(bytes, 2**31 + 1)
+
+        assert ran.code == 0, ran.err
+        assert len(await ran.result()) == 2**31 + 1
 
 
 async def test_another_version_of_python_is_refused_with_both_versions(place: Place) -> None:

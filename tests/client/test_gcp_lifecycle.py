@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -32,7 +33,7 @@ from tests.fakes.google.client import FakeGoogle
 pytestmark = pytest.mark.long
 
 BIN = Path(__file__).parents[1] / "fakes" / "google" / "bin"
-SMOKE_TEST = Path(__file__).parents[2] / "scripts" / "smoke-test"
+SMOKE_TEST = Path(__file__).parents[2] / "scripts" / "smoke-test.py"
 ZONE = "europe-west4-b"
 CONFIG = """
 name: NAME
@@ -137,7 +138,9 @@ def test_a_cluster_that_is_there_is_not_new_and_is_not_stopped_by_who_found_it(p
     words = rf"exists already: machine {place.machine} in {ZONE} \(RUNNING\); stop it with"
     with pytest.raises(Rejected, match=words), ClusterManager(load_config(place.file)).connect():
         raise AssertionError("it was found")
-    ran = subprocess.run([SMOKE_TEST, "--config", place.file], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        [sys.executable, SMOKE_TEST, "--config", place.file], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (ran.returncode, "exists already" in ran.stderr) == (5, True), ran.stderr
     assert place.alive() == [place.machine]
 

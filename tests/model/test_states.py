@@ -12,11 +12,11 @@ from iris.model.states import JobState, TaskState, move_task, roll_up
 from tests.strategies import CHEAP
 
 S = TaskState
-ENDS = {S.SUCCEEDED, S.FAILED, S.KILLED, S.WORKER_FAILED, S.PREEMPTED}
+ENDS = {S.SUCCEEDED, S.FAILED, S.KILLED, S.CANCELLED, S.WORKER_FAILED, S.PREEMPTED}
 
 #: Written down a second time, from the design: the two must agree.
 LEGAL = {
-    *((S.PENDING, to) for to in (S.ASSIGNED, S.KILLED, S.UNSCHEDULABLE)),
+    *((S.PENDING, to) for to in (S.ASSIGNED, S.KILLED, S.CANCELLED, S.UNSCHEDULABLE)),
     *((S.ASSIGNED, to) for to in (S.BUILDING, S.RUNNING, S.PENDING, *ENDS)),
     *((S.BUILDING, to) for to in (S.RUNNING, *ENDS)),
     *((S.RUNNING, to) for to in ENDS),
@@ -44,7 +44,7 @@ def test_a_task_makes_no_other_move_and_is_told_which_it_could(now: TaskState, t
 
 def test_from_every_state_a_task_can_come_to_an_end() -> None:
     """A state without a way out would be a task that nobody can wait for."""
-    final = {S.SUCCEEDED, S.KILLED, S.UNSCHEDULABLE, S.FAILED, S.WORKER_FAILED, S.PREEMPTED}
+    final = {S.SUCCEEDED, S.KILLED, S.CANCELLED, S.UNSCHEDULABLE, S.FAILED, S.WORKER_FAILED, S.PREEMPTED}
     reaches = set(final)
     for _ in S:
         reaches |= {now for now, to in LEGAL if to in reaches and move_task(now, to)}
@@ -67,6 +67,14 @@ def test_from_every_state_a_task_can_come_to_an_end() -> None:
         # One that found no host, then one that was killed, before whoever still runs.
         ([S.UNSCHEDULABLE, S.KILLED, S.RUNNING], 0, JobState.UNSCHEDULABLE),
         ([S.KILLED, S.RUNNING], 0, JobState.KILLED),
+        # Those that a user cancelled alone count neither way, unless there are no others.
+        ([S.CANCELLED, S.RUNNING], 0, JobState.RUNNING),
+        ([S.CANCELLED, S.PENDING], 0, JobState.PENDING),
+        ([S.CANCELLED, S.SUCCEEDED], 0, JobState.SUCCEEDED),
+        ([S.CANCELLED, S.FAILED, S.SUCCEEDED], 0, JobState.FAILED),
+        ([S.CANCELLED, S.FAILED, S.SUCCEEDED], 1, JobState.SUCCEEDED),
+        ([S.CANCELLED, S.KILLED, S.SUCCEEDED], 0, JobState.KILLED),
+        ([S.CANCELLED, S.CANCELLED], 0, JobState.KILLED),
         # Something is on a host.
         ([S.PENDING, S.ASSIGNED], 0, JobState.RUNNING),
         ([S.PENDING, S.BUILDING], 0, JobState.RUNNING),

@@ -17,6 +17,7 @@ from iris.model.hosts import Host
 from iris.model.provisioning import DeleteResult, MachineState, SliceRequest
 from iris.platforms.local import LocalPlatform
 from iris.worker_agents.local.local_machines import LocalMachines
+from tests.builders import a_host
 from tests.platforms.worlds import a_group, a_room, until, wanted
 
 SLEEPS = "exec sleep 1000"
@@ -97,6 +98,30 @@ async def test_every_host_of_a_slice_has_an_agent_with_a_session_and_a_log_of_it
             log = place.logs / f"pair-w-{worker}.log"
             await until(lambda log=log: log.exists() and log.read_text())
             assert log.read_text() == f"this is {agent.pid}\n"
+
+
+async def test_hosts_that_share_a_process_start_again_with_it(place: Place) -> None:
+    """One process serves the slice, each host's log is found by the host's name, and nothing is left of a deleted slice."""
+
+    def together(request: SliceRequest) -> list[str] | None:
+        return place.command(request, a_host(request.slice_id)) if request.group.hosts > 2 else None
+
+    place.programs["large"] = f"echo this is $$; {SLEEPS}"
+    async with a_room(place.dir, place.command, place.logs, slice_command=together):
+        small = await place.up("small")
+        hosts = await place.create("large", hosts=3)
+        await until(lambda: place.pids("large") and place.recorded("large"))
+        (first,) = place.recorded("large").values()
+        assert await place.state("large") is MachineState.ACTIVE
+        os.kill(first.pid, signal.SIGKILL)
+        await until(lambda: len(place.pids("large")) == 2 and place.recorded("large")["large"] != first)
+        (second,) = place.recorded("large").values()
+        log = f"this is {first.pid}\nthis is {second.pid}\n"
+        await until(lambda: (place.logs / "large.log").read_text() == log)
+        assert [(place.logs / f"{host}.log").read_text() for host in hosts] == [log] * 3
+        assert [place.pids(host) for host in hosts] == [[], [], []]
+        await until(lambda: place.gone("large"))
+        assert (second.alive(), alive(small)) == (False, [True, True])
 
 
 async def test_an_agent_that_dies_is_restarted_alone(place: Place) -> None:

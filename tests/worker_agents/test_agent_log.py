@@ -14,6 +14,7 @@ from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 from iris.worker_agents.host import agent_log
 from iris.worker_agents.host.agent_log import MAX_FILES, shipping_own_log
+from iris.worker_agents.logging_setup import host_of_context
 
 CLUSTER, HOST = "room", "host-1"
 speaking = logging.getLogger("iris.test.agent")
@@ -55,6 +56,30 @@ async def test_what_the_agent_logs_is_in_the_store_while_it_lives(store: Store, 
             return await said(store) == ["disk sda is slow"]
 
         await eventually(is_there)
+
+
+async def test_agents_that_share_a_process_have_logs_of_their_own(store: Store, tmp_path: Path) -> None:
+    """A record belongs to the host that it names, else to the host for which the code ran; one about the process to all."""
+    other = "host-2"
+
+    async def serve(host: str) -> None:
+        host_of_context.set(host)
+        async with shipping_own_log(store, CLUSTER, host, tmp_path / host):
+            both.release()
+            await all_ship.wait()
+            speaking.info("work of %s", host)
+            await asyncio.to_thread(speaking.info, "a thread of %s", host)
+            speaking.info("about %s", other, extra={"host": other})
+
+    both, all_ship = asyncio.Semaphore(0), asyncio.Event()
+    async with asyncio.TaskGroup() as agents:
+        for host in (HOST, other):
+            agents.create_task(serve(host))
+            await both.acquire()
+        speaking.info("low on memory")
+        all_ship.set()
+
+    assert sorted(await said(store)) == [f"a thread of {HOST} host={HOST}", "low on memory", f"work of {HOST} host={HOST}"]
 
 
 async def test_the_last_words_are_stored_too(store: Store, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from datetime import timedelta
 
+import pytest
+
+from iris.model.errors import NotFound, Rejected
 from iris.model.states import JobState, TaskState
 from tests.builders import some
 from tests.harness import Cluster, Held, by_index, fails, in_turn, is_not_taken, is_preempted, succeeds
@@ -99,6 +102,90 @@ async def test_cancelling_a_job_cancels_its_tasks_whether_they_run_or_wait(clust
     assert await cluster.shown_end(cluster.job(job)) == "CANCELED"
     assert [len(host.taken), runs.cancelled] == [1, True]
     assert await cluster.nothing_held()
+
+
+async def test_a_task_cancelled_alone_ends_and_the_others_go_on(cluster: Cluster) -> None:
+    """One bad value in a sweep must not cost the other nineteen, and the job's end must not hide that one is missing."""
+    runs, bad = Held(), Held()
+    await cluster.join(offers=some(cpu=3), program=by_index(runs, bad, runs))
+    job = await cluster.submit(replicas=3)
+    await cluster.until(lambda: _run(cluster, 3))
+    await cluster.users.jobs.cancel_task(job, 1, "its learning rate is too high")
+    await cluster.until(lambda: _is_cancelled(cluster, job, 1))
+    before = await cluster.status(job)
+    runs.let_go()
+    status = await cluster.end(job, within=MINUTE)
+
+    assert (before.state.ended, bad.cancelled, runs.cancelled) == (False, True, False)
+    assert [task.state for task in status.tasks] == [TaskState.SUCCEEDED, TaskState.CANCELLED, TaskState.SUCCEEDED]
+    assert status.tasks[1].reason == "its learning rate is too high"
+    assert (status.state, status.reason) == (JobState.SUCCEEDED, "2 of 3 tasks ended with exit code 0; 1 was cancelled")
+    assert [await cluster.shown_end(cluster.task(job, i)) for i in range(3)] == ["COMPLETED", "CANCELED", "COMPLETED"]
+    assert await cluster.users.jobs.cancel_task(job, 1) is TaskState.CANCELLED
+    assert await cluster.nothing_held()
+
+
+async def test_a_task_that_waits_is_cancelled_alone_too_and_all_of_them_are_the_job(cluster: Cluster) -> None:
+    """A job of which nothing is left did not succeed."""
+    runs = Held()
+    host = await cluster.join(offers=some(cpu=4), program=runs)
+    job = await cluster.submit(replicas=2, resources=some(cpu=3))
+    await cluster.until(lambda: _run(cluster, 1))
+    (taken,) = host.taken
+    await cluster.users.jobs.cancel_task(job, 1 - taken.index)
+    await cluster.until(lambda: _is_cancelled(cluster, job, 1 - taken.index))
+
+    assert (await cluster.status(job)).state.ended is False
+    await cluster.users.jobs.cancel_task(job, taken.index)
+    status = await cluster.end(job, within=MINUTE)
+    assert [status.state, runs.cancelled] == [JobState.KILLED, True]
+    assert status.reason.startswith("cancelled by ")
+    assert await cluster.nothing_held()
+
+
+async def test_a_task_whose_page_was_used_to_cancel_it_is_cancelled_alone(cluster: Cluster) -> None:
+    """The button of a task's page in Temporal's Web UI means that task."""
+    runs = Held()
+    await cluster.join(offers=some(cpu=2), program=runs)
+    job = await cluster.submit(replicas=2)
+    await cluster.until(lambda: _run(cluster, 2))
+    await cluster.task(job, 0).cancel()
+    await cluster.until(lambda: _is_cancelled(cluster, job, 0))
+    runs.let_go()
+
+    assert (await cluster.end(job, within=MINUTE)).state is JobState.SUCCEEDED
+
+
+async def test_a_job_that_is_cancelled_has_the_reason_of_that_and_not_of_an_earlier_cancelled_task(cluster: Cluster) -> None:
+    """Who ended the job is the question, and not who ended a part of it yesterday."""
+    await cluster.join(offers=some(cpu=2), program=Held())
+    job = await cluster.submit(replicas=2)
+    await cluster.until(lambda: _run(cluster, 2))
+    await cluster.users.jobs.cancel_task(job, 0, "too slow")
+    await cluster.until(lambda: _is_cancelled(cluster, job, 0))
+    await cluster.cancel(job, "cancelled by ada")
+    status = await cluster.end(job)
+
+    assert (status.state, status.reason) == (JobState.KILLED, "task 1: cancelled by ada")
+    assert [task.state for task in status.tasks] == [TaskState.CANCELLED, TaskState.KILLED]
+
+
+async def test_a_task_of_a_gang_is_not_cancelled_alone(cluster: Cluster) -> None:
+    """A gang without one of its members computes nothing; the answer says what to cancel instead."""
+    job = await cluster.gang()
+
+    with pytest.raises(Rejected, match=f"are a gang, which ends as a whole; .* run `iris cancel {job}`"):
+        await cluster.users.jobs.cancel_task(job, 1)
+    with pytest.raises(NotFound, match="its tasks are 0 to 1"):
+        await cluster.users.jobs.cancel_task(job, 2)
+
+
+async def _run(cluster: Cluster, tasks: int) -> bool:
+    return (await cluster.snapshot()).running == tasks
+
+
+async def _is_cancelled(cluster: Cluster, job: str, index: int) -> bool:
+    return (await cluster.status(job)).tasks[index].state is TaskState.CANCELLED
 
 
 async def test_a_job_shows_where_its_tasks_are_prepared(cluster: Cluster) -> None:

@@ -22,6 +22,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
+from iris.activities.control.child_jobs import ChildJobs
 from iris.activities.control.job_tasks import JobTasks
 from iris.activities.control.notifier import Notifier
 from iris.activities.control.observe import FleetObserver
@@ -47,6 +48,7 @@ from iris.worker_agents.control_plane.search_attributes import register_search_a
 from iris.workflows import policies
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
+from iris.workflows.scheduled_job import ScheduledJobWorkflow
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
@@ -138,7 +140,7 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     control = Worker(
         client,
         task_queue=names.control_queue(cluster),
-        workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
+        workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow, ScheduledJobWorkflow],
         activities=[
             outbox.exchange,
             notifier.signal_placed,
@@ -157,7 +159,12 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     patient = Worker(
         client,
         task_queue=names.patient_queue(cluster),
-        activities=[outbox.exchange, job_tasks.override_tasks, job_tasks.await_earlier_tasks],
+        activities=[
+            outbox.exchange,
+            job_tasks.override_tasks,
+            job_tasks.await_earlier_tasks,
+            ChildJobs(client).cancel_children,
+        ],
         max_concurrent_activities=PATIENT_ACTIVITIES,
     )
     planner = Worker(

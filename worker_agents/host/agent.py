@@ -130,7 +130,23 @@ class AgentOptions(BaseModel):
 
 
 async def serve(options: AgentOptions) -> None:
-    """Runs the agent until SIGTERM or SIGINT, or until SIGHUP, which leaves the running programs to the next agent.
+    """Runs `serve_host` until SIGTERM or SIGINT, or until SIGHUP, which leaves the running programs to the next agent."""
+    await serve_host(options, prepare_process(hosts=1))
+
+
+def prepare_process(hosts: int) -> "StopRequest":
+    """Prepares this process to serve this many hosts. Returns the request to end, which signals make."""
+    loop = asyncio.get_running_loop()
+    # The start and end of programs must not wait for slow work in a thread, such as the pull of an image.
+    loop.set_default_executor(ThreadPoolExecutor(hosts * (MAX_CONCURRENT_STARTS + 32)))
+    stop_request = StopRequest(stop_event())
+    loop.add_signal_handler(signal.SIGHUP, stop_request.hand_over)
+    rest_memory()
+    return stop_request
+
+
+async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None:
+    """Runs the agent of a host until the request to end. A hand-over leaves the running programs to the next agent.
 
     Raises:
         Rejected: another agent already runs for this host, the cluster does not want the host (any more), or its tasks cannot run
@@ -139,11 +155,6 @@ async def serve(options: AgentOptions) -> None:
     """
     for directory in (options.directory, options.directory / "attempts", _cache_dir(options)):
         make_private(directory)
-    # The start and end of programs must not wait for slow work in a thread, such as the pull of an image.
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_CONCURRENT_STARTS + 32))
-    stop_request = StopRequest(stop_event())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stop_request.hand_over)
-    rest_memory()
     store = Store(options.store)
     # Two agents would take each other's attempts for orphans.
     with locked(options.directory, f"an agent for host {options.host_id} runs on this machine already"):
@@ -182,7 +193,7 @@ async def _serve_incarnations(
             if not connected:
                 raise
             logger.warning("%s; trying again", error)
-            await _pause(stop_request.event, RETRY_INTERVAL)
+            await pause(stop_request.event, RETRY_INTERVAL)
             continue
         connected = True
         incarnation = _Incarnation(client, store, options, accelerators, users, registry_token, host, stop_request)
@@ -327,9 +338,8 @@ class _Incarnation:
                 await self._tasks.hand_over("the agent hands its attempts over to another agent")
             else:
                 reason = self._stop_request.reason or f"host {self._host.id} was stopped"
-                incarnations.end(
-                    self._dir
-                )  # first, so that after a kill of this agent the next one does not continue this incarnation
+                # First, so that after a kill of this agent the next one does not continue this incarnation.
+                incarnations.end(self._dir)
                 signing_off = asyncio.create_task(self._membership.sign_off(reason))
                 # An unreachable service must not use up the programs' grace.
                 await asyncio.wait({signing_off}, timeout=SIGN_OFF_TIMEOUT.total_seconds())
@@ -345,12 +355,12 @@ class _Incarnation:
                 if self._created and error.status is RPCStatusCode.NOT_FOUND:
                     raise Rejected(f"slice {self._host.slice_id}, for which this machine was created, does not exist") from None
                 self._log.warning("the host could not report to its slice, trying again: %s", error)
-                await _pause(self._stop, RETRY_INTERVAL)
+                await pause(self._stop, RETRY_INTERVAL)
 
     async def _watch(self) -> str:
         """Waits for the stop, or until the cluster gives this incarnation up. Returns the reason for the latter."""
         while not self._stop.is_set():
-            await _pause(self._stop, CHECK_INTERVAL if self._membership.expected else FIRST_CHECK_DELAY)
+            await pause(self._stop, CHECK_INTERVAL if self._membership.expected else FIRST_CHECK_DELAY)
             if self._stop.is_set():
                 return ""
             if reason := await self._membership.given_up():
@@ -371,7 +381,7 @@ def _secrets(options: AgentOptions) -> HostSecrets:
     return HostSecrets(options.secrets, manager, own=own)
 
 
-async def _pause(stop: asyncio.Event, time: timedelta) -> None:
+async def pause(stop: asyncio.Event, time: timedelta) -> None:
     """Waits for this time or until the stop, whichever is first."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), time.total_seconds())

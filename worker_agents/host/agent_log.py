@@ -22,7 +22,7 @@ from iris.model import names
 from iris.model.units import MIB
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
-from iris.worker_agents.logging_setup import FieldsFormatter
+from iris.worker_agents.logging_setup import FieldsFormatter, host_of
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +38,15 @@ FLUSH_TIMEOUT = timedelta(seconds=3)
 
 @contextlib.asynccontextmanager
 async def shipping_own_log(store: Store, cluster: str, host_id: str, directory: Path) -> AsyncIterator[None]:
-    """Ships the log of this process for the duration of the block. Failures of the disk or the store do not reach the caller.
+    """Ships the log of this host's agent for the duration of the block: the process' records, except those about other hosts.
+
+    Failures of the disk or the store do not reach the caller.
 
     Args:
         directory: the agent's directory, which no other agent uses.
     """
     prefix = names.agent_logs(cluster, host_id)
-    log = _OwnLog(directory / "agent-log", prefix)
+    log = _OwnLog(directory / "agent-log", prefix, host_id)
     stop = asyncio.Event()
     shipping = asyncio.create_task(_ship_until(stop, _Files(store, prefix, log)))
     logging.getLogger().addHandler(log)
@@ -61,10 +63,10 @@ async def shipping_own_log(store: Store, cluster: str, host_id: str, directory: 
 class _OwnLog(logging.Handler):
     """Writes log records to the latest file, and begins another file when that is large."""
 
-    def __init__(self, directory: Path, prefix: str) -> None:
+    def __init__(self, directory: Path, prefix: str, host_id: str) -> None:
         super().__init__()
         self.setFormatter(FieldsFormatter())
-        self.addFilter(lambda record: not _about_itself(record, prefix))
+        self.addFilter(lambda record: host_of(record) in ("", host_id) and not _about_itself(record, prefix))
         self._directory = directory
         #: The files of this process.
         self.mine: set[Path] = set()

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,7 +24,7 @@ from iris.client.connect.process import free_ports, locked, stop_event
 from iris.config import dump_config, load_config, local_config, scale_groups_of
 from iris.model.hosts import Host
 from iris.model.provisioning import SliceRequest
-from iris.platforms.local import agent_command
+from iris.platforms.local import agent_command, slice_command
 from iris.worker_agents.local.local_machines import MachineSupervisor
 from iris.worker_agents.local.temporal_server import DATABASE, keep_history, server_command, started
 from iris.worker_agents.local.ui_guard import guarding, hidden_address
@@ -33,12 +34,21 @@ logger = logging.getLogger(__name__)
 #: Mostly for a start after a crash: an activity that a killed control plane ran is retried after ten seconds. Only then does the
 #: cluster learn that its machines are gone, and request others.
 START_TIMEOUT = timedelta(minutes=2)
-#: In addition, for each host: an agent needs 1.5 s of CPU to start, and a laptop has few cores.
+#: In addition, for each host: an agent of its own needs 0.7 s of CPU to start, and a laptop has few cores.
 START_PER_HOST = timedelta(seconds=3)
 RESTARTS = Restarts()
 CHILD_STOP_TIMEOUT = timedelta(seconds=10)
+#: Larger slices have one process for the agents of all hosts, unless the options say otherwise.
+SEPARATE_UP_TO = 4
 #: Between two checks whether a cluster's owner is alive, in seconds.
 OWNER_INTERVAL = 1.0
+
+
+class Agents(StrEnum):
+    """The processes of the agents of a slice's hosts."""
+
+    SHARED = "shared"
+    SEPARATE = "separate"
 
 
 class LocalClusterOptions(BaseModel):
@@ -53,6 +63,8 @@ class LocalClusterOptions(BaseModel):
     ephemeral: bool = False
     #: The cluster stops when this process has ended. None: it stops when it is told to.
     owner: ProcessRef | None = None
+    #: None: the agents of slices of more than `SEPARATE_UP_TO` hosts share a process.
+    agents: Agents | None = None
 
     @property
     def hosts(self) -> int:
@@ -118,7 +130,9 @@ class _LocalCluster:
             "temporal", server_command(port, self._hidden_ui, database), logs / "temporal.log", directory=directory
         )
         self._control = Child("controller", self._controller_command(), logs / "controller.log")
-        self._machines = MachineSupervisor(machines_dir(directory), self._agent_command, logs, umask=umask)
+        self._machines = MachineSupervisor(
+            machines_dir(directory), self._agent_command, logs, umask=umask, slice_command=self._slice_command
+        )
         self._machines_stop = asyncio.Event()
         self._machines_run: asyncio.Task[None] | None = None
         self._ui = contextlib.AsyncExitStack()
@@ -190,8 +204,17 @@ class _LocalCluster:
 
     def _agent_command(self, request: SliceRequest, host: Host) -> list[str]:
         """Returns the command line of a host's agent."""
-        command = agent_command(request, host, machines_dir(self._dir) / request.slice_id)
-        return [*command, "--config", str(self._dir / CONFIG), "--cache", str(state_dir() / "cache")]
+        return [*agent_command(request, host, machines_dir(self._dir) / request.slice_id), *self._of_all_agents()]
+
+    def _slice_command(self, request: SliceRequest) -> list[str] | None:
+        """Returns the command line of the one process of a slice's agents; None: each has a process of its own."""
+        separate_up_to = 1 if self._options.agents is Agents.SHARED else SEPARATE_UP_TO
+        if self._options.agents is Agents.SEPARATE or request.group.hosts <= separate_up_to:
+            return None
+        return [*slice_command(request, machines_dir(self._dir) / request.slice_id), *self._of_all_agents()]
+
+    def _of_all_agents(self) -> list[str]:
+        return ["--config", str(self._dir / CONFIG), "--cache", str(state_dir() / "cache")]
 
     def _write(self) -> None:
         running = [child.process.pid for child in (self._server, self._control) if child.process is not None]

@@ -76,7 +76,7 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
 
 def _ends_of_logs(logs: Path, but: Path) -> list[str]:
     """Returns the last lines of the logs of a cluster's parts, each under its file's name."""
-    ends = [(path.name, _tail(path.read_bytes())) for path in sorted(logs.glob("*.log")) if path != but]
+    ends = [(path.name, _tail(path.read_bytes())) for path in sorted(logs.glob("*.log")) if path != but and not path.is_symlink()]
     return [line for name, lines in ends if lines for line in (f"{name}:", *lines)]
 
 

@@ -21,7 +21,7 @@ from iris.client.connect.children import Child, Restarts
 from iris.client.connect.clusters import ProcessRef
 from iris.model.hosts import Host
 from iris.model.provisioning import MachineState, SliceRequest
-from iris.platforms.local import DELETE, LOCAL_ADDRESS, MACHINES, MachineReport, Unreadable, homes, read_request, reported
+from iris.platforms.local import DELETE, MACHINES, MachineReport, Unreadable, homes, read_request, reported, simulated_hosts
 from iris.storage.files import write_whole
 
 logger = logging.getLogger(__name__)
@@ -35,11 +35,14 @@ REMOVE_RETRY_DELAY = timedelta(seconds=5)
 REMOVED_PREFIX = ".gone-"
 
 Command = Callable[[SliceRequest, Host], list[str]]
+#: Returns the command line of one process for all hosts of the slice; None: each host has a process of its own.
+SliceCommand = Callable[[SliceRequest], list[str] | None]
 
 
 class LocalMachines(MachineReport):
     """The running agents of a slice, recorded for the platform and for the next supervisor."""
 
+    #: By host; by slice if they share a process.
     agents: dict[str, ProcessRef]
 
 
@@ -55,6 +58,7 @@ class MachineSupervisor:
         restarts: Restarts | None = None,
         patience: timedelta = AGENT_STOP_TIMEOUT,
         umask: int = -1,
+        slice_command: SliceCommand = lambda _: None,
     ) -> None:
         """Creates the manager of one directory.
 
@@ -64,9 +68,11 @@ class MachineSupervisor:
             logs: the directory in which each agent has `<host id>.log`.
             patience: the time that an agent has to stop before it is killed.
             umask: the umask of the agents' programs; -1: this process's.
+            slice_command: for slices whose hosts share a process, which has `<slice id>.log`.
         """
         self._dir = directory
         self._command = command
+        self._slice_command = slice_command
         self._logs = logs
         self._restarts = restarts or Restarts()
         self._patience = patience
@@ -91,13 +97,28 @@ class MachineSupervisor:
         requested = homes(self._dir)
         for home in requested:
             if home not in slices:
-                slices[home] = _Slice(home, self._command, self._logs, self._restarts, self._patience, self._umask)
+                slices[home] = _Slice(home, self._children, self._restarts, self._patience)
                 slices[home].task = runs.create_task(slices[home].run())
         for home, each in list(slices.items()):
             if each.task is not None and each.task.done():
                 del slices[home]
             elif home not in requested or (home / DELETE).exists():
                 each.end.set()
+
+    def _children(self, request: SliceRequest) -> list[Child]:
+        """Returns the processes of a slice: one for each host, or one for all of them."""
+        hosts = simulated_hosts(request)
+        together = self._slice_command(request)
+        if together is None:
+            return [Child(host.id, self._command(request, host), self._log(host.id), umask=self._umask) for host in hosts]
+        self._logs.mkdir(parents=True, exist_ok=True)
+        for host in hosts:
+            with contextlib.suppress(FileExistsError):
+                self._log(host.id).symlink_to(self._log(request.slice_id).name)  # each host's log is found by its name
+        return [Child(request.slice_id, together, self._log(request.slice_id), umask=self._umask)]
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
 
     def clear(self) -> None:
         """Kills the agents that a killed supervisor left behind, and removes the directories that it was creating or removing."""
@@ -114,16 +135,16 @@ class MachineSupervisor:
 class _Slice:
     """The agents of one slice."""
 
-    def __init__(self, home: Path, command: Command, logs: Path, restarts: Restarts, patience: timedelta, umask: int) -> None:
+    def __init__(
+        self, home: Path, children: Callable[[SliceRequest], list[Child]], restarts: Restarts, patience: timedelta
+    ) -> None:
         #: Set when the slice has to be deleted, or when the supervisor stops.
         self.end = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self._home = home
-        self._command = command
-        self._logs = logs
+        self._children = children
         self._restarts = restarts
         self._patience = patience
-        self._umask = umask
         self._agents: dict[str, ProcessRef] = {}
         self._size = 0
 
@@ -143,11 +164,8 @@ class _Slice:
             await self._remove()
 
     async def _keep(self, request: SliceRequest) -> None:
-        self._size = request.group.hosts
-        hosts = request.group.slice_hosts(request.slice_id, request.zone, address=LOCAL_ADDRESS)
-        agents = [
-            Child(host.id, self._command(request, host), self._logs / f"{host.id}.log", umask=self._umask) for host in hosts
-        ]
+        agents = self._children(request)
+        self._size = len(agents)
         try:
             async with asyncio.TaskGroup() as keepers:
                 for agent in agents:
@@ -155,7 +173,7 @@ class _Slice:
         finally:
             await asyncio.gather(*(agent.stop(self._patience) for agent in agents))
             # A program that left its process group must not outlive its machine either.
-            await asyncio.to_thread(orphans.kill_on, {host.id for host in hosts}, self._home)
+            await asyncio.to_thread(orphans.kill_on, {host.id for host in simulated_hosts(request)}, self._home)
 
     def _write(self, agent: Child) -> None:
         """Records the running agents. The slice is ACTIVE once every agent was started, and stays so if an agent dies later."""

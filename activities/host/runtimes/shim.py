@@ -271,10 +271,11 @@ def see_through(program: Process | Container, output: Output, wake: int) -> dict
     lease, grace = orders()
     if grace >= 0 or now() >= lease:  # stopped, or out of lease, before the start
         return {"status": -int(signal.SIGKILL), "fenced": grace < 0}
+    started = time.time()  # a short program has ended when `start` returns
     failed = program.start()
     if failed is not None:
         return {"error": failed[0], "status": failed[1]}
-    _put(STARTED, {"pid": program.pid, "shim": os.getpid(), "at": time.time()}, ROOM_STARTED)
+    _put(STARTED, {"pid": program.pid, "shim": os.getpid(), "at": started}, ROOM_STARTED)
     policy, status, look_at = StopPolicy(lease), None, 0.0
     while True:
         if now() >= look_at:

@@ -1,36 +1,47 @@
 """The client for programs that are not asynchronous: scripts, threads and notebooks. Each call waits for its result."""
 
-import os
+import asyncio
+import html
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Self, Unpack, cast, overload
+
+from typing_extensions import TypeVar
 
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.client import AsyncIrisClient
+from iris.client.entrypoint import Entrypoint
 from iris.client.job import AsyncJob, ExecResult, LogEntry
 from iris.client.job_filter import JobFilter
 from iris.client.job_options import JobOptions
-from iris.client.slices import SliceRow
+from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.client.work import Work
-from iris.messages.scheduler import HostView
-from iris.model import names
-from iris.model.errors import Unreachable
+from iris.model.endpoints import Endpoint
+from iris.model.errors import InvalidValue, IrisError
 from iris.model.jobs import JobStatus, TaskStatus
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
+    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
     from iris.config import ClusterConfig
+    from iris.scheduling.forecast import Forecast
+
+#: What the job's function returns; None for a program.
+T = TypeVar("T", default=Any)
+#: How long a notebook waits for the state of a job that it shows.
+SHOW_TIMEOUT = 5.0
 
 
-class Job:
+class Job(Generic[T]):
     """A job of a cluster."""
 
-    def __init__(self, job: AsyncJob, loop: BackgroundLoop) -> None:
+    def __init__(self, job: AsyncJob[T], loop: BackgroundLoop) -> None:
         """Creates the handle of a job. `IrisClient.submit` and `IrisClient.job` do this."""
         self._job = job
         self._loop = loop
@@ -57,9 +68,25 @@ class Job:
         """As `AsyncJob.explain`."""
         return self._loop.run(self._job.explain(task))
 
-    def cancel(self, reason: str = "") -> None:
+    def cancel(self, reason: str = "", *, task: int | None = None) -> None:
         """As `AsyncJob.cancel`."""
-        self._loop.run(self._job.cancel(reason))
+        self._loop.run(self._job.cancel(reason, task=task))
+
+    def hold(self, reason: str = "") -> None:
+        """As `AsyncJob.hold`."""
+        self._loop.run(self._job.hold(reason))
+
+    def release(self) -> None:
+        """As `AsyncJob.release`."""
+        self._loop.run(self._job.release())
+
+    def set_priority(self, priority: str) -> None:
+        """As `AsyncJob.set_priority`."""
+        self._loop.run(self._job.set_priority(priority))
+
+    def usage(self) -> Sequence[InUse]:
+        """As `AsyncJob.usage`."""
+        return self._loop.run(self._job.usage())
 
     def wait(self, timeout: timedelta | float | None = None, *, stream_logs: bool = False) -> JobStatus:
         """As `AsyncJob.wait`. Ctrl-C ends the wait and not the job.
@@ -78,13 +105,23 @@ class Job:
             return self._loop.run(self._job.wait(0))  # its error says that the job continues
         return self._loop.run(self._job.wait(timeout))
 
-    def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> Any:
+    def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> T:
         """As `AsyncJob.result`."""
         return self._loop.run(self._job.result(timeout, trusted=trusted))
 
+    @overload
+    def results(
+        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
+    ) -> list[T]: ...
+
+    @overload
+    def results(
+        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool
+    ) -> list[T | Exception]: ...
+
     def results(
         self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool = False
-    ) -> list[Any]:
+    ) -> list[T] | list[T | Exception]:
         """As `AsyncJob.results`."""
         return self._loop.run(self._job.results(timeout, trusted=trusted, return_exceptions=return_exceptions))
 
@@ -92,16 +129,35 @@ class Job:
         """As `AsyncJob.logs`."""
         return self._loop.iterate(self._job.logs(task, attempt, follow=follow))
 
-    def fetch(self, directory: Path | str = ".", *, force: bool = False) -> list[Path]:
+    def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
         """As `AsyncJob.fetch`."""
-        return self._loop.run(self._job.fetch(directory, force=force))
+        return self._loop.run(self._job.fetch(directory, checkpoint=checkpoint, force=force))
 
-    def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
+    def exec(
+        self,
+        *command: str,
+        task: int | None = None,
+        timeout: timedelta | float | None = None,
+        input: bytes | str | BinaryIO | None = None,
+    ) -> ExecResult:
         """As `AsyncJob.exec`."""
-        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout))
+        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout, input=input))
+
+    def profile(self, task: int | None = None, *, format: str = "dump", duration: timedelta | float | None = None) -> bytes:
+        """As `AsyncJob.profile`."""
+        return self._loop.run(self._job.profile(task, format=format, duration=duration))
 
     def __repr__(self) -> str:
         return repr(self._job)
+
+    def _repr_html_(self) -> str:
+        """A notebook shows the job's current state."""
+        from iris.client.blocking.job_table import job_table
+
+        try:
+            return job_table(self._loop.run(asyncio.wait_for(self._job.status(), SHOW_TIMEOUT)), self.ui)
+        except (IrisError, TimeoutError) as error:
+            return f"{html.escape(repr(self))}: {html.escape(str(error) or 'its state is not known')}"
 
 
 class IrisClient:
@@ -112,72 +168,133 @@ class IrisClient:
         print(job.result())
     """
 
-    def __init__(self, cluster: str | None = None) -> None:
+    def __init__(self, cluster: str | None = None, *, workspace: Path | str | bool | None = None) -> None:
         """Connects to a cluster: as `AsyncIrisClient.connect`."""
+        self._start(AsyncIrisClient.connect(cluster, workspace=workspace))
+
+    def _start(self, connecting: Coroutine[Any, Any, AsyncIrisClient]) -> None:
         self._undo = ExitStack()
         self._loop = BackgroundLoop()
         self._undo.callback(self._loop.close)
         try:
-            self._client = self._loop.run(AsyncIrisClient.connect(cluster))
+            self._client = self._loop.run(connecting)
         except BaseException:
             self.close()
             raise
 
     @classmethod
-    def remote(cls, cluster: str) -> Self:
+    def remote(cls, cluster: str, *, workspace: Path | str | bool | None = None) -> Self:
         """Connects to a cluster by its name or its address.
+
+        Args:
+            cluster: as in `AsyncIrisClient.connect`.
+            workspace: the default of `submit`.
 
         Raises:
             Unreachable: the cluster does not run or does not answer.
             NotFound: the service has no such cluster.
         """
-        return cls(cluster)
+        return cls(cluster, workspace=workspace)
 
     @classmethod
     def from_env(cls) -> Self:
-        """Connects to the cluster of the job that this program runs in.
-
-        Raises:
-            Unreachable: the program does not run in a job, or the cluster does not answer.
-        """
-        if names.ENV_JOB_ID not in os.environ:
-            raise Unreachable(f"this program does not run in a job: {names.ENV_JOB_ID} is not set")
-        return cls()
+        """As `AsyncIrisClient.from_env`."""
+        client = cls.__new__(cls)
+        client._start(AsyncIrisClient.from_env())
+        return client
 
     @classmethod
-    def local(cls, config: "ClusterConfig | None" = None) -> Self:
+    def local(
+        cls, config: "ClusterConfig | None" = None, *, tpu: str | None = None, workspace: Path | str | bool | None = None
+    ) -> Self:
         """Starts a cluster on this machine, which ends with the client and at the latest with this program.
 
         Args:
             config: its groups' shapes; None: one host.
+            tpu: instead of `config`: the cluster also has one simulated slice of this type, such as `"v5litepod-16"`.
+            workspace: the default of `submit`.
 
         Raises:
+            InvalidValue: there is no such type, or `config` and `tpu` are both given.
             IrisError: it did not start.
         """
         from iris.client.operate.cluster_manager import ClusterManager
         from iris.config import local_config, make_local_config
+        from iris.model.accelerators import tpu as parse_tpu_kind
 
         name = f"python-{secrets.token_hex(4)}"
-        own = make_local_config(config, name) if config is not None else local_config(name)
+        if config is not None and tpu is not None:
+            raise InvalidValue("tpu", tpu, "does not go with a configuration", "add a scale group to the configuration")
+        kind = parse_tpu_kind(tpu) if tpu is not None else None
+        own = make_local_config(config, name) if config is not None else local_config(name, tpu=kind)
         manager = ClusterManager(own, ephemeral=True, owned=True)
         manager.start()
         try:
-            client = cls(name)
+            client = cls(name, workspace=workspace)
         except BaseException:
             manager.stop()
             raise
         client._undo.callback(manager.stop)
         return client
 
-    @property
-    def cluster(self) -> str:
-        """The cluster's name."""
-        return self._client.record.name
+    @cached_property
+    def hosts(self) -> "Hosts":
+        """The operations on hosts, as `iris host` has them."""
+        from iris.client.blocking.operations import Hosts
+
+        return Hosts(self._client, self._loop)
+
+    @cached_property
+    def slices(self) -> "Slices":
+        """The operations on slices, as `iris slice` has them."""
+        from iris.client.blocking.operations import Slices
+
+        return Slices(self._client, self._loop)
+
+    @cached_property
+    def autoscaler(self) -> "Autoscaler":
+        """The operations on the autoscaler, as `iris autoscaler` has them."""
+        from iris.client.blocking.operations import Autoscaler
+
+        return Autoscaler(self._client, self._loop)
+
+    @cached_property
+    def schedules(self) -> "Schedules":
+        """The operations on schedules, as `iris schedule` has them."""
+        from iris.client.blocking.operations import Schedules
+
+        return Schedules(self._client, self._loop)
+
+    @cached_property
+    def cluster(self) -> "Cluster":
+        """The cluster's name and address, and the operations on it as a whole, as `iris cluster` has them."""
+        from iris.client.blocking.operations import Cluster
+
+        return Cluster(self._client, self._loop)
 
     @property
-    def address(self) -> str:
-        """The address of the cluster's Temporal service."""
-        return self._client.record.address
+    def parts(self) -> tuple[AsyncIrisClient, BackgroundLoop]:
+        """The asynchronous client, and the loop on which it runs: for what is built on both, such as pools."""
+        return self._client, self._loop
+
+    @overload
+    def submit(
+        self,
+        work: Callable[..., T] | Entrypoint[T],
+        *args: Any,
+        kwargs: Mapping[str, Any] = {},
+        workspace: Path | str | bool | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job[T]: ...
+
+    @overload
+    def submit(
+        self,
+        work: str | Sequence[str],
+        *args: str,
+        workspace: Path | str | bool | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job[None]: ...
 
     def submit(
         self,
@@ -186,12 +303,17 @@ class IrisClient:
         kwargs: Mapping[str, Any] = {},
         workspace: Path | str | bool | None = None,
         **options: Unpack[JobOptions],
-    ) -> Job:
+    ) -> Job[Any]:
         """As `AsyncIrisClient.submit`."""
-        made = self._client.submit(work, *args, kwargs=kwargs, workspace=workspace, **options)
+        one_of_both = cast("Callable[..., Any]", work)  # the type checker wants to know which
+        made = self._client.submit(one_of_both, *args, kwargs=kwargs, workspace=workspace, **options)
         return Job(self._loop.run(made), self._loop)
 
-    def job(self, job: str) -> Job:
+    def forecast(self, **options: Unpack[JobOptions]) -> "Forecast":
+        """As `AsyncIrisClient.forecast`."""
+        return self._loop.run(self._client.forecast(**options))
+
+    def job(self, job: str) -> Job[Any]:
         """As `AsyncIrisClient.job`."""
         return Job(self._client.job(job), self._loop)
 
@@ -199,13 +321,9 @@ class IrisClient:
         """As `JobsClient.list`."""
         return self._loop.run(self._client.jobs.list(wanted, limit=limit))
 
-    def hosts(self) -> Sequence[HostView]:
-        """As `HostsClient.list`."""
-        return self._loop.run(self._client.hosts.list())
-
-    def slices(self) -> Sequence[SliceRow]:
-        """As `SlicesClient.list`."""
-        return self._loop.run(self._client.slices.list())
+    def endpoints(self, prefix: str = "", job: str | None = None) -> Sequence[Endpoint]:
+        """As `EndpointsClient.list`."""
+        return self._loop.run(self._client.endpoints.list(prefix, job))
 
     def close(self) -> None:
         """Ends the connection, and the cluster if `local` has started it. Jobs elsewhere continue."""
@@ -218,4 +336,4 @@ class IrisClient:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<IrisClient of {self.cluster} at {self.address}>"
+        return f"<IrisClient of {self._client.record.name} at {self._client.record.address}>"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from iris.model import names
-from iris.model.errors import InvalidValue, Unreachable, first_line
+from iris.model.errors import Unreachable, first_line
 
 if TYPE_CHECKING:
     from iris.storage.object_store import Store
@@ -35,17 +35,13 @@ def signed(reason: str) -> str:
 
 
 def full_job_id(job: str) -> str:
-    """Returns the job id for `name` (a job of the current user) or `user/name`.
+    """Returns the job id for `name` (a job of the current user), `user/name`, or `user/name/child`.
 
     Raises:
-        InvalidValue: the text has neither form.
+        InvalidValue: the text has another form.
     """
-    user, slash, name = job.partition("/")
-    if not slash:
-        user, name = current_user(), job
-    if "/" in name:
-        raise InvalidValue("job", job, "is not a job", "write NAME or USER/NAME")
-    return names.job_id(names.check_name("job", user), names.check_name("job", name))
+    user, *path = job.split("/") if "/" in job else (current_user(), job)
+    return "/".join(names.check_name("job", part) for part in (user, *path))
 
 
 async def cluster_uid(store: "Store", cluster: str) -> str:

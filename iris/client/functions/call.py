@@ -5,6 +5,7 @@ import json
 import sys
 import sysconfig
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 from iris.client.functions import run
+from iris.client.workspace.files import workspace_files
 from iris.client.workspace.pack import ExtraFile, Packed, pack
 from iris.model import names
 from iris.model.bundles import MAX_BUNDLE
@@ -24,6 +26,9 @@ from iris.model.units import format_bytes
 PROTOCOL = 5
 #: How much of a bundle the library and the script may take.
 _OVERHEAD = 1024 * 1024
+_REMEDY = "pass plain data, and open files, locks and connections inside the function"
+#: What cloudpickle passes as a whole is global, and threads share it.
+_registry = threading.Lock()
 
 
 def function_name(function: Callable[..., Any]) -> str:
@@ -47,20 +52,15 @@ def pack_call(
     Raises:
         InvalidValue: the function or an argument cannot be pickled, or the call is too large.
     """
-    if inspect.iscoroutinefunction(function):
-        raise InvalidValue(
-            "function", function_name(function), "is a coroutine function", "pass a function that calls asyncio.run"
-        )
+    check_function(function)
     with tempfile.TemporaryDirectory(prefix="iris-call-") as directory:
         made = Path(directory)
         (made / "call.json").write_text(json.dumps([function_name(function), sys.version_info[:2]]))
-        with (made / "call.pickle").open("wb") as file, _by_value(function, workspace):
+        with (made / "call.pickle").open("wb") as file, by_value(missing_module(function, workspace)):
             try:
                 cloudpickle.dump((function, tuple(args), dict(kwargs)), file, PROTOCOL)
-            except Exception as error:
-                # Anything may be raised by the methods of the user's objects.
-                remedy = "pass plain data, and open files, locks and connections inside the function"
-                raise InvalidValue("function", function_name(function), f"cannot be pickled: {error}", remedy) from error
+            except Exception as error:  # the methods of the user's objects may raise anything
+                raise InvalidValue("function", function_name(function), f"cannot be pickled: {error}", _REMEDY) from error
         size = (made / "call.pickle").stat().st_size
         if size > MAX_BUNDLE - _OVERHEAD:
             raise InvalidValue(
@@ -71,26 +71,68 @@ def pack_call(
             )
         files = [ExtraFile(made / name, name) for name in ("call.json", "call.pickle")]
         files.append(ExtraFile(Path(run.__file__), names.CALL_SCRIPT))
-        library = Path(cloudpickle.__file__).parent
-        files += [ExtraFile(path, f"cloudpickle/{path.name}") for path in sorted(library.glob("*.py"))]
-        return pack(None, files)
+        return pack(None, files + library_files())
+
+
+def library_files() -> list[ExtraFile]:
+    """Returns the files of cloudpickle, which reads what this copy of it has written."""
+    library = Path(cloudpickle.__file__).parent
+    return [ExtraFile(path, f"cloudpickle/{path.name}") for path in sorted(library.glob("*.py"))]
+
+
+def pickled(value: object, function: Callable[..., Any], module: ModuleType | None) -> bytes:
+    """Pickles the function, or its arguments.
+
+    Args:
+        module: the function's, if the job cannot import it: see `missing_module`.
+
+    Raises:
+        InvalidValue: it cannot be pickled.
+    """
+    with by_value(module):
+        try:
+            data: bytes = cloudpickle.dumps(value, PROTOCOL)
+        except Exception as error:  # the methods of the user's objects may raise anything
+            raise InvalidValue("function", function_name(function), f"cannot be pickled: {error}", _REMEDY) from error
+    return data
+
+
+def check_function(function: Callable[..., Any]) -> None:
+    """Raises:
+    InvalidValue: it is a coroutine function.
+    """
+    if inspect.iscoroutinefunction(function):
+        raise InvalidValue(
+            "function", function_name(function), "is a coroutine function", "pass a function that calls asyncio.run"
+        )
 
 
 @contextmanager
-def _by_value(function: Callable[..., Any], workspace: Path | None) -> Iterator[None]:
-    """Passes the function's module as a whole, if the job will not have it."""
-    module = inspect.getmodule(getattr(function, "func", function))
-    if module is None or not _is_missing(module, workspace):
+def by_value(module: ModuleType | None) -> Iterator[None]:
+    """Passes the module as a whole: the job does not have it. None: there is no such module."""
+    if module is None:
         yield
         return
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+    with _registry:
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
-def _is_missing(module: ModuleType, workspace: Path | None) -> bool:
+def module_of(function: Callable[..., Any]) -> ModuleType | None:
+    """Returns the module in which the function was defined; None: there is none."""
+    return inspect.getmodule(getattr(function, "func", function))
+
+
+def missing_module(function: Callable[..., Any], workspace: Path | None) -> ModuleType | None:
+    """Returns the function's module, if a job with this workspace cannot import it; otherwise None."""
+    module = module_of(function)
+    return module if module is not None and is_missing(module, workspace) else None
+
+
+def is_missing(module: ModuleType, workspace: Path | None) -> bool:
     """Returns whether a job with this workspace cannot import the module: it is not installed, and not where the job looks."""
     file = getattr(module, "__file__", None)
     if module.__name__ == "__main__" or file is None:
@@ -101,6 +143,8 @@ def _is_missing(module: ModuleType, workspace: Path | None) -> bool:
         return False
     if workspace is None or not path.is_relative_to(workspace.resolve()):
         return True
+    if str(path.relative_to(workspace.resolve())) not in workspace_files(workspace.resolve()):
+        return True  # git ignores it
     # The job imports from the workspace's directory, and what its projects install. A script's own directory is not among them.
     depth = len(module.__name__.split(".")) + (path.name == "__init__.py")
     base = path.parents[depth - 1]

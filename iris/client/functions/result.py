@@ -71,20 +71,29 @@ async def read_result(store: Store, job: str, run_id: str, task: int, attempt: i
             await fetch()
         except (OSError, BaseError) as error:
             raise NoResult(f"the result of {job} cannot be read from {store.url}: {first_line(error)}") from None
-        return await asyncio.to_thread(_restore, file, f"task {task} of {job}")
+        return await asyncio.to_thread(_restore_file, file, f"task {task} of {job}")
 
 
-def _restore(file: Path, what: str) -> Any:
+def _restore_file(file: Path, what: str) -> Any:
     with file.open("rb") as result:
-        header = json.loads(result.readline())
-        if header["kind"] == "error":
-            error = _load(result) if header["pickled"] else None
-            text = f"{header['type']}: {header['message']}" if header["message"] else header["type"]
-            return Raised(error if isinstance(error, BaseException) else None, text, header["traceback"])
-        try:
-            return pickle.load(result)  # noqa: S301 the caller trusts the job
-        except Exception as error:  # the methods of the value's classes may raise anything
-            raise NoResult(f"the result of {what}, a {header['type']}, cannot be restored here: {first_line(error)}") from error
+        return restore(result, what)
+
+
+def restore(result: BinaryIO, what: str) -> Any:
+    """Returns the value in a result that `run.py` has written, or a `Raised`. Unpickles it.
+
+    Raises:
+        NoResult: it cannot be restored here.
+    """
+    header = json.loads(result.readline())
+    if header["kind"] == "error":
+        error = _load(result) if header["pickled"] else None
+        text = f"{header['type']}: {header['message']}" if header["message"] else header["type"]
+        return Raised(error if isinstance(error, BaseException) else None, text, header["traceback"])
+    try:
+        return pickle.load(result)  # noqa: S301 the caller trusts the job
+    except Exception as error:  # the methods of the value's classes may raise anything
+        raise NoResult(f"the result of {what}, a {header['type']}, cannot be restored here: {first_line(error)}") from error
 
 
 def _load(result: BinaryIO) -> Any:

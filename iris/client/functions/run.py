@@ -7,12 +7,14 @@ value.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
 import sys
 import traceback
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -22,7 +24,7 @@ def main() -> int:
     with open(os.path.join(HERE, "call.json")) as file:
         name, version = json.load(file)
     sys.path[0] = os.getcwd()
-    pickler = _cloudpickle()
+    pickler = load_library(HERE)
     try:
         function, args, kwargs = _load(name, version)
         value = function(*args, **kwargs)
@@ -32,24 +34,24 @@ def main() -> int:
         value = None  # the program has ended well, and has returned nothing
     except Exception as error:
         _print(error)
-        _keep_error(error, pickler)
+        with _result() as file:
+            write_error(file, error, pickler)
         return 1
-    try:
-        _keep({"kind": "value", "type": type(value).__name__}, value, pickler)
-    except Exception as error:  # the methods of the value's classes may raise anything
-        problem = f"the result of {name}, a {type(value).__name__}, cannot be pickled: {error}"
-        print(f"{problem}; return plain data, or write files to $IRIS_OUTPUT_DIR", file=sys.stderr)
-        _keep_error(TypeError(problem), pickler)
-        return 1
+    with _result() as file:
+        try:
+            write_value(file, value, name, pickler)
+        except TypeError as error:
+            print(error, file=sys.stderr)
+            return 1
     return 0
 
 
-def _cloudpickle() -> Any:
-    """Imports the copy of cloudpickle that came with the call. Another version cannot always read what this one has written."""
-    sys.path.insert(0, HERE)
+def load_library(directory: str) -> Any:
+    """Imports the copy of cloudpickle in the directory. Another version cannot always read what this one has written."""
+    sys.path.insert(0, directory)
     import cloudpickle
 
-    sys.path.remove(HERE)
+    sys.path.remove(directory)
     return cloudpickle
 
 
@@ -78,28 +80,50 @@ def _print(error: BaseException) -> None:
     traceback.print_exception(type(error), error, trace)
 
 
-def _keep_error(error: BaseException, pickler: Any) -> None:
-    """Keeps the exception's text, and the exception itself if it can be restored."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    header = {"kind": "error", "type": type(error).__name__, "message": str(error), "traceback": text}
-    try:
-        pickle.loads(pickler.dumps(error))  # noqa: S301 made in this line
-    except Exception:  # the methods of the exception's class may raise anything
-        _keep(header, None, None)
-    else:
-        _keep(header, error, pickler)
-
-
-def _keep(header: dict[str, Any], value: Any, pickler: Any) -> None:
-    """Writes the result as a whole or not at all. Without a pickler it is only the header."""
+@contextlib.contextmanager
+def _result() -> Iterator[BinaryIO]:
+    """Opens the file of the result, which is kept as a whole or not at all."""
     folder = os.path.join(os.environ["IRIS_OUTPUT_DIR"], ".iris")
     os.makedirs(folder, exist_ok=True)
     part = os.path.join(folder, "part")
     with open(part, "wb") as file:
-        file.write(json.dumps({**header, "pickled": pickler is not None}).encode() + b"\n")
-        if pickler is not None:
-            pickler.dump(value, file)
+        yield file
     os.replace(part, os.path.join(folder, "result"))
+
+
+def write_value(file: BinaryIO, value: Any, name: str, pickler: Any) -> None:
+    """Writes a line of JSON and the pickled value. Writes an error instead if it cannot be pickled.
+
+    Raises:
+        TypeError: it cannot be pickled.
+    """
+    file.write(json.dumps({"kind": "value", "type": type(value).__name__, "pickled": True}).encode() + b"\n")
+    try:
+        pickler.dump(value, file)
+    except Exception as error:  # the methods of the value's classes may raise anything
+        problem = f"the result of {name}, a {type(value).__name__}, cannot be pickled: {error}"
+        file.seek(0)
+        file.truncate()
+        write_error(file, TypeError(problem), pickler)
+        raise TypeError(f"{problem}; return plain data, or write files to $IRIS_OUTPUT_DIR") from None
+
+
+def write_error(file: BinaryIO, error: BaseException, pickler: Any) -> None:
+    """Writes the exception's text, and the exception itself if it can be restored."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        pickled = pickler.dumps(error)
+        pickle.loads(pickled)  # noqa: S301 made in the line above
+    except Exception:  # the methods of the exception's class may raise anything
+        pickled = b""
+    header = {
+        "kind": "error",
+        "type": type(error).__name__,
+        "message": str(error),
+        "traceback": text,
+        "pickled": bool(pickled),
+    }
+    file.write(json.dumps(header).encode() + b"\n" + pickled)
 
 
 if __name__ == "__main__":

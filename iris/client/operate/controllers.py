@@ -35,7 +35,7 @@ from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, 
 from iris.model.errors import IrisError, Unreachable
 from iris.platforms.base import SliceOps
 from iris.retrying import poll
-from iris.worker_agents.local.cluster import LocalClusterOptions, machines_dir
+from iris.worker_agents.local.cluster import Agents, LocalClusterOptions, machines_dir
 from iris.worker_agents.local.launch import left_processes, restart_control_plane, start_detached, stop_local
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def create_controller(
     *,
     ephemeral: bool = False,
     owned: bool = False,
+    agents: Agents | None = None,
     text: str | None = None,
     progress: Progress = no_progress,
 ) -> ControllerProtocol:
@@ -73,6 +74,7 @@ def create_controller(
     Args:
         ephemeral: a local cluster deletes its data when it stops.
         owned: a local cluster stops when this process ends, however it ends.
+        agents: the processes of a local cluster's hosts; None: as suits the size of each slice.
         text: the configuration as it was written; a cluster elsewhere gets exactly this text.
         progress: called with progress messages of long operations.
 
@@ -83,7 +85,7 @@ def create_controller(
         from iris.client.operate.gcp_controller import GcpController  # imports Google's clients, which is slow
 
         return GcpController(config, text=text, progress=progress)
-    return LocalController(config, ephemeral=ephemeral, owned=owned, progress=progress)
+    return LocalController(config, ephemeral=ephemeral, owned=owned, agents=agents, progress=progress)
 
 
 def controller_of(cluster: ClusterRef, progress: Progress = no_progress) -> ControllerProtocol:
@@ -140,11 +142,18 @@ class LocalController:
     """Implements `ControllerProtocol` for a cluster on this machine. Its supervisor outlives the process that started it."""
 
     def __init__(
-        self, config: ClusterConfig, *, ephemeral: bool = False, owned: bool = False, progress: Progress = no_progress
+        self,
+        config: ClusterConfig,
+        *,
+        ephemeral: bool = False,
+        owned: bool = False,
+        agents: Agents | None = None,
+        progress: Progress = no_progress,
     ) -> None:
         self.name = config.name
         self.config = config
         self._ephemeral = ephemeral
+        self._agents = agents
         self._owned = owned
         self._progress = progress
 
@@ -173,6 +182,7 @@ class LocalController:
             config=dump_config(self.config),
             ephemeral=self._ephemeral,
             owner=ProcessRef.of(os.getpid()) if self._owned else None,
+            agents=self._agents,
         )
         return start_detached(options).address
 

@@ -1,0 +1,263 @@
+"""Reads job files: YAML whose keys are the options of `iris submit`, with a job in each document."""
+
+import difflib
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import click
+import yaml
+
+from iris.cli.spec import WORDS, job_command, parse_words
+from iris.model.errors import InvalidJob
+
+#: Options that exclude each other. One on the command line replaces the file's others.
+_EXCLUSIVE = (("tpu", "gpu", "device"), ("workspace", "no_workspace"))
+#: Repeatable options of which those on the command line are added to the file's. They replace the file's of `region` and `zone`.
+_ADDED = ("port", "env", "secret", "file", "extra", "pip", "setup", "constraint", "prefer")
+#: Options whose values are pairs, which a file writes as a mapping.
+PAIRS = ("env", "secret")
+_VARIABLE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\})?")
+#: How a task runs a command that is one text, like a step of most CI systems: the first command that fails ends it.
+SHELL = ("sh", "-ec")
+#: The tag of a key without a value.
+NULL = "tag:yaml.org,2002:null"
+
+
+class Key(NamedTuple):
+    """One key of a document: what it would be on the command line.
+
+    Args:
+        line: where it is, from 1.
+        values: the texts of a sequence, or the only one; for pairs `NAME=VALUE`.
+    """
+
+    line: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JobDocument:
+    """The job of one document.
+
+    Args:
+        where: the file, and the number of the document if there are several.
+        keys: what the document says, by the names of the options. The command is that of a task, word by word.
+    """
+
+    where: str
+    keys: Mapping[str, Key]
+
+    @property
+    def words(self) -> list[str]:
+        """The words after `iris submit` that say the same."""
+        options = [word for name, key in self.keys.items() for word in _words(name, key)]
+        return [*options, "--", *self.keys["command"].values]
+
+
+def read_jobs(content: bytes, name: str, variables: Mapping[str, str]) -> list[JobDocument]:
+    """Returns the documents of a job file. Empty ones are skipped.
+
+    Replaces `${VAR}` and `${VAR:-default}` in all values except the command, which a shell in the task reads. `$${` is `${`.
+
+    Args:
+        name: of the file, for errors.
+        variables: the values of `${VAR}`.
+
+    Raises:
+        InvalidJob: the file is not valid YAML, or has no job, or keys are unknown, repeated, without a value or of the wrong
+            kind, or a variable is not set; the message lists every problem with its line.
+    """
+    try:
+        nodes = [node for node in yaml.compose_all(content.decode("utf-8-sig"), yaml.SafeLoader) if not _is_null(node)]
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise InvalidJob(f"{name}, line {line}: this is not UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InvalidJob(f"{name}{where}: " + ", ".join(part for part in (error.context, error.problem) if part)) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InvalidJob(f"{name}: invalid YAML: {' '.join(str(error).split())}") from None
+    if not nodes:
+        raise InvalidJob(f"{name}: the file has no job; write the options of iris submit as keys, and command:")
+    problems: list[str] = []
+    documents = []
+    for number, node in enumerate(nodes, start=1):
+        keys = {}
+        for key, line, value in _entries(node, problems):
+            try:
+                keys[key] = Key(line, _values(key, value, variables))
+            except _Wrong as wrong:
+                problems.append(f"line {wrong.line or line}: {key}: {wrong}")
+        documents.append(JobDocument(name if len(nodes) == 1 else f"{name}, document {number}", keys))
+    if problems:
+        raise InvalidJob("\n  ".join([f"{name} is not valid:", *problems]))
+    return documents
+
+
+def keys_given(ctx: click.Context) -> dict[str, Key]:
+    """Returns what the options of a command line, and its command, would be in a file."""
+    given, _, _ = ctx.command.make_parser(ctx).parse_args(list(ctx.meta[WORDS]))
+    keys = {}
+    for name, value in given.items():
+        if name not in parameters():
+            continue
+        if isinstance(value, bool):
+            keys[name] = Key(0, ("true" if value else "false",))
+        elif isinstance(value, str):
+            keys[name] = Key(0, (value,))
+        elif isinstance(value, list | tuple) and value:
+            keys[name] = Key(0, tuple(value))
+    return keys
+
+
+def overridden(document: JobDocument, given: Mapping[str, Key]) -> JobDocument:
+    """Returns the document with the options of the command line, which win."""
+    replaced = {name for group in _EXCLUSIVE if any(each in given for each in group) for name in group}
+    if "gpu" in given or "device" in given:
+        replaced.add("slices")  # of the file's TPU
+    keys = {name: key for name, key in document.keys.items() if name not in replaced}
+    for name, key in given.items():
+        keys[name] = Key(keys[name].line, (*keys[name].values, *key.values)) if name in _ADDED and name in keys else key
+    return JobDocument(document.where, keys)
+
+
+def job_options(document: JobDocument) -> dict[str, Any]:
+    """Returns the parsed options of the document's job.
+
+    Raises:
+        InvalidJob: values are wrong, or there is no command; the message lists the problems with their lines.
+    """
+    problems = []
+    for name, key in document.keys.items():
+        try:
+            parse_words([*_words(name, key), "--", "true"])
+        except click.UsageError as error:
+            text = error.message if isinstance(error, click.BadParameter) else error.format_message()
+            problems.append(f"line {key.line}: {name}: {text.removeprefix(f'{name}: ')}")
+    if "command" not in document.keys:
+        problems.append("there is no command; add the key command, or give the command after --")
+    if problems:
+        raise InvalidJob("\n  ".join([f"{document.where} is not valid:", *problems]))
+    return parse_words(document.words)
+
+
+class _Wrong(Exception):
+    """A value is wrong.
+
+    Args:
+        line: where, if not at the key.
+    """
+
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem)
+        self.line = line
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == NULL and node.style is None
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _entries(node: yaml.Node, problems: list[str]) -> Iterator[tuple[str, int, yaml.Node]]:
+    """Yields the known keys of a document with their lines and values. Describes the other ones."""
+    if not isinstance(node, yaml.MappingNode):
+        problems.append(f"line {_line(node)}: the document is not a mapping; write the options of iris submit as keys")
+        return
+    options = parameters()
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        name, line = str(key.value) if isinstance(key, yaml.ScalarNode) else "?", _line(key)
+        if name in lines:
+            problems.append(f"line {line}: the key {name!r} is repeated; it is first set in line {lines[name]}")
+        elif name not in options:
+            near = difflib.get_close_matches(name.replace("-", "_"), options, n=1)
+            problems.append(f"line {line}: there is no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        elif _is_null(value):
+            problems.append(f"line {line}: {name} has no value; give it one or remove the key")
+        else:
+            yield name, line, value
+        lines.setdefault(name, line)
+
+
+@functools.cache
+def parameters() -> dict[str, click.Parameter]:
+    """Returns the options that describe a job, and `command`, by their names in a file."""
+    return {str(param.name): param for param in job_command.params}
+
+
+def _values(name: str, node: yaml.Node, variables: Mapping[str, str]) -> tuple[str, ...]:
+    if name == "command":
+        if isinstance(node, yaml.ScalarNode):
+            return (*SHELL, node.value)
+        if not node.value:
+            raise _Wrong("the list is empty; write the program and its arguments")
+        return tuple(_scalars(node, "a shell script or a list of words"))
+    option = parameters()[name]
+    if name in PAIRS and isinstance(node, yaml.MappingNode):
+        return tuple(_pairs(node, variables))
+    if name == "env":
+        raise _Wrong("write a mapping of names to values")
+    if isinstance(option, click.Option) and option.is_flag:
+        if not isinstance(node, yaml.ScalarNode) or node.value not in ("true", "false"):
+            raise _Wrong("write true or false")
+        return (node.value,)
+    if not option.multiple and not isinstance(node, yaml.ScalarNode):
+        raise _Wrong("write one value")
+    return tuple(_replaced(text, variables) for text in _scalars(node, "a value or a list of values"))
+
+
+def _scalars(node: yaml.Node, wanted: str) -> list[str]:
+    nodes: Sequence[yaml.Node] = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    for each in nodes:
+        if not isinstance(each, yaml.ScalarNode) or _is_null(each):
+            raise _Wrong(f"write {wanted}", _line(each))
+    return [str(each.value) for each in nodes]
+
+
+def _pairs(node: yaml.MappingNode, variables: Mapping[str, str]) -> Iterator[str]:
+    seen = set()
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode) or not isinstance(value, yaml.ScalarNode):
+            raise _Wrong("write a mapping of names to values", _line(key))
+        if _is_null(value):
+            raise _Wrong(f'{key.value} has no value; for an empty one write ""', _line(key))
+        if key.value in seen:
+            raise _Wrong(f"{key.value} is repeated", _line(key))
+        seen.add(key.value)
+        yield f"{key.value}={_replaced(value.value, variables, _line(key))}"
+
+
+def _replaced(text: str, variables: Mapping[str, str], line: int | None = None) -> str:
+    """Returns the text with the values of its variables."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[0] == "$${":
+            return "${"
+        name, default = found["name"], found["default"]
+        if name is None:
+            raise _Wrong(f"{text!r} has no variable after ${{; write ${{NAME}} or ${{NAME:-default}}, or $${{ for the text", line)
+        if variables.get(name):
+            return variables[name]
+        if default is None:
+            remedy = f"set it, or write a default: ${{{name}:-VALUE}}"
+            raise _Wrong(f"the variable {name} is not set here; {remedy}", line)
+        return str(default[2:])
+
+    return _VARIABLE.sub(value, text)
+
+
+def _words(name: str, key: Key) -> list[str]:
+    """Returns the words of one option on the command line."""
+    if name == "command":
+        return []
+    option = parameters()[name]
+    if isinstance(option, click.Option) and option.is_flag:
+        return [option.opts[0]] if key.values == ("true",) else list(option.secondary_opts[:1])
+    return [f"{max(option.opts, key=len)}={value}" for value in key.values]

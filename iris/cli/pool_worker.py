@@ -1,0 +1,16 @@
+"""Implements `iris pool-worker`."""
+
+import asyncio
+
+import click
+
+from iris.cli.common import Command
+
+
+@click.command(cls=Command, name="pool-worker")
+@click.argument("python")
+def pool_worker(python: str) -> int:
+    """Run the calls of a pool (iris.WorkerPool) with the interpreter PYTHON. The tasks of the pool's jobs do this."""
+    from iris.client.pool.worker import work
+
+    return asyncio.run(work(python))

@@ -1,0 +1,48 @@
+"""Reads the records of a job's attempts from its workflow, or from the workflows of its tasks."""
+
+import asyncio
+
+from iris.client.connect.rpc import Connection
+from iris.messages.job import Attempts
+from iris.model import names
+from iris.model.attempts import AttemptRecord
+from iris.model.errors import Unreachable
+from iris.model.jobs import JobStatus
+
+#: The most tasks of a job whose attempts one explanation lists.
+MAX_TASKS_WITH_ATTEMPTS = 20
+
+
+async def attempts_of(
+    connection: Connection, status: JobStatus, index: int | None, run_id: str | None
+) -> dict[int, tuple[AttemptRecord, ...]]:
+    """Returns the attempts by task.
+
+    The workflow of a job with independent tasks has no attempts itself. Then this asks the workflows of the tasks that have
+    failed, been preempted or never been started.
+
+    Args:
+        index: only those of this task; None: of all.
+        run_id: the run of the job; None: the latest.
+
+    Raises:
+        Unreachable: no control plane answers.
+    """
+    cluster = connection.record.name
+    own = await connection.query(connection.workflow(names.job_workflow(cluster, status.id), run_id), "attempts", Attempts)
+    if own.attempts or len(status.tasks) == 1:
+        return {0: own.attempts}
+    if run_id is not None:
+        return {}  # the workflows of its tasks have been started anew for later runs
+    unlucky = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered]
+    indexes = unlucky[:MAX_TASKS_WITH_ATTEMPTS] if index is None else [index]
+    ids = [names.task_workflow(cluster, names.task_id(status.id, each)) for each in indexes]
+    answers = await asyncio.gather(*(_of_task(connection, workflow_id) for workflow_id in ids))
+    return {each: answer for each, answer in zip(indexes, answers, strict=True) if answer}
+
+
+async def _of_task(connection: Connection, workflow_id: str) -> tuple[AttemptRecord, ...]:
+    try:
+        return (await connection.query(workflow_id, "attempts", Attempts)).attempts
+    except Unreachable:  # a gang's task has no workflow
+        return ()

@@ -1,0 +1,139 @@
+"""What a program that runs in a job can know of its job."""
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iris.model import names
+from iris.model.errors import IrisError, NotFound
+
+if TYPE_CHECKING:
+    from iris.client.blocking.client import IrisClient
+    from iris.model.endpoints import Endpoint
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """The task that this program is.
+
+    Attributes:
+        job: `USER/NAME`, or `USER/PARENT/NAME` of a job that belongs to another job.
+        task: the task's number, from 0: the rank in a gang.
+        attempt: the number of this run of the task, from 1.
+        slice: the id of the host's slice.
+        slice_index: the number of this slice among those of the gang; 0 without one.
+        num_slices: how many slices the gang has; 1 without one.
+        tasks_per_slice: how many tasks of the gang share a slice; `num_tasks` without one.
+        address: at which other hosts reach this one; empty: unknown.
+        coordinator: `HOST:PORT` on the host of task 0, where the gang meets; empty: a single task.
+        ports: the task's ports by their variables; `port` finds one by its name.
+        outputs: what the program leaves in this directory is kept.
+        checkpoint_dir: what the program leaves in this directory is saved, and is there for the task's next attempt.
+        checkpoint_url: a folder of the object store, the same for all tasks and attempts of the job; empty: the program does not
+            reach the store.
+    """
+
+    cluster: str
+    job: str
+    task: int
+    num_tasks: int
+    attempt: int
+    host: str
+    slice: str
+    slice_index: int
+    num_slices: int
+    tasks_per_slice: int
+    address: str
+    coordinator: str
+    ports: Mapping[str, int]
+    workdir: Path
+    outputs: Path
+    checkpoint_dir: Path
+    checkpoint_url: str
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the job that this job belongs to; None: it belongs to none."""
+        return names.parent_id(self.job)
+
+    @property
+    def client(self) -> "IrisClient":
+        """A client of the job's cluster, the same one each time. Jobs that it submits belong to this job.
+
+        Asynchronous programs use `await iris.AsyncIrisClient.from_env()`.
+
+        Raises:
+            Unreachable: the cluster does not answer.
+        """
+        return _client(os.getpid())
+
+    def register_endpoint(self, name: str, address: str | int, metadata: Mapping[str, str] = {}) -> "Endpoint":
+        """Makes an address known to the programs of this job, until the attempt ends: as `EndpointsClient.register`."""
+        client, loop = self.client.parts
+        return loop.run(client.endpoints.register(name, address, metadata))
+
+    def withdraw_endpoint(self, name: str) -> None:
+        """As `EndpointsClient.withdraw`."""
+        client, loop = self.client.parts
+        loop.run(client.endpoints.withdraw(name))
+
+    def port(self, name: str) -> int:
+        """Returns the task's port of this name.
+
+        Raises:
+            NotFound: the job has no port of this name.
+        """
+        if (variable := names.env_port(name)) not in self.ports:
+            raise NotFound(f"job {self.job} has no port {name!r}; submit it with --port {name}")
+        return self.ports[variable]
+
+
+@functools.cache
+def _client(process: int) -> "IrisClient":
+    """Returns the client of this process. A forked process cannot use the connection of the one that it comes from."""
+    from iris.client.blocking.client import IrisClient  # most programs in a job read the context alone
+
+    return IrisClient.from_env()
+
+
+def get_job_info(env: Mapping[str, str] = os.environ) -> JobContext | None:
+    """Returns the context of the task that this program runs as; None if it does not run in a job."""
+    return context(env) if names.ENV_JOB_ID in env else None
+
+
+def context(env: Mapping[str, str] = os.environ) -> JobContext:
+    """Returns the context of the task that this program runs as.
+
+    Raises:
+        IrisError: it does not run in a job.
+    """
+    if names.ENV_JOB_ID not in env:
+        raise IrisError(f"this program does not run in a job: {names.ENV_JOB_ID} is not set; start it with iris submit")
+    num_tasks = int(env[names.ENV_NUM_TASKS])
+    return JobContext(
+        cluster=env[names.ENV_CLUSTER],
+        job=env[names.ENV_JOB_ID],
+        task=int(env[names.ENV_TASK_INDEX]),
+        num_tasks=num_tasks,
+        attempt=int(env[names.ENV_ATTEMPT]),
+        host=env[names.ENV_HOST_ID],
+        slice=env[names.ENV_SLICE_ID],
+        slice_index=int(env.get(names.ENV_SLICE_INDEX, 0)),
+        num_slices=int(env.get(names.ENV_NUM_SLICES, 1)),
+        tasks_per_slice=int(env.get(names.ENV_TASKS_PER_SLICE, num_tasks)),
+        address=env.get(names.ENV_HOST_ADDRESS, ""),
+        coordinator=env.get(names.ENV_COORDINATOR, ""),
+        ports={name: int(value) for name, value in env.items() if name.startswith(names.env_port(""))},
+        workdir=Path(env[names.ENV_WORKDIR]),
+        outputs=Path(env[names.ENV_OUTPUT_DIR]),
+        checkpoint_dir=Path(env[names.ENV_CHECKPOINT_DIR]),
+        checkpoint_url=env.get(names.ENV_CHECKPOINT_URL, ""),
+    )
+
+
+def iris_ctx(env: Mapping[str, str] = os.environ) -> JobContext:
+    """As `context`, under its name in the original Iris."""
+    return context(env)

@@ -1,0 +1,28 @@
+"""How a notebook shows a job. Pure."""
+
+from html import escape
+
+from iris.client.views import described
+from iris.model.jobs import JobStatus
+
+#: The most tasks that are shown. A job can have thousands.
+MAX_TASKS = 20
+
+
+def job_table(status: JobStatus, ui: str = "") -> str:
+    """Returns the job's state, its reason and its tasks as HTML.
+
+    Args:
+        ui: the address of the job's page in Temporal's Web UI; empty: none.
+    """
+    name = f'<a href="{escape(ui)}">{escape(status.id)}</a>' if ui else escape(status.id)
+    head = f"<b>{name}</b> {escape(status.state)}: {escape(status.reason or described(status))}"
+    rows = [
+        f"<tr><td>{task.index}</td><td>{escape(task.state)}</td><td>{escape(task.host or '')}</td><td>{task.attempt}</td>"
+        f"<td>{'' if task.exit_code is None else task.exit_code}</td><td>{escape(task.reason)}</td></tr>"
+        for task in status.tasks[:MAX_TASKS]
+    ]
+    if len(status.tasks) > MAX_TASKS:
+        rows.append(f'<tr><td colspan="6">and {len(status.tasks) - MAX_TASKS} more</td></tr>')
+    columns = "".join(f"<th>{column}</th>" for column in ("task", "state", "host", "attempt", "exit code", "reason"))
+    return f"<div>{head}<table><tr>{columns}</tr>{''.join(rows)}</table></div>"

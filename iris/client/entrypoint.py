@@ -1,0 +1,36 @@
+"""What a job runs, with its arguments, as a value that programs pass around and submit more than once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, ParamSpec
+
+from typing_extensions import TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T", default=Any)
+
+
+@dataclass(frozen=True)
+class Entrypoint(Generic[T]):
+    """A call of a function, or a program with its arguments. `from_callable` and `from_command` make one.
+
+    Attributes:
+        work: the function, or the program and its arguments.
+        args: the arguments of the function.
+        kwargs: its keyword arguments.
+    """
+
+    work: Callable[..., T] | str | Sequence[str]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def from_callable(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[R]":
+        """Returns the call of a function. Type checkers compare the arguments with its signature."""
+        return Entrypoint(function, args, kwargs)
+
+    @staticmethod
+    def from_command(*words: str) -> "Entrypoint[None]":
+        """Returns a program with its arguments: `from_command("python", "train.py")`."""
+        return Entrypoint(words)

@@ -1,0 +1,175 @@
+"""The job in which a program runs, as the parent of the jobs that the program submits."""
+
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.client.connect.rpc import Connection
+from iris.client.inheritance import inherit
+from iris.client.job_options import word_of
+from iris.client.usage import submitted_spec
+from iris.client.views import state_of
+from iris.model import names
+from iris.model.children import Parent
+from iris.model.errors import Rejected
+from iris.model.jobs import JobSpec
+
+#: Variables with directories of the attempt, whose paths differ between attempts.
+_DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")
+#: The most characters of a value's text that tell it from others.
+_MOST = 1_000_000
+#: Counts the children of each name that this program submits.
+_SUBMITTED: dict[tuple[str, str, int, str], "itertools.count[int]"] = {}
+
+
+class EnclosingJob(NamedTuple):
+    """The job in which this program runs."""
+
+    spec: JobSpec
+    job: str
+    run_id: str
+    current_run: str
+    task: int
+    num_tasks: int
+    attempt: int
+    #: The directory in which its programs start.
+    workdir: Path | None
+
+    @property
+    def shares_files(self) -> bool:
+        """Returns whether the program is in the directory in which it was started, so that its children start in the same."""
+        return self.workdir is not None and Path.cwd() == self.workdir
+
+    @property
+    def root(self) -> Path | None:
+        """The directory of the job's bundle; None: it has none."""
+        if self.workdir is None or self.spec.bundle is None:
+            return None
+        inner = Path(self.spec.environment.project).parts
+        return self.workdir.parents[len(inner) - 1] if inner else self.workdir
+
+    def child(self, spec: JobSpec, work: str, *, named: bool, given: Collection[str]) -> JobSpec:
+        """Returns the job as a child of this one.
+
+        Args:
+            work: a text of what it does, the same in each attempt that submits the same.
+            named: whether the user has chosen its name.
+            given: as for `inherit`.
+
+        Raises:
+            InvalidJob: it does not go with what it inherits.
+        """
+        text = work if self.num_tasks == 1 or named else f"{self.task} {work}"
+        digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+        name = spec.name if named else f"{word_of(spec.command)}-{digest[:8]}"
+        number = next(_SUBMITTED.setdefault((self.job, self.run_id, self.attempt, name), itertools.count(1)))
+        parent = Parent(
+            job=self.job,
+            run_id=self.run_id,
+            current_run=self.current_run,
+            task=self.task,
+            attempt=self.attempt,
+            work=digest,
+            named=named,
+            number=1 if named else number,
+        )
+        return inherit(spec.model_copy(update={"user": self.spec.user, "name": name, "parent": parent}), self.spec, given=given)
+
+
+class ParentLookup:
+    """Finds the job in which this program runs, if it runs in a job of the cluster."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._specs: dict[str, JobSpec] = {}
+
+    async def find(self, env: Mapping[str, str] = os.environ) -> EnclosingJob | None:
+        """Returns the job, or None outside of the jobs of this cluster.
+
+        Raises:
+            Rejected: the job has ended.
+            Unreachable: the service does not answer.
+        """
+        job, cluster = env.get(names.ENV_JOB_ID), self._connection.record.name
+        if job is None or env.get(names.ENV_CLUSTER) != cluster:
+            return None
+        remedy = f"to submit a job that belongs to no other, unset {names.ENV_JOB_ID}"
+        handle = self._connection.workflow(names.job_workflow(cluster, job))
+        with self._connection.rpc_errors():
+            try:
+                found = await handle.describe()
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    text = f"cluster {cluster} has no job {job}, in which this program runs"
+                    raise Rejected(f"{text}; {remedy}") from None
+                raise
+        run_id = found.raw_description.workflow_execution_info.first_run_id or found.run_id or ""
+        replaced = not env.get(names.ENV_ATTEMPT_KEY, "").endswith(f"/{names.short_run(run_id)}")
+        if replaced or found.status is not WorkflowExecutionStatus.RUNNING or state_of(found).ended:
+            state = "" if replaced else f" {state_of(found)}"
+            raise Rejected(f"job {job}, in which this program runs, has ended{state}: nothing can belong to it; {remedy}")
+        if run_id not in self._specs:
+            self._specs[run_id] = await submitted_spec(self._connection, job, run_id)
+        workdir = env.get(names.ENV_WORKDIR)
+        return EnclosingJob(
+            spec=self._specs[run_id],
+            job=job,
+            run_id=run_id,
+            current_run=found.run_id or run_id,
+            task=int(env[names.ENV_TASK_INDEX]),
+            num_tasks=int(env[names.ENV_NUM_TASKS]),
+            attempt=int(env[names.ENV_ATTEMPT]),
+            workdir=Path(workdir).resolve() if workdir is not None else None,
+        )
+
+
+def work_of_command(words: Sequence[str], env: Mapping[str, str] = os.environ) -> str:
+    """Returns the command as a text that is the same in each attempt."""
+    return _steady("\0".join(words), env)
+
+
+def work_of_call(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], env: Mapping[str, str] = os.environ
+) -> str:
+    """Returns what tells the call from others, as a text that is the same in each attempt. A pickle is not: it has random ids."""
+    code: CodeType | None = getattr(function, "__code__", None)
+    parts = [getattr(function, "__module__", ""), getattr(function, "__qualname__", None) or _shown(function)]
+    if code is not None:
+        closure = [_content(cell) for cell in getattr(function, "__closure__", None) or ()]
+        constants = [each for each in code.co_consts if not isinstance(each, CodeType)]
+        parts += [code.co_code.hex(), *map(_shown, (code.co_names, constants, closure))]
+    parts += [_shown(each) for each in args]
+    parts += [f"{name}={_shown(value)}" for name, value in sorted(kwargs.items())]
+    return _steady("\0".join(map(str, parts)), env)
+
+
+def _shown(value: Any) -> str:
+    """Returns the value's text without the addresses of objects."""
+    try:
+        text = repr(value)
+    except Exception:  # the methods of the user's classes may raise anything
+        text = type(value).__qualname__
+    return re.sub(r" at 0x[0-9a-f]+", "", text[:_MOST])
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty: the function refers to a name that is defined later
+        return None
+
+
+def _steady(text: str, env: Mapping[str, str]) -> str:
+    """Returns the text without the paths of the attempt's own directories."""
+    paths = sorted((env[name] for name in _DIRECTORIES if env.get(name, "/") != "/"), key=len, reverse=True)
+    for path in paths:
+        text = text.replace(path, "~")
+    return text

@@ -1,0 +1,117 @@
+"""The process in which a pool's worker runs calls. It is replaced when a call has ended it."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import struct
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from iris.client.pool import frames
+from iris.model.errors import IrisError
+
+#: The script that it runs, in the directory of the pool's files.
+SCRIPT = "executor.py"
+#: How long the answers of a process that has ended may take to be read, in seconds.
+_LAST_ANSWERS = 1.0
+
+
+class Crashed(IrisError):
+    """The process has ended during a call."""
+
+
+class Child:
+    """A process that runs calls, started with the first batch.
+
+    Args:
+        python: its interpreter.
+        directory: that of the pool's files.
+    """
+
+    def __init__(self, python: str, directory: Path) -> None:
+        self._command = (python, str(directory / SCRIPT))
+        self._process: Process | None = None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def run(self, batch: bytes, calls: int, stopped: asyncio.Event) -> AsyncIterator[bytes]:
+        """Yields the answers to the calls. Ends early if the batch takes too long, or when `stopped` is set.
+
+        Args:
+            batch: the function and the calls, joined.
+
+        Raises:
+            Crashed: a call has ended the process.
+        """
+        process, reader, writer = await self._started()
+        ended = asyncio.create_task(process.wait())
+        stopping = asyncio.create_task(stopped.wait())
+        try:
+            with contextlib.suppress(ConnectionError):  # the process has ended
+                writer.write(struct.pack(frames.LENGTH, len(batch)) + batch)
+                await writer.drain()
+            for _ in range(calls):
+                answer = await _answer(reader, ended, stopping)
+                if not answer:
+                    break
+                yield answer
+        finally:
+            ended.cancel()
+            stopping.cancel()
+            if stopped.is_set() or process.returncode is not None:
+                await self.close()
+
+    async def close(self) -> None:
+        """Kills the process."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+        if self._streams is not None:
+            self._streams[1].close()
+        self._process = self._streams = None
+
+    async def _started(self) -> tuple[Process, asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._process is None or self._streams is None:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command, str(theirs.fileno()), pass_fds=(theirs.fileno(),), stdin=asyncio.subprocess.DEVNULL
+                )
+            self._streams = await asyncio.open_connection(sock=ours)
+        return self._process, *self._streams
+
+
+async def _answer(reader: asyncio.StreamReader, ended: asyncio.Task[int], stopping: asyncio.Task[bool]) -> bytes:
+    """Returns the next answer; an empty one: the remaining calls will not be run.
+
+    Raises:
+        Crashed: the process has ended without one.
+    """
+    reading = asyncio.create_task(_read(reader))
+    await asyncio.wait((reading, ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not reading.done() and ended.done():
+        await asyncio.wait((reading,), timeout=_LAST_ANSWERS)
+    if not reading.done():
+        reading.cancel()
+        if stopping.done():
+            return b""
+        raise Crashed(_end(ended.result()))
+    try:
+        return reading.result()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        if stopping.done():
+            return b""
+        raise Crashed(_end(await ended)) from None
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(frames.LENGTH, await reader.readexactly(struct.calcsize(frames.LENGTH)))
+    return await reader.readexactly(size)
+
+
+def _end(code: int) -> str:
+    return (
+        f"the process of the call was killed by {signal.Signals(-code).name}" if code < 0 else f"the call exited with code {code}"
+    )

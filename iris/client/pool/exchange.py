@@ -1,0 +1,154 @@
+"""Passes batches to a pool's workers through Temporal, and settles the calls' futures with the answers."""
+
+import io
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from temporalio.client import ActivityFailureError, ActivityHandle
+from temporalio.common import ActivityIDReusePolicy, Priority, RetryPolicy
+from temporalio.exceptions import ActivityAlreadyStartedError, ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.client.connect.rpc import Connection
+from iris.client.functions.result import NoResult, Raised, RemoteTraceback, restore
+from iris.client.pool.batches import Call
+from iris.client.pool.errors import CallLost
+from iris.client.pool.messages import RETIRE, RUN_CALLS, Address, Mail, Summary
+from iris.model.errors import IrisError, Unreachable, first_line
+from iris.retrying import retry
+from iris.storage.object_store import STORE_ERRORS
+
+#: Without a heartbeat of its worker for so long, a batch is given to another one.
+HEARTBEAT_TIMEOUT = timedelta(seconds=30)
+#: How long a batch waits for workers, and the most that it may take.
+TIMEOUT = timedelta(days=30)
+#: As many preemptions as a job may have by default.
+RETRIES = RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=timedelta(seconds=10), maximum_attempts=100)
+#: A call that ends its process this often is given up.
+MAX_CRASHES = 3
+#: The delays between two tries while the service or the store does not answer.
+RETRY_INTERVAL, LONGEST_RETRY_INTERVAL = timedelta(seconds=0.2), timedelta(seconds=5)
+#: Before any batch.
+_FIRST = Priority(priority_key=1)
+
+
+class Answered(NamedTuple):
+    """What became of a batch."""
+
+    #: The number of calls that have an answer, and the seconds that they took.
+    calls: int
+    seconds: float
+    #: The calls that have to be sent again.
+    again: Sequence[Call]
+
+
+class Exchange:
+    """Sends batches on a pool's task queue."""
+
+    def __init__(self, connection: Connection, queue: str, mail: Mail) -> None:
+        self._connection = connection
+        self._queue = queue
+        self._mail = mail
+        self._sent = 0
+        self._under_way: dict[str, ActivityHandle[Any]] = {}
+
+    async def run(self, batch: Sequence[Call]) -> Answered:
+        """Runs the calls of one function, and settles the futures of those that have an answer. Waits while the service is away.
+
+        Raises:
+            IrisError: the batch is lost.
+        """
+        self._sent += 1
+        call, answer = Address(self._queue, self._sent, "call"), Address(self._queue, self._sent, "answer")
+        trying = retry((Unreachable, *STORE_ERRORS), every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)
+        message = await trying(self._mail.send)(call, [batch[0].function, *(each.arguments for each in batch)])
+        reply = await self._execute(RUN_CALLS, f"{self._queue}/{self._sent}", message)
+        head, *answers = await trying(self._mail.read)(answer, reply)
+        summary = Summary.model_validate_json(head)
+        for each, result in zip(batch, answers, strict=False):
+            settle(each, result)
+        rest = list(batch[len(answers) :])
+        if rest and summary.crash:
+            rest[0].crashes += 1
+            if rest[0].crashes >= MAX_CRASHES:
+                lost = rest.pop(0)
+                lost.future.set_exception(CallLost(f"{lost.name} was run {MAX_CRASHES} times; the last time, {summary.crash}"))
+        await trying(self._mail.remove)(call, message)
+        await trying(self._mail.remove)(answer, reply)
+        return Answered(len(answers), summary.seconds, rest)
+
+    async def retire(self, workers: int) -> None:
+        """Ends so many workers, as soon as they have no call."""
+        for _ in range(workers):
+            self._sent += 1
+            await self._start(RETIRE, f"{self._queue}/{self._sent}", [])
+
+    async def drop(self) -> None:
+        """Ends the batches that have no answer yet. No worker gets them any more."""
+
+        @retry(Unreachable, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)
+        async def drop(handle: ActivityHandle[Any]) -> None:
+            with self._connection.rpc_errors():
+                try:
+                    await handle.terminate(reason="the pool was shut down")
+                except RPCError as error:
+                    if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended meanwhile
+                        raise
+
+        for handle in list(self._under_way.values()):
+            await drop(handle)
+
+    async def _execute(self, activity: str, id_: str, message: bytes) -> bytes:
+        handle = await self._start(activity, id_, [message])
+        self._under_way[id_] = handle
+
+        @retry(Unreachable, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)
+        async def result() -> bytes:
+            with self._connection.rpc_errors():
+                reply: bytes = await handle.result()
+                return reply
+
+        try:
+            return await result()
+        except ActivityFailureError as error:
+            cause = error.cause
+            why = cause.message if isinstance(cause, ApplicationError) else first_line(cause or error)
+            raise CallLost(f"the workers of the pool did not run the call: {why}") from None
+        finally:
+            del self._under_way[id_]
+
+    @retry(Unreachable, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)
+    async def _start(self, activity: str, id_: str, arguments: Sequence[bytes]) -> ActivityHandle[Any]:
+        """Starts an activity once, also if the service does not answer after it has accepted it."""
+        with self._connection.activity_start():
+            try:
+                return await self._connection.client.start_activity(
+                    activity,
+                    args=arguments,
+                    id=id_,
+                    task_queue=self._queue,
+                    result_type=bytes,
+                    schedule_to_close_timeout=TIMEOUT,
+                    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+                    retry_policy=RETRIES,
+                    id_reuse_policy=ActivityIDReusePolicy.REJECT_DUPLICATE,
+                    priority=Priority.default if arguments else _FIRST,
+                )
+            except ActivityAlreadyStartedError:
+                return self._connection.client.get_activity_handle(id_, result_type=bytes)
+
+
+def settle(call: Call, result: bytes) -> None:
+    """Sets the result of a call's future to what its function returned or raised."""
+    try:
+        value = restore(io.BytesIO(result), f"{call.name}")
+    except NoResult as error:
+        call.future.set_exception(error)
+        return
+    if not isinstance(value, Raised):
+        call.future.set_result(value)
+        return
+    raised = value.error if value.error is not None else IrisError(f"{call.name} raised {value.text}")
+    raised.__cause__ = RemoteTraceback(value.traceback)
+    call.future.set_exception(raised)

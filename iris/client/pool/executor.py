@@ -1,0 +1,90 @@
+"""Runs the calls of a pool's worker, one after the other. Each pool's jobs have a copy of this script: it needs Python 3.8.
+
+Its parent, the worker, sends batches over a socket: a pickled function and the pickled arguments of each call. The answer to each
+call is what `iris.client.functions.run` writes for a function's job.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import os
+import pickle
+import socket
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from iris.client.functions import run
+    from iris.client.pool import frames
+else:
+    import frames
+    import one_call as run
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+#: Functions that are kept. A call of one of them need not unpickle it again.
+KEPT = 32
+#: After so many seconds, or with so many bytes of answers, a batch ends early, which an empty answer says.
+#: The other calls then go to whichever worker is idle.
+LONGEST = 1.0
+FULL = 48 * 1024
+
+
+def main() -> None:
+    """Answers calls until the worker closes the socket."""
+    stream = socket.socket(fileno=int(sys.argv[1])).makefile("rwb")
+    sys.path[0] = os.getcwd()
+    pickler = run.load_library(HERE)
+    functions: collections.OrderedDict[bytes, Callable[..., Any]] = collections.OrderedDict()
+    for batch in _batches(stream):
+        function, *calls = frames.split(batch)
+        started, size = time.monotonic(), 0
+        for number, arguments in enumerate(calls, 1):
+            answer = _call(functions, function, arguments, pickler)
+            _write(stream, answer)
+            size += len(answer)
+            if number < len(calls) and (time.monotonic() - started > LONGEST or size > FULL):
+                _write(stream, b"")
+                break
+
+
+def _write(stream: Any, answer: bytes) -> None:
+    stream.write(struct.pack(frames.LENGTH, len(answer)) + answer)
+    stream.flush()
+
+
+def _batches(stream: Any) -> Iterator[bytes]:
+    size = struct.calcsize(frames.LENGTH)
+    while len(head := stream.read(size)) == size:
+        yield stream.read(struct.unpack(frames.LENGTH, head)[0])
+
+
+def _call(functions: collections.OrderedDict[bytes, Callable[..., Any]], packed: bytes, arguments: bytes, pickler: Any) -> bytes:
+    out = io.BytesIO()
+    try:
+        if packed not in functions:
+            functions[packed] = pickle.loads(packed)  # noqa: S301 the worker has checked who sent it
+            if len(functions) > KEPT:
+                functions.popitem(last=False)
+        function = functions[packed]
+        args, kwargs = pickle.loads(arguments)  # noqa: S301 the worker has checked who sent it
+        value = function(*args, **kwargs)
+    except (Exception, SystemExit) as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next  # without the frames of this script
+        run.write_error(out, error.with_traceback(trace), pickler)
+    else:
+        try:
+            run.write_value(out, value, getattr(function, "__qualname__", type(function).__name__), pickler)
+        except TypeError:
+            traceback.print_exc()
+    return out.getvalue()
+
+
+if __name__ == "__main__":
+    main()

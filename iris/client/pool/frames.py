@@ -1,0 +1,34 @@
+"""Joins byte strings into one and splits it again. Each pool's jobs have a copy of this file: it needs Python 3.8 or later."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+#: Of one byte string, in eight bytes.
+LENGTH = "!Q"
+_SIZE = struct.calcsize(LENGTH)
+
+
+def join(parts: Iterable[bytes]) -> bytes:
+    """Returns the parts as one byte string."""
+    return b"".join(each for part in parts for each in (struct.pack(LENGTH, len(part)), part))
+
+
+def split(joined: bytes) -> list[bytes]:
+    """Returns the parts.
+
+    Raises:
+        ValueError: it is not the result of `join`.
+    """
+    parts, at = [], 0
+    while at < len(joined):
+        end = at + _SIZE
+        if end > len(joined):
+            raise ValueError("the joined parts are incomplete")
+        (length,) = struct.unpack(LENGTH, joined[at:end])
+        at = end + length
+        if at > len(joined):
+            raise ValueError("the joined parts are incomplete")
+        parts.append(joined[end:at])
+    return parts

@@ -1,0 +1,330 @@
+"""A pool of workers for calls of functions: the asynchronous one, on which `iris.WorkerPool` is built."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Self, Unpack
+
+from iris.client.client import AsyncIrisClient
+from iris.client.functions.call import check_function, function_name, is_missing, module_of, pickled
+from iris.client.job_options import JobOptions
+from iris.client.pool.batches import MOST, Call, CallQueue
+from iris.client.pool.crew import COUNT_INTERVAL, Crew
+from iris.client.pool.exchange import Exchange
+from iris.client.pool.prepare import Prepared, check_workers, prepare
+from iris.model.errors import InvalidValue, IrisError
+from iris.model.units import MIB
+
+#: Batches that travel at the same time, for each worker: one runs, one waits.
+BATCHES_PER_WORKER = 2
+#: The most bytes of arguments of a `map` that wait for their results.
+MAP_BYTES = 64 * MIB
+_SHUT_DOWN = "this pool was shut down; make another one"
+
+
+class AsyncWorkerPool:
+    """Workers that run calls of functions.
+
+    async with await AsyncWorkerPool.start(client, 4) as pool:
+        losses = [loss async for loss in pool.map(train, rates)]
+
+    A call is run at least once: again, if its worker is lost before its result has arrived. It has one result.
+    """
+
+    def __init__(self, client: AsyncIrisClient, prepared: Prepared) -> None:
+        """Creates the handle of a pool. `start` does this."""
+        self._loop = asyncio.get_running_loop()
+        self._exchange = Exchange(client.connection, prepared.queue, prepared.mail)
+        self._crew = Crew(client.jobs, prepared.spec, prepared.queue, prepared.spec.replicas, self._break)
+        self._missing = lru_cache(maxsize=256)(lambda module: is_missing(module, prepared.root))
+        self._calls = CallQueue()
+        self._has_calls = asyncio.Event()
+        self._woken = False
+        self._senders: dict[asyncio.Task[None], list[Call]] = {}
+        self._keeping: asyncio.Task[None] | None = None
+        #: Why there are no more calls; None: there are.
+        self._problem: IrisError | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        client: AsyncIrisClient,
+        num_workers: int,
+        *,
+        idle_timeout: timedelta | float | str = 600,
+        workspace: Path | str | bool | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Self:
+        """Starts a pool's workers, which are tasks of a job. Calls wait for them.
+
+        Args:
+            idle_timeout: workers that have no calls for so long end, and others are started for later calls. So the workers of a
+                program that has crashed end, too.
+            workspace, options: as for `AsyncIrisClient.submit`; `resources` are those of each worker.
+
+        Raises:
+            Rejected: an option is invalid, or a live job has the pool's name.
+            IrisError: the store does not accept the pool's files.
+            Unreachable: the service does not answer.
+        """
+        pool = cls(client, await prepare(client, num_workers, idle_timeout, workspace, **options))
+        await pool._crew.start()
+        pool._set_senders()
+        pool._keeping = asyncio.create_task(pool._keep_workers())
+        return pool
+
+    @property
+    def jobs(self) -> list[str]:
+        """The ids of the jobs whose tasks are the workers."""
+        return self._crew.jobs
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "asyncio.Future[Any]":
+        """Returns the future of a call.
+
+        Raises:
+            InvalidValue: the function or an argument cannot be pickled.
+            PoolBroken: the workers' job has ended.
+            IrisError: the pool was shut down.
+        """
+        return asyncio.wrap_future(self.call(function, args, kwargs))
+
+    async def map(
+        self, function: Callable[..., Any], *iterables: Iterable[Any], chunksize: int | None = None, buffersize: int | None = None
+    ) -> AsyncIterator[Any]:
+        """Yields the results of the function's calls, in the order of the arguments.
+
+        Args:
+            chunksize: how many calls travel together; None: as many as take a fraction of a second.
+            buffersize: how many calls may be ahead of the result that is awaited; None: some hundreds for each worker.
+
+        Raises:
+            Exception: what a call has raised.
+            InvalidValue, PoolBroken, IrisError: as in `submit`.
+        """
+        results = self.mapped(function, iterables, chunksize, buffersize)
+        try:
+            for future in results:
+                yield await asyncio.wrap_future(future)
+        finally:
+            results.close()
+
+    async def resize(self, num_workers: int) -> None:
+        """Changes the number of workers. Workers that run a call finish it first.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        check_workers(num_workers)
+        self._check_open()
+        before, self._crew.wanted = self._crew.wanted, num_workers
+        self._set_senders()
+        if num_workers > before:
+            await self._crew.top_up()
+        else:
+            await self._exchange.retire(max(0, await self._crew.live() - num_workers))
+
+    async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the pool and its workers. Further calls are refused.
+
+        Args:
+            wait: first waits for the calls that were submitted; otherwise they are lost.
+            cancel_futures: cancels the calls that have not been sent to a worker.
+        """
+        if self._problem is None:
+            self._problem = IrisError(_SHUT_DOWN)
+        if cancel_futures or not wait:
+            for call in self._calls.clear():
+                call.future.cancel()
+        self._has_calls.set()
+        if wait:
+            await asyncio.gather(*self._senders, return_exceptions=True)
+        else:
+            await self._exchange.drop()
+        await self._end("the pool was shut down")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.shutdown(wait=error is None)
+
+    # -- for callers in any thread ---------------------------------------------------------------------------------------------
+
+    def call(self, function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> "Future[Any]":
+        """Submits a call, from any thread."""
+        check_function(function)
+        module = self._module(function)
+        return self._add(
+            Call(
+                pickled(function, function, module),
+                pickled((tuple(args), dict(kwargs)), function, module),
+                function_name(function),
+            )
+        )
+
+    def mapped(
+        self, function: Callable[..., Any], iterables: Iterable[Iterable[Any]], chunksize: int | None, buffersize: int | None
+    ) -> "Mapped":
+        """Submits the calls of a `map`, from any thread. They are submitted as their results are taken."""
+        for name, value in (("chunksize", chunksize), ("buffersize", buffersize)):
+            if value is not None and value < 1:
+                raise InvalidValue(name, value, "is not a number of calls", "give 1 or more, or leave it out")
+        check_function(function)
+        module, name = self._module(function), function_name(function)
+        packed = pickled(function, function, module)
+
+        def submit(args: tuple[Any, ...]) -> tuple[Future[Any], int]:
+            arguments = pickled((args, {}), function, module)
+            return self._add(Call(packed, arguments, name, most=chunksize)), len(arguments)
+
+        ahead = buffersize or max(MOST, chunksize or 0) * self._crew.wanted * BATCHES_PER_WORKER
+        return Mapped(submit, zip(*iterables, strict=False), ahead)
+
+    def _module(self, function: Callable[..., Any]) -> ModuleType | None:
+        module = module_of(function)
+        return module if module is not None and self._missing(module) else None
+
+    def _add(self, call: Call) -> "Future[Any]":
+        self._check_open()
+        self._calls.add(call)
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._wake)
+        return call.future
+
+    def _check_open(self) -> None:
+        if self._problem is not None:
+            raise self._problem
+
+    # -- on the loop -----------------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self._woken = False
+        self._has_calls.set()
+        if not self._senders and self._problem is not None:  # it broke meanwhile
+            self._fail(self._calls.clear(), self._problem)
+
+    def _set_senders(self) -> None:
+        """Starts senders for the workers. Those that are too many end after their batch."""
+        for _ in range(self._crew.wanted * BATCHES_PER_WORKER - len(self._senders)):
+            self._senders[asyncio.create_task(self._send())] = []
+
+    async def _send(self) -> None:
+        """Sends batches, until the pool is shut down and has no more calls."""
+        me = asyncio.current_task()
+        assert me is not None
+        try:
+            while len(self._senders) <= self._crew.wanted * BATCHES_PER_WORKER:
+                if batch := self._calls.take(len(self._senders)):
+                    self._senders[me] = batch
+                    await self._send_batch(batch)
+                    self._senders[me] = []
+                    self._has_calls.set()  # it may have put calls back
+                elif self._problem is not None and not self._busy:
+                    self._has_calls.set()  # for the other senders to end
+                    return
+                else:
+                    self._has_calls.clear()
+                    await self._has_calls.wait()
+        finally:
+            del self._senders[me]
+
+    async def _send_batch(self, batch: list[Call]) -> None:
+        try:
+            answered = await self._exchange.run(batch)
+        except IrisError as error:
+            self._fail(batch, error)
+            return
+        if answered.calls:
+            self._calls.took(batch[0].function, answered.calls, answered.seconds)
+        self._calls.put_back(answered.again)
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a batch has been sent and has no answer yet."""
+        return any(self._senders.values())
+
+    async def _keep_workers(self) -> None:
+        """Replaces workers that have ended for want of calls, as soon as there are calls."""
+        while True:
+            if not self._calls and not self._busy:
+                await self._has_calls.wait()
+            try:
+                await self._crew.top_up()
+            except IrisError as error:
+                self._break(error)
+            await asyncio.sleep(COUNT_INTERVAL.total_seconds())
+
+    def _break(self, problem: IrisError) -> None:
+        """Fails all calls, and refuses further ones."""
+        if self._problem is None:
+            self._problem = problem
+        for sender, batch in list(self._senders.items()):
+            self._fail(batch, problem)
+            sender.cancel()
+        self._fail(self._calls.clear(), problem)
+        if self._keeping is not None:
+            self._keeping.cancel()
+
+    def _fail(self, calls: Iterable[Call], problem: IrisError) -> None:
+        for call in calls:
+            if call.start() and not call.future.done():
+                call.future.set_exception(problem)
+
+    async def _end(self, reason: str) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+        await self._crew.cancel(reason)
+        for sender, batch in list(self._senders.items()):
+            self._fail(batch, IrisError(_SHUT_DOWN))
+            sender.cancel()
+        await asyncio.gather(*self._senders, return_exceptions=True)
+
+
+class Mapped(Iterator["Future[Any]"]):
+    """The futures of a `map`, in order. Some calls are ahead of the next one.
+
+    Args:
+        submit: submits a call; returns its future and the size of its arguments.
+        ahead: how many calls are ahead.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[tuple[Any, ...]], tuple["Future[Any]", int]],
+        arguments: Iterator[tuple[Any, ...]],
+        ahead: int,
+    ) -> None:
+        self._submit = submit
+        self._arguments = arguments
+        self._ahead = ahead
+        self._bytes = 0
+        self._futures: deque[tuple[Future[Any], int]] = deque()
+        self._fill()
+
+    def __next__(self) -> "Future[Any]":
+        self._fill()
+        if not self._futures:
+            raise StopIteration
+        future, size = self._futures.popleft()
+        self._bytes -= size
+        return future
+
+    def close(self) -> None:
+        """Cancels the calls whose results were not taken and that were not sent to a worker."""
+        while self._futures:
+            self._futures.popleft()[0].cancel()
+
+    def _fill(self) -> None:
+        while len(self._futures) < self._ahead and self._bytes < MAP_BYTES:
+            args = next(self._arguments, None)
+            if args is None:
+                return
+            future, size = self._submit(args)
+            self._futures.append((future, size))
+            self._bytes += size

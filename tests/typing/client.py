@@ -1,0 +1,41 @@
+"""What type checkers know of a program that uses Iris: `make types` checks this file with mypy and with basedpyright."""
+
+from typing import Any, assert_type
+
+import iris
+from iris.model.jobs import JobStatus
+
+
+def train(rate: float, *, steps: int = 3) -> dict[str, float]:
+    return {"loss": rate * steps}
+
+
+def blocking(client: iris.IrisClient) -> None:
+    job = client.submit(train, 0.1, kwargs={"steps": 2}, resources=iris.Resources(tpu="v5litepod-16"), timeout="1h")
+    assert_type(job, iris.Job[dict[str, float]])
+    assert_type(job.result(), dict[str, float])
+    assert_type(job.results(), list[dict[str, float]])
+    assert_type(job.results(return_exceptions=True), list[dict[str, float] | Exception])
+    assert_type(job.wait(), JobStatus)
+
+    assert_type(client.submit("python", "train.py").result(), None)
+    assert_type(client.submit(["python", "train.py"], replicas=2).results(), list[None])
+    assert_type(client.submit(iris.Entrypoint.from_callable(train, 0.1, steps=2)).result(), dict[str, float])
+    assert_type(client.submit(iris.Entrypoint.from_command("python", "train.py")).result(), None)
+    assert_type(client.job("train").result(), Any)
+
+    client.submit(train, 0.1, replicas="two")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    iris.Entrypoint.from_callable(train, "fast")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    iris.Entrypoint.from_callable(train, 0.1, step=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def a_job_of_any_function(job: iris.Job) -> None:  # without a parameter: its result may be anything
+    assert_type(job.result(), Any)
+
+
+async def asynchronous() -> None:
+    client = await iris.AsyncIrisClient.connect("my-cluster")
+    job = await client.submit(train, 0.1)
+    assert_type(await job, dict[str, float])
+    async for entry in job.logs(follow=True):
+        assert_type(entry, iris.LogEntry)
