@@ -6,12 +6,15 @@ from dataclasses import replace
 
 from temporalio.client import WorkflowExecution
 
-from iris.client.connect.rpc import Connection, memo_of
+from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
 from iris.client.job_filter import JobFilter, device_in, reason_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of
 from iris.model import names
 from iris.model.children import parent_in
 from iris.model.errors import NotFound
+
+#: The command of a job whose description is encrypted with a key that this client does not have.
+UNREADABLE = "(cannot be read with the keys known here)"
 
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
@@ -32,7 +35,8 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
             if len(found) == limit:
                 break
             memo = await memo_of(execution)
-            job, command = names.job_of_workflow(execution.id), str(memo.get(names.MEMO_COMMAND, ""))
+            job, known = names.job_of_workflow(execution.id), memo is not UNREADABLE_MEMO
+            command = str(memo.get(names.MEMO_COMMAND, "")) if known else UNREADABLE
             state = state_of(execution)
             if not wanted.takes(job, command, state, reason := reason_in(memo, state)):
                 continue
@@ -43,7 +47,7 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 submitted_at=execution.start_time,
                 command=command,
                 priority=attribute(execution, names.SA_PRIORITY),
-                tasks=tasks_in(memo),
+                tasks=tasks_in(memo) if known else None,
                 device=device_in(memo),
                 parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
                 reason=reason,

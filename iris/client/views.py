@@ -38,7 +38,8 @@ class JobRow(BaseModel):
     submitted_at: datetime
     command: str
     priority: str = Band.INTERACTIVE
-    tasks: int = 1
+    #: None: unknown, because this client cannot read the job's description.
+    tasks: int | None = 1
     #: Its number among the runs of its name, the oldest of which is 1; None: it is the latest of them.
     run: int | None = None
     #: The accelerators of each task, such as `gpu:H100:8`; empty: none.

@@ -56,6 +56,7 @@ def test_with_keys_the_database_has_no_command_environment_or_reason() -> None:
         assert "vibraphone" in cluster.iris("host", "list", **known).out
         unread = cluster.iris("status", "loud", code=5)
         assert "encrypted with key 'first', which is not known here; name the file with its keys" in unread.err
+        assert "(cannot be read with the keys known here)" in cluster.iris("jobs", "--all").out
 
         keys.write_text(a_key("second") + keys.read_text())
         cluster.iris("cluster", "stop", "--yes", **known)

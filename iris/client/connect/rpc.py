@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -54,13 +55,17 @@ def refused(error: RPCError, address: str) -> Rejected | None:
     return Rejected(f"the Temporal service at {address} refuses this client: {error.message}; {remedy}")
 
 
+#: The memo of a workflow that this client cannot read: it is encrypted with a key that is not known here, or a foreign one.
+UNREADABLE_MEMO: Mapping[str, Any] = MappingProxyType({})
+
+
 async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
-    """Returns the workflow's memo; an empty one if this client cannot read it, so that one workflow does not end a list."""
+    """Returns the workflow's memo; `UNREADABLE_MEMO` if this client cannot read it, so that one workflow does not end a list."""
     try:
         return await execution.memo()
     except Exception as error:  # a codec may raise anything
         logger.debug("the memo of workflow %s cannot be read: %s", execution.id, error)
-        return {}
+        return UNREADABLE_MEMO
 
 
 class Connection:
