@@ -69,8 +69,11 @@ class EnclosingJob(NamedTuple):
         """
         text = work if self.num_tasks == 1 or named else f"{self.task} {work}"
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
-        name = spec.name if named else f"{word_of(spec.command)}-{digest[:8]}"
-        number = next(_SUBMITTED.setdefault((self.job, self.run_id, self.attempt, name), itertools.count(1)))
+        name, number = spec.name, 1
+        if not named:
+            name = f"{word_of(spec.command)}-{digest[:8]}"
+            number = next(_SUBMITTED.setdefault((self.job, self.run_id, self.attempt, name), itertools.count(1)))
+            name = name if number == 1 else f"{name}-{number}"
         parent = Parent(
             job=self.job,
             run_id=self.run_id,
@@ -79,7 +82,7 @@ class EnclosingJob(NamedTuple):
             attempt=self.attempt,
             work=digest,
             named=named,
-            number=1 if named else number,
+            number=number,
         )
         return inherit(spec.model_copy(update={"user": self.spec.user, "name": name, "parent": parent}), self.spec, given=given)
 

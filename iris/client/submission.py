@@ -50,10 +50,9 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
     Raises:
         Rejected: a live job has this name, and is not the same.
     """
-    base, number, policy = spec.name, parent.number, WorkflowIDReusePolicy.REJECT_DUPLICATE
+    number, policy = parent.number, WorkflowIDReusePolicy.REJECT_DUPLICATE
+    base = spec.name.removesuffix(f"-{number}") if number > 1 else spec.name
     while True:
-        if number > 1:
-            spec = spec.model_copy(update={"name": f"{base}-{number}"})
         try:
             return await _start(connection, spec, policy)
         except WorkflowAlreadyStartedError:
@@ -70,6 +69,7 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
                 policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE
             case Reuse.RENAME:
                 number += 1
+                spec = spec.model_copy(update={"name": f"{base}-{number}"})
             case Reuse.REFUSE:
                 raise _exists(spec, owner)
 

@@ -28,7 +28,7 @@ class Parent(BaseModel):
     work: str
     #: Whether the user has chosen the child's name.
     named: bool = True
-    #: Of a child that Iris names: how many times its program has submitted the same.
+    #: Of a child that Iris names: how many times its program has submitted the same. Its name ends with it, from 2 on.
     number: int = 1
 
     def is_of(self, job: str, run_id: str) -> bool:

@@ -99,6 +99,8 @@ async def test_unnamed_children_of_one_attempt_are_several_and_other_work_is_not
 
     assert unnamed == ["ada/top/eval", "ada/top/eval-2", "ada/top/eval-3"]
     assert again == unnamed[:1]
+    assert await child(cluster, parent, "eval-2", named=False, attempt=2, number=2) == unnamed[1]
+    assert await child(cluster, parent, "eval-2", named=False, number=2) == "ada/top/eval-4"
     await child(cluster, parent, "named")
     with pytest.raises(Rejected, match=r"ada/top/named already exists and has not ended; show it"):
         await child(cluster, parent, "named")
