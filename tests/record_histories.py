@@ -3,6 +3,9 @@
 Without names it records those that are not there yet, and leaves the others as they are: they stand for workflows that were begun
 by an earlier version. Name some only when histories under way may not survive a change of the workflows and need not; where they
 need to, guard the change with `workflow.patched`. Commit what it writes.
+
+`slice-cancelled-as-its-signal-was-answered` is one of many recordings of `slice-made-and-cancelled`: of a run in which both came
+in one workflow task.
 """
 
 import asyncio

@@ -15,11 +15,12 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris.activities.control.job_tasks import JobTasks
-from iris.messages.job import Attempts, ChildRef, JobInput
+from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskProgress, TaskRefs
 from iris.model import names
 from iris.model.bounds import check_demands
+from iris.model.endpoints import Endpoint, changed, visible
 from iris.model.errors import InvalidValue
 from iris.model.gangs import Gang
 from iris.model.job_status import status_of
@@ -60,6 +61,8 @@ class JobWorkflow:
         self._child_jobs = Children(job.children)
         self._run = GangRun(self._job, self._describe, self._with_children) if job.spec.is_gang else None
         self._listed = ListEntry()
+        #: Of attempts that run, or ran. No attempt runs while the workflow continues as new, so the next run needs none.
+        self._endpoints: tuple[Endpoint, ...] = ()
         #: The reason of the tasks that the job ends; None: it ends none.
         self._end_reason: str | None = None
         #: Why the user cancels tasks, by index, while the others continue.
@@ -90,6 +93,8 @@ class JobWorkflow:
             else:
                 await self._run_tasks()
         except asyncio.CancelledError:
+            if self.status().state in (JobState.PENDING, JobState.HELD):  # it was cancelled before it had begun
+                self._refuse(TaskState.KILLED, workflow.cancellation_reason() or "cancelled")
             self._describe()
             status = self.status()
             self._listed.show(status.state)
@@ -153,6 +158,10 @@ class JobWorkflow:
     def child_started(self, child: ChildRef) -> None:
         self._child_jobs.add(child)
 
+    @workflow.signal(description="A task makes an address known by name, or withdraws it")
+    def endpoint_changed(self, endpoint: Endpoint) -> None:
+        self._endpoints = changed(self._endpoints, endpoint, self._gang.tasks)
+
     @workflow.signal(description="A new status of a task of this job")
     def task_changed(self, task: TaskStatus) -> None:
         if self._job.tasks[task.index].state not in ENDED:  # a signal may arrive after the end
@@ -169,6 +178,10 @@ class JobWorkflow:
     @workflow.query(description="The records of all attempts; those of independent tasks are in the tasks' workflows")
     def attempts(self) -> Attempts:
         return Attempts(attempts=self._gang.attempts)
+
+    @workflow.query(description="The endpoints of the attempts that run")
+    def endpoints(self) -> Endpoints:
+        return Endpoints(endpoints=visible(self._endpoints, self._gang.tasks))
 
     def _override(self, **changes: object) -> None:
         overrides = self._gang.overrides.model_copy(update=changes)

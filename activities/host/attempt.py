@@ -185,6 +185,7 @@ class Attempt:
                 await free_placement(self._context, self.task)
         if self.settled:
             await self._clear_away()
+            self._program.close()
 
     async def reconcile(self) -> None:
         """Asks the server whether an attempt that was found is still wanted. If it is not, kills everything of it."""

@@ -17,6 +17,7 @@ JOB_COMMANDS: Table = {
     "logs": ("logs", "logs", "Show the output of a job's tasks."),
     "fetch": ("fetch", "fetch", "Fetch the output files of a job's tasks."),
     "exec": ("exec", "exec_", "Run a command next to a running task."),
+    "endpoints": ("endpoints", "endpoints", "List the addresses that a job's tasks have made known."),
     "profile": ("profile", "profile", "Profile a running Python program."),
     "wait": ("jobs", "wait", "Wait until jobs have ended."),
     "cancel": ("jobs", "cancel", "Cancel jobs."),

@@ -202,15 +202,19 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
     if colon and not index.isdecimal():
         raise click.UsageError(f"{job!r}: write the number of a task after the colon, such as train:3")
 
-    async def work(client: AsyncIrisClient) -> Explanation:
+    async def work(client: AsyncIrisClient) -> tuple[Explanation, str]:
         full = full_job_id(name)
-        return await client.jobs.explain(full, int(index) if colon else None, await client.jobs.run(full, number))
+        run_id = await client.jobs.run(full, number)
+        found = await client.jobs.explain(full, int(index) if colon else None, run_id)
+        if as_json:
+            return found, ""
+        return found, submission_text(await client.jobs.submitted_spec(full, run_id), client.jobs.page(full, run_id))
 
-    found = with_client(ctx, work)
+    found, submission = with_client(ctx, work)
     if as_json:
         print_json(render.explanation_json(found))
     else:
-        click.echo(render.explanation_text(found, datetime.now(UTC)))
+        click.echo(render.explanation_text(found, datetime.now(UTC), submission))
 
 
 @click.command(cls=Command)

@@ -192,7 +192,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     """Returns the same keys for every job. The code of a job that does not wait is its state, and its numbers are empty."""
     refusal = explanation.refusal or Refusal(code=RefusalCode.UNKNOWN, message="")
     numbers = refusal.model_dump(mode="json")
-    keys = ("hosts", "ahead", "excluded", "remedy", "scaling", "since", "group_needs", "group_has")
+    keys = ("hosts", "ahead", "ahead_first", "excluded", "remedy", "scaling", "since", "group_needs", "group_has")
     attempts = [{"task": task, **ATTEMPTS.json(record)} for task, records in explanation.attempts.items() for record in records]
     return {
         "id": explanation.id,
@@ -208,7 +208,12 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def explanation_text(explanation: Explanation, now: datetime) -> str:
+def explanation_text(explanation: Explanation, now: datetime, submission: str = "") -> str:
+    """Formats why a job is in its state, for people.
+
+    Args:
+        submission: as for `status_text`.
+    """
     refusal = explanation.refusal
     lines = [_headline(explanation.id, explanation.state, refusal.code if refusal else ""), explanation.message]
     if refusal is not None:
@@ -220,6 +225,9 @@ def explanation_text(explanation: Explanation, now: datetime) -> str:
             lines.append(f"available: {format_amounts(refusal.free)}")
         if len(refusal.excluded) > 1:
             lines.append("excluded: " + ", ".join(f"{count} by {text}" for text, count in refusal.excluded.items()))
+        if refusal.ahead_first:
+            more = refusal.ahead - len(refusal.ahead_first)
+            lines.append(f"ahead: {', '.join(refusal.ahead_first)}{f' and {more} more' if more > 0 else ''}")
         if refusal.remedy:
             lines.append(f"remedy: {refusal.remedy}")
     if explanation.parent is not None:
@@ -231,7 +239,7 @@ def explanation_text(explanation: Explanation, now: datetime) -> str:
             label = f"task {task}, " if len(explanation.attempts) > 1 else ""
             ended = "attempts have ended" if len(records) > 1 else "attempt has ended"
             lines += ["", f"{label}{len(records)} {ended}:", ATTEMPTS.table(records, now)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(["", submission] if submission else [])])
 
 
 def forecast_json(found: "Forecast") -> dict[str, Any]:

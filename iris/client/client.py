@@ -21,6 +21,7 @@ from iris.model.errors import Unreachable
 if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a tenth of a command's imports
     from iris.client.autoscaler import AutoscalerClient
     from iris.client.cluster import ClusterClient
+    from iris.client.endpoints import EndpointsClient
     from iris.client.entrypoint import Entrypoint
     from iris.client.exec import ExecClient
     from iris.client.hosts import HostsClient
@@ -80,6 +81,12 @@ class AsyncIrisClient:
         from iris.client.schedules import SchedulesClient
 
         return SchedulesClient(self.connection)
+
+    @cached_property
+    def endpoints(self) -> "EndpointsClient":
+        from iris.client.endpoints import EndpointsClient
+
+        return EndpointsClient(self.connection)
 
     @cached_property
     def cluster(self) -> "ClusterClient":

@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from temporalio.client import WorkflowExecution
+
 from iris.client.connect.rpc import Connection, memo_of
 from iris.client.job_filter import JobFilter, device_in, reason_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of
@@ -75,18 +77,26 @@ async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list
     Raises:
         Unreachable: the service does not answer.
     """
+    found = [(each.start_time.timestamp(), each.run_id, each.id) for each in await executions_of(connection, jobs)]
+    runs: dict[str, list[str]] = {}
+    for _, run_id, workflow_id in sorted(found):
+        runs.setdefault(names.job_of_workflow(workflow_id), []).append(run_id)
+    return runs
+
+
+async def executions_of(connection: Connection, jobs: Iterable[str]) -> list[WorkflowExecution]:
+    """Returns all runs of each of these jobs that the service knows, in no particular order, as `runs_of` does.
+
+    Raises:
+        Unreachable: the service does not answer.
+    """
     # Any client can start a workflow of any id, and the service has no way to write a quote in a query.
     ids = [f"'{names.job_workflow(connection.record.name, job)}'" for job in sorted(jobs) if "'" not in job and "\\" not in job]
-    found: list[tuple[float, str, str]] = []
-    if ids:
-        with connection.rpc_errors():
-            only = f"WorkflowId IN ({', '.join(ids)}) AND ExecutionStatus != 'ContinuedAsNew'"
-            async for each in connection.client.list_workflows(f"{connection.list_query(names.KIND_JOB)} AND {only}"):
-                found.append((each.start_time.timestamp(), each.run_id, names.job_of_workflow(each.id)))
-    runs: dict[str, list[str]] = {}
-    for _, run_id, job in sorted(found):
-        runs.setdefault(job, []).append(run_id)
-    return runs
+    if not ids:
+        return []
+    only = f"WorkflowId IN ({', '.join(ids)}) AND ExecutionStatus != 'ContinuedAsNew'"
+    with connection.rpc_errors():
+        return [each async for each in connection.client.list_workflows(f"{connection.list_query(names.KIND_JOB)} AND {only}")]
 
 
 async def unknown_job(connection: Connection, job: str) -> NotFound:

@@ -7,6 +7,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from iris.client.connect.rpc import Connection, memo_of
+from iris.client.job_lists import executions_of
 from iris.client.views import Submitted, page_of, state_of
 from iris.messages.job import JobInput
 from iris.model import names
@@ -93,6 +94,9 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         found: WorkflowExecutionDescription = await connection.workflow(workflow_id).describe()
     if (await memo_of(found)).get(names.MEMO_BATCH) == key:
         return BatchResult(_submitted(connection, spec, _first_run(found)), before=True)
+    for earlier in await executions_of(connection, [spec.id]):  # another batch has used the name since
+        if (await memo_of(earlier)).get(names.MEMO_BATCH) == key:
+            return BatchResult(_submitted(connection, spec, earlier.run_id), before=True)
     if found.status is WorkflowExecutionStatus.RUNNING:
         raise _exists(spec)
     try:

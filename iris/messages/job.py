@@ -2,6 +2,7 @@
 
 from iris.messages.wire import Wire
 from iris.model.attempts import AttemptRecord
+from iris.model.endpoints import Endpoint
 from iris.model.gangs import Gang
 
 
@@ -31,3 +32,9 @@ class Attempts(Wire):
     """The records of all attempts, the first one first."""
 
     attempts: tuple[AttemptRecord, ...]
+
+
+class Endpoints(Wire):
+    """The endpoints of a job's tasks."""
+
+    endpoints: tuple[Endpoint, ...]

@@ -54,6 +54,11 @@ def parent_id(job: str) -> str | None:
     return parent if "/" in parent else None
 
 
+def root_id(job: str) -> str:
+    """Returns the id of the job at the top of those that a job belongs to; its own if it belongs to none."""
+    return "/".join(job.split("/")[:2])
+
+
 def task_id(job: str, index: int) -> str:
     return f"{job}:{index}"
 

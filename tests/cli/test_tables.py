@@ -331,6 +331,19 @@ def test_what_a_job_was_submitted_with_is_shown_without_values_of_variables() ->
         "page      http://x/y",
     ]
     assert "page" not in submission_text(spec, "")
+    sent = spec.model_copy(update={"commit": "12" * 20})
+    assert submission_text(sent, "").endswith("files     bundle abababababab, 2 KiB, commit 121212121212")
+    changed = spec.model_copy(update={"commit": "12" * 20 + "+"})
+    assert "2 KiB, commit 121212121212, modified" in submission_text(changed, "")
+
+
+def test_the_jobs_ahead_of_a_waiting_one_are_named_and_the_others_counted() -> None:
+    """Whom to ask; five names are enough."""
+    refusal = Refusal(code=RefusalCode.BUSY, message="busy", ahead=7, ahead_first=("ada/a", "bob/b:3"))
+    shown = render.explanation_text(
+        Explanation(id="ada/train", state=JobState.PENDING, message="busy", refusal=refusal), at(0), "command   true"
+    )
+    assert shown.splitlines()[2:] == ["ahead: ada/a, bob/b:3 and 5 more", "", "command   true"]
 
 
 def test_a_tree_has_each_job_below_the_one_that_it_belongs_to() -> None:

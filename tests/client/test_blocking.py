@@ -7,11 +7,12 @@ import pytest
 
 from iris.client.autoscaler import AutoscalerClient
 from iris.client.blocking.client import IrisClient, Job
-from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Slices
+from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
 from iris.client.client import AsyncIrisClient
 from iris.client.cluster import ClusterClient
 from iris.client.hosts import HostsClient
 from iris.client.job import AsyncJob
+from iris.client.schedules import SchedulesClient
 from iris.client.slices import SlicesClient
 from iris.config import load_config, make_local_config
 from iris.model.errors import InvalidValue
@@ -35,6 +36,7 @@ INTERNAL = {
         (SlicesClient, Slices),
         (AutoscalerClient, Autoscaler),
         (ClusterClient, Cluster),
+        (SchedulesClient, Schedules),
     ],
 )
 def test_every_operation_of_the_asynchronous_client_has_one_that_blocks(both: type, blocking: type) -> None:

@@ -1,7 +1,9 @@
 """From the command line to a program on a host, and back: output, states, JSON and exit codes."""
 
 import json
+import re
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -28,10 +30,10 @@ def test_submit_as_json_names_the_job_and_its_workflow(cluster: Cluster) -> None
 
 def test_a_program_has_the_machines_python_and_reaches_its_cluster(cluster: Cluster) -> None:
     """Not the agent's packages; and `iris`, although the cluster's state is not where it is by default."""
-    program = "python -c 'import temporalio'; iris submit -q -n inner -- true; env -u IRIS_STATE_DIR iris wait inner"
+    program = "python -c 'import temporalio'; iris submit -q -n inner -- true; env -u IRIS_STATE_DIR iris wait ada/outer/inner"
     ran = cluster.iris("submit", "-n", "outer", "--cpu", "0.5", "--", "sh", "-c", f"{program} 2>&1")
     assert "No module named 'temporalio'" in ran.out
-    assert f"{USER}/inner\n{USER}/inner SUCCEEDED" in ran.out
+    assert f"{USER}/outer/inner\n{USER}/outer/inner SUCCEEDED" in ran.out
 
 
 def test_a_quiet_submit_prints_the_id_and_nothing_else(cluster: Cluster) -> None:
@@ -77,6 +79,10 @@ def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(clu
     assert set(again.json[0]) == {"line", "before", "id", "workflow_id", "run_id", "ui"}
     for job in again.json:
         cluster.iris("wait", job["id"])
+    cluster.file("other.txt").write_text("-n first -- echo other")
+    cluster.iris("submit", "-q", "--batch", "other.txt", "--no-workspace")
+    cluster.iris("wait", "first")
+    eventually(lambda: [job["before"] for job in cluster.iris(*command, "--json").json] == [True] * 3)  # whoever has the name now
     another = cluster.iris(*command, "--batch-key", "2", "-q").out.splitlines()
     assert another[:2] == [f"{USER}/first", f"{USER}/batched"]
     assert another[2] != again.json[2]["id"]
@@ -105,11 +111,11 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     looks = [cluster.begin(*command, "--json") for command in (["jobs"], ["explain", "shown"], ["host", "list"])]
     jobs, explained, hosts = (look.ends().json for look in looks)
     listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
-    assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device"}
+    assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device", "parent", "reason"}
     assert listed["user"] == USER
-    numbers = {"needed", "free", "hosts", "ahead", "excluded", "group_needs", "group_has"}
+    numbers = {"needed", "free", "hosts", "ahead", "ahead_first", "excluded", "group_needs", "group_has"}
     hopes = {"scaling", "since"}
-    assert set(explained) == {"id", "state", "code", "message", "remedy", "attempts"} | numbers | hopes
+    assert set(explained) == {"id", "state", "code", "message", "remedy", "attempts", "parent", "children"} | numbers | hopes
     assert (explained["state"], explained["message"]) == ("RUNNING", f"runs on {cluster.only_host()}")
     (host,) = hosts
     assert host["id"] == cluster.only_host()
@@ -342,6 +348,12 @@ def test_temporals_own_tools_tell_what_a_job_is_and_why(cluster: Cluster) -> Non
     pending, slices = (cluster.temporal("workflow", "list", "--query", query) for query in found)
     assert waits in [entry["execution"]["workflowId"] for entry in pending]
     assert [entry["execution"]["workflowId"] for entry in slices] == [f"local/slice/{cluster.only_host()}"]
+    views = dict(
+        re.findall(r"^\| (.+) \| `(IrisKind .+)` \|$", (Path(__file__).parents[2] / "README.md").read_text(), re.MULTILINE)
+    )
+    listed = {view: cluster.temporal("workflow", "list", "--query", query) for view, query in views.items()}
+    assert waits in [entry["execution"]["workflowId"] for entry in listed["jobs that wait"]]
+    assert [entry["execution"]["workflowId"] for entry in listed["machines"]] == [f"local/slice/{cluster.only_host()}"]
     cluster.iris("cancel", "seen")
     cluster.iris("wait", "seen", code=126)
     (closed,) = cluster.temporal("workflow", "list", "--query", f"WorkflowId = '{waits}' AND IrisState = 'KILLED'")

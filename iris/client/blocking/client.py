@@ -23,11 +23,12 @@ from iris.client.job_options import JobOptions
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.client.work import Work
+from iris.model.endpoints import Endpoint
 from iris.model.errors import InvalidValue, IrisError
 from iris.model.jobs import JobStatus, TaskStatus
 
 if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
-    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Slices
+    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
     from iris.config import ClusterConfig
     from iris.scheduling.forecast import Forecast
 
@@ -258,6 +259,13 @@ class IrisClient:
         return Autoscaler(self._client, self._loop)
 
     @cached_property
+    def schedules(self) -> "Schedules":
+        """The operations on schedules, as `iris schedule` has them."""
+        from iris.client.blocking.operations import Schedules
+
+        return Schedules(self._client, self._loop)
+
+    @cached_property
     def cluster(self) -> "Cluster":
         """The cluster's name and address, and the operations on it as a whole, as `iris cluster` has them."""
         from iris.client.blocking.operations import Cluster
@@ -312,6 +320,10 @@ class IrisClient:
     def jobs(self, wanted: JobFilter | None = None, *, limit: int = 50) -> Sequence[JobRow]:
         """As `JobsClient.list`."""
         return self._loop.run(self._client.jobs.list(wanted, limit=limit))
+
+    def endpoints(self, prefix: str = "", job: str | None = None) -> Sequence[Endpoint]:
+        """As `EndpointsClient.list`."""
+        return self._loop.run(self._client.endpoints.list(prefix, job))
 
     def close(self) -> None:
         """Ends the connection, and the cluster if `local` has started it. Jobs elsewhere continue."""

@@ -12,6 +12,7 @@ from iris.model.errors import IrisError, NotFound
 
 if TYPE_CHECKING:
     from iris.client.blocking.client import IrisClient
+    from iris.model.endpoints import Endpoint
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,16 @@ class JobContext:
             Unreachable: the cluster does not answer.
         """
         return _client(os.getpid())
+
+    def register_endpoint(self, name: str, address: str | int, metadata: Mapping[str, str] = {}) -> "Endpoint":
+        """Makes an address known to the programs of this job, until the attempt ends: as `EndpointsClient.register`."""
+        client, loop = self.client.parts
+        return loop.run(client.endpoints.register(name, address, metadata))
+
+    def withdraw_endpoint(self, name: str) -> None:
+        """As `EndpointsClient.withdraw`."""
+        client, loop = self.client.parts
+        loop.run(client.endpoints.withdraw(name))
 
     def port(self, name: str) -> int:
         """Returns the task's port of this name.

@@ -1,0 +1,36 @@
+"""Implements `iris endpoints`."""
+
+import click
+
+from iris.cli.columns import Column, Listing
+from iris.cli.common import Command, cluster_option, json_option, with_client
+from iris.client.client import AsyncIrisClient
+from iris.model.endpoints import Endpoint
+
+ENDPOINTS: Listing[Endpoint] = Listing(
+    Column("ENDPOINT", "name"),
+    Column("ADDRESS", "address"),
+    Column("JOB", "job"),
+    Column("TASK", "task"),
+    Column("ATTEMPT", "attempt"),
+    Column("METADATA", "metadata", text=lambda given: [f"{key}={value}" for key, value in given.items()], wraps=True),
+    empty="no endpoints",
+)
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@click.option("--prefix", default="", help="Only endpoints whose names begin with this.")
+@json_option
+@cluster_option
+@click.pass_context
+def endpoints(ctx: click.Context, job: str, prefix: str, as_json: bool) -> None:
+    """List the addresses that the tasks of JOB, and of the jobs that belong to it, have made known by name.
+
+    An endpoint is there as long as the attempt that registered it, with iris.context().register_endpoint.
+    """
+
+    async def work(client: AsyncIrisClient) -> None:
+        ENDPOINTS.show(await client.endpoints.list(prefix, job), as_json=as_json)
+
+    with_client(ctx, work)

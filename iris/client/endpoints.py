@@ -1,0 +1,143 @@
+"""Makes addresses of tasks known by name, and finds them."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.client.connect.connection import RPC_TIMEOUT
+from iris.client.connect.identity import full_job_id
+from iris.client.connect.rpc import Connection
+from iris.messages.job import Endpoints
+from iris.model import names
+from iris.model.endpoints import MOST, Endpoint
+from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable
+from iris.retrying import retry
+
+#: How long a registration waits for a service that does not answer, or for a control plane that confirms it.
+TIMEOUT = timedelta(minutes=2)
+RETRY_INTERVAL = timedelta(seconds=0.5)
+#: Jobs of one family that are asked at the same time.
+_AT_ONCE = 16
+
+
+class EndpointsClient:
+    """The endpoints of jobs. The jobs that belong to a job share its names."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def register(
+        self, name: str, address: str | int, metadata: Mapping[str, str] = {}, *, env: Mapping[str, str] = os.environ
+    ) -> Endpoint:
+        """Makes an address of this task known, until its attempt ends. Replaces an address that has this name.
+
+        Args:
+            address: `HOST:PORT`, or a port of this host.
+            metadata: for those that look for it.
+
+        Raises:
+            Rejected: the name or the address is invalid, or the job has too many endpoints.
+            Unreachable: the program does not run in a job, or its cluster does not answer.
+        """
+        endpoint = _own(name, _address(address, env), metadata, env)
+        endpoint.check()
+        await self._send(endpoint)
+        if not await self._is_there(endpoint):
+            raise Rejected(
+                f"endpoint {name!r} is not registered: job {endpoint.job} has {MOST:,} endpoints, or this attempt of its task "
+                f"{endpoint.task} has ended"
+            )
+        return endpoint
+
+    async def withdraw(self, name: str, *, env: Mapping[str, str] = os.environ) -> None:
+        """Withdraws an address of this task before its attempt ends.
+
+        Raises:
+            Unreachable: the program does not run in a job, or its cluster does not answer.
+        """
+        await self._send(_own(name, "", {}, env))
+
+    async def list(self, prefix: str = "", job: str | None = None) -> Sequence[Endpoint]:
+        """Returns the endpoints whose names begin with the prefix, of a job and the jobs that belong to it.
+
+        Args:
+            job: its name or `USER/NAME`; None: the job in which this program runs. If it belongs to another one, the job at the
+                top is meant.
+
+        Raises:
+            NotFound: there is no such job.
+            InvalidValue: no job is named, and the program does not run in one.
+            Unreachable: no control plane answers.
+        """
+        if job is None and (job := os.environ.get(names.ENV_JOB_ID)) is None:
+            raise InvalidValue("job", "", "is missing", "name a job: the program does not run in one")
+        root = names.root_id(full_job_id(job))
+        jobs, limit = [root, *await self._below(root)], asyncio.Semaphore(_AT_ONCE)
+
+        async def of(job: str) -> tuple[Endpoint, ...]:
+            async with limit:
+                try:
+                    return await self._endpoints(job)
+                except NotFound:
+                    if job == root:
+                        raise
+                    return ()  # it was deleted meanwhile
+
+        found = [each for some in await asyncio.gather(*map(of, jobs)) for each in some if each.name.startswith(prefix)]
+        return sorted(found, key=lambda each: (each.name, each.job, each.task))
+
+    @retry(Unreachable, every=RETRY_INTERVAL, timeout=TIMEOUT)
+    async def _send(self, endpoint: Endpoint) -> None:
+        await self._connection.check_keys()
+        with self._connection.rpc_errors():
+            await self._workflow(endpoint.job).signal("endpoint_changed", endpoint)
+
+    @retry(Unreachable, every=RETRY_INTERVAL, timeout=TIMEOUT)
+    async def _is_there(self, endpoint: Endpoint) -> bool:
+        return endpoint in await self._endpoints(endpoint.job)
+
+    async def _below(self, root: str) -> Sequence[str]:
+        """Returns the running jobs that belong to the job, or to such jobs."""
+        query = f"{self._connection.list_query(names.KIND_JOB)} AND ExecutionStatus = 'Running'"
+        beginning = f"{names.job_workflow(self._connection.record.name, root)}/"
+        with self._connection.rpc_errors():
+            found = self._connection.client.list_workflows(f"{query} AND WorkflowId STARTS_WITH '{beginning}'")
+            return [names.job_of_workflow(each.id) async for each in found]
+
+    async def _endpoints(self, job: str) -> tuple[Endpoint, ...]:
+        with self._connection.rpc_errors():
+            try:
+                answer = await self._workflow(job).query("endpoints", result_type=Endpoints, rpc_timeout=RPC_TIMEOUT)
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise NotFound(f"there is no job {job}; `iris jobs --all` lists them") from None
+                raise
+            except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+                raise Unreachable(f"the control plane of the cluster could not answer: {error}") from None
+        found: tuple[Endpoint, ...] = answer.endpoints
+        return found
+
+    def _workflow(self, job: str) -> WorkflowHandle[Any, Any]:
+        return self._connection.workflow(names.job_workflow(self._connection.record.name, job))
+
+
+def _own(name: str, address: str, metadata: Mapping[str, str], env: Mapping[str, str]) -> Endpoint:
+    if names.ENV_JOB_ID not in env:
+        raise Unreachable(f"this program does not run in a job: {names.ENV_JOB_ID} is not set; only tasks have endpoints")
+    return Endpoint(
+        name=name,
+        address=address,
+        metadata=dict(metadata),
+        job=env[names.ENV_JOB_ID],
+        task=int(env[names.ENV_TASK_INDEX]),
+        attempt=int(env[names.ENV_ATTEMPT]),
+    )
+
+
+def _address(address: str | int, env: Mapping[str, str]) -> str:
+    return f"{env.get(names.ENV_HOST_ADDRESS) or '127.0.0.1'}:{address}" if isinstance(address, int) else address

@@ -1,0 +1,82 @@
+"""Endpoints: addresses that the tasks of a job make known by name. They are there as long as the attempt that registered them."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.model.errors import InvalidValue
+from iris.model.jobs import TaskStatus
+from iris.model.states import ENDED, LIVE
+
+#: The most endpoints that a job keeps. They are in the memory of its workflow.
+MOST = 1_000
+#: The longest name and address in characters, and the most bytes of metadata as JSON.
+MAX_NAME, MAX_ADDRESS, MAX_METADATA = 120, 255, 1024
+_NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._/-]{{0,{MAX_NAME - 1}}}")
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s\[\]:/]+):([0-9]{1,5})")
+
+
+class Endpoint(BaseModel):
+    """An address that a task has made known, for programs that look for its name."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    #: `HOST:PORT`. Empty in a message: the task withdraws the endpoint.
+    address: str
+    metadata: dict[str, str] = Field(default_factory=dict)
+    #: The task that registered it.
+    job: str
+    task: int
+    attempt: int
+
+    def check(self) -> None:
+        """Raises:
+        InvalidValue: the name, the address or the metadata is not one that an endpoint may have.
+        """
+        if _NAME.fullmatch(self.name) is None:
+            remedy = f"use 1 to {MAX_NAME} letters, digits, dots, dashes, slashes or underscores, the first a letter or digit"
+            raise InvalidValue("endpoint", self.name, "is not a valid name", remedy)
+        address = _ADDRESS.fullmatch(self.address)
+        if address is None or len(self.address) > MAX_ADDRESS or not 0 < int(address[2]) < 65536:
+            raise InvalidValue("address", self.address, "is not an address", "write HOST:PORT, or a port of this host")
+        if len(json.dumps(dict(self.metadata)).encode()) > MAX_METADATA:
+            raise InvalidValue(
+                "metadata", self.name, f"has more than {MAX_METADATA:,} bytes", "put the data into a file, and its path here"
+            )
+
+
+def changed(endpoints: Sequence[Endpoint], endpoint: Endpoint, tasks: Sequence[TaskStatus]) -> tuple[Endpoint, ...]:
+    """Returns the endpoints with this one, or without it if it is withdrawn, and without those that are gone.
+
+    It replaces that of the same task and name.
+
+    A job that has `MOST` endpoints gets no more. One that is not valid is ignored: not every client checks them.
+    """
+    kept = [each for each in visible(endpoints, tasks) if (each.task, each.name) != (endpoint.task, endpoint.name)]
+    try:
+        endpoint.check()
+    except InvalidValue:
+        return tuple(kept)
+    return (*kept, endpoint)[:MOST] if endpoint.task < len(tasks) else tuple(kept)
+
+
+def visible(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tuple[Endpoint, ...]:
+    """Returns the endpoints of the attempts that run, by the job's knowledge of its tasks.
+
+    A job of independent tasks learns of a new attempt a little later than the attempt can register: of two attempts of a task,
+    the later one counts.
+    """
+    latest: dict[int, int] = {}
+    for each in endpoints:
+        latest[each.task] = max(each.attempt, latest.get(each.task, 0))
+
+    def is_there(endpoint: Endpoint) -> bool:
+        task = tasks[endpoint.task]
+        if task.state in ENDED or endpoint.attempt < latest[endpoint.task]:
+            return False
+        return endpoint.attempt > task.attempt or (endpoint.attempt == task.attempt and task.state in LIVE)
+
+    return tuple(each for each in endpoints if each.task < len(tasks) and is_there(each))
