@@ -66,8 +66,8 @@ class GangRun:
                 self._set(now.evicted(key, reason))
             case Reason(key=key, refusal=refusal):
                 self._set(now.explained(key, refusal))
-            case TaskProgress(key=key, state=state, at=at):
-                self._set(now.progressed(key, state, at))
+            case TaskProgress(key=key, state=state, at=at, reason=reason):
+                self._set(now.progressed(key, state, at, reason))
             case Overrides():
                 self._set(now.overridden(message, workflow.now()))
 

@@ -272,7 +272,8 @@ class Attempt:
         if self._found:
             await self._runtime.clear()  # removes what the dead agent was preparing
         free = shutil.disk_usage(self._dir).free
-        self._preparing = asyncio.create_task(prepare.build(self._context, self.task, self._dir, self._runtime, self._logs.say))
+        listeners = prepare.Listeners(self._logs.say, self._heartbeat.prepares)
+        self._preparing = asyncio.create_task(prepare.build(self._context, self.task, self._dir, self._runtime, listeners))
         if self._lifecycle.state is not State.PREPARING:
             self._preparing.cancel()
         shipping = asyncio.create_task(self._ship_on())

@@ -68,7 +68,9 @@ class Heartbeat:
         self._given_up = False
         #: The attempt's state and since when it has it; and the state that was announced last.
         self._state: tuple[TaskState, datetime] = (TaskState.BUILDING, datetime.now(UTC))
-        self._announced: TaskState | None = None
+        self._announced: tuple[TaskState, str] | None = None
+        #: What the host does to prepare the attempt, if that may take long.
+        self._doing = ""
         self._changed = asyncio.Event()
         #: When the last heartbeat that arrived was sent; at first, when the attempt was handed out. The server's timeout is
         #: longer than the lease (`policies.heartbeat_timeout`); only after it can the attempt be started elsewhere.
@@ -85,7 +87,12 @@ class Heartbeat:
 
     def moved_to(self, state: TaskState, since: datetime) -> None:
         """Records that the attempt has reached a new state."""
-        self._state = (state, since)
+        self._state, self._doing = (state, since), ""
+        self._changed.set()
+
+    def prepares(self, doing: str) -> None:
+        """Records what the host does to prepare the attempt; empty: nothing that may take long."""
+        self._doing = doing
         self._changed.set()
 
     async def beat_on(self) -> None:
@@ -128,14 +135,14 @@ class Heartbeat:
     async def _announce_changes(self) -> None:
         while True:
             self._changed.clear()
-            state, since = self._state
-            if state is not self._announced:
-                progress = TaskProgress(key=self._task.key, state=state, at=since)
+            (state, since), doing = self._state, self._doing
+            if (state, doing) != self._announced:
+                progress = TaskProgress(key=self._task.key, state=state, at=since, reason=doing)
                 # For display only: the attempt continues even if its job does not receive this.
                 with contextlib.suppress(RPCError):
                     owner = self._client.get_workflow_handle(self._task.owner)
                     await owner.signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
-                self._announced = state
+                self._announced = (state, doing)
             await self._changed.wait()
 
 

@@ -51,13 +51,17 @@ class Built(NamedTuple):
     secrets: Mapping[str, SecretStr]
 
 
-async def build(
-    context: HostContext, task: RunTask, directory: Path, runtime: Runtime, progress: Callable[[str], object] = lambda _: None
-) -> Built:
-    """Prepares the attempt. The output of the set-up goes into the file `build` of its directory.
+class Listeners(NamedTuple):
+    """What is called with texts for the user while an attempt is prepared."""
 
-    Args:
-        progress: gets a line for the log when the checkpoint was restored.
+    #: With a line for the log.
+    log: Callable[[str], object]
+    #: With what is done now, for the status of the task; empty: nothing that may take long.
+    status: Callable[[str], object]
+
+
+async def build(context: HostContext, task: RunTask, directory: Path, runtime: Runtime, listeners: Listeners) -> Built:
+    """Prepares the attempt. The output of the set-up goes into the file `build` of its directory.
 
     Raises:
         CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image, environment or directory.
@@ -88,12 +92,11 @@ async def build(
             (files / FOLDER).mkdir(exist_ok=True)
         if task.bundle is not None and task.workdir is not None:  # no job has both, but somebody may send one
             raise CannotStart("a task with a bundle has no workdir: its files are unpacked into a directory of its own", 2)
-        if (
-            task.checkpoints
-            and task.attempt > 1
-            and (restored := await restore(context.store, task.checkpoints, directory, files, runtime.owner))
-        ):
-            progress(restored)
+        if task.checkpoints and task.attempt > 1:
+            store, prefix = context.store, task.checkpoints
+            if restored := await restore(store, prefix, directory, files, runtime.owner, announce=listeners.status):
+                listeners.log(restored)
+                listeners.status("")
         root = Path(task.workdir) if task.workdir is not None else files / "work"
         if task.bundle is not None:
             await context.bundles.unpack(task.bundle, root, runtime.owner)

@@ -1,7 +1,7 @@
 """Restores a task's checkpoint directory from the store before its program starts."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,7 +26,14 @@ class _Gone(Exception):
 
 
 async def restore(
-    store: Store, prefix: str, directory: Path, files: Path, owner: int | None, *, pauses: Sequence[float] = PAUSES
+    store: Store,
+    prefix: str,
+    directory: Path,
+    files: Path,
+    owner: int | None,
+    *,
+    pauses: Sequence[float] = PAUSES,
+    announce: Callable[[str], object] = lambda _: None,
 ) -> str:
     """Fills the checkpoint directory, which is empty, with the task's last save, and records that for the attempt's saves.
 
@@ -38,6 +45,7 @@ async def restore(
         directory: the attempt's.
         files: the directory that has the checkpoint directory.
         owner: the uid that gets the files; None: the agent's.
+        announce: called with what is restored, before it is.
         pauses: the delays before each retry of the store, in seconds.
 
     Raises:
@@ -47,6 +55,7 @@ async def restore(
         try:
             save = await latest_save(store, prefix)
             if save is not None:
+                announce(f"restoring the checkpoint: {_size(save)}")
                 await _fill(store, save, files / FOLDER, owner)
             links.write(directory / RECORD, (save or Save()).model_dump_json())
         except InvalidValue as error:
@@ -88,6 +97,10 @@ def _empty(directory: Path) -> None:
 
 
 def _line(save: Save) -> str:
-    files = "1 file" if save.files == 1 else f"{save.files:,} files"
     ago = "" if save.saved_at is None else f", saved {format_duration(datetime.now(UTC) - save.saved_at)} ago"
-    return f"restored the checkpoint of attempt {save.attempt}{ago}: {files}, {format_bytes(save.size)}"
+    return f"restored the checkpoint of attempt {save.attempt}{ago}: {_size(save)}"
+
+
+def _size(save: Save) -> str:
+    files = "1 file" if save.files == 1 else f"{save.files:,} files"
+    return f"{files}, {format_bytes(save.size)}"

@@ -54,11 +54,13 @@ class TaskCancellation(Wire):
 
 
 class TaskProgress(Wire):
-    """A state change of a running attempt. Its host sends it only for attempts that run for more than a second."""
+    """A change of a running attempt. Its host sends it only for attempts that run for more than a second."""
 
     key: str
     state: TaskState
     at: datetime
+    #: What its host does now, if that may take long.
+    reason: str = ""
 
 
 class Rank(Wire):

@@ -175,13 +175,20 @@ class GangLifecycle:
             return self
         return self._move(GangEvent.EXPLAIN, gang=self.gang.with_tasks(reason=refusal.message), refusal=refusal)
 
-    def progressed(self, member_key: str, state: TaskState, at: datetime) -> Self:
-        """Records that a host prepares or runs a program. A late report, or one of an earlier attempt, has no effect."""
+    def progressed(self, member_key: str, state: TaskState, at: datetime, reason: str = "") -> Self:
+        """Records that a host prepares or runs a program. A late report, or one of an earlier attempt, has no effect.
+
+        Args:
+            reason: what the host does to prepare it.
+        """
         for place, task in enumerate(self.gang.tasks):
             known = self.member_key(task) == member_key and task.state in _PROGRESS
             if known and _PROGRESS.index(state) > _PROGRESS.index(task.state):
                 started_at = at if state is TaskState.RUNNING else task.started_at
-                status = task.model_copy(update={"state": move_task(task.state, state), "started_at": started_at})
+                now = {"state": move_task(task.state, state), "started_at": started_at, "reason": reason}
+                return self._move(GangEvent.PROGRESS, gang=self.gang.with_task(place, task.model_copy(update=now)))
+            if known and state is task.state is TaskState.BUILDING and reason != task.reason:
+                status = task.model_copy(update={"reason": reason})
                 return self._move(GangEvent.PROGRESS, gang=self.gang.with_task(place, status))
         return self
 

@@ -125,6 +125,20 @@ async def test_the_next_attempt_finds_the_directory_as_it_was(store: Fragile, tm
     ).read_bytes()
 
 
+async def test_a_restore_says_what_it_does_before_it_does_it(store: Fragile, tmp_path: Path) -> None:
+    """A large checkpoint takes minutes, in which the user sees that the task is being prepared, and for what."""
+    first, second = Host(store, tmp_path / "1", 1), Host(store, tmp_path / "2", 2)
+    (first.files / "weights").write_bytes(bytes(2048))
+    await first.saver.finish(BY_ITSELF)
+    said: list[tuple[str, bool]] = []
+
+    def announce(text: str) -> None:
+        said.append((text, (second.files / "weights").exists()))
+
+    await restore(store, PREFIX, second.dir, second.dir, None, announce=announce)
+    assert said == [("restoring the checkpoint: 1 file, 2 KiB", False)]
+
+
 async def test_only_what_has_changed_is_uploaded(store: Fragile, tmp_path: Path) -> None:
     """A checkpoint of many files of which one changes costs one file, and nothing if none does."""
     host = Host(store, tmp_path / "1", 1)

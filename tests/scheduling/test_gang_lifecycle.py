@@ -9,7 +9,7 @@ The workflow of a gang does in each state what the line `next` shows. Commands:
     offered HOST … / explained TEXT / evicted TEXT              a signal of the scheduler
     takes                        the workflow takes the offered hosts
     timeout                      the scheduling timeout is over
-    progress TASK STATE          a host's report
+    progress TASK STATE [TEXT]   a host's report, and what it does
     ended STATE [TEXT] | …       the outcome of each task; `ended evicted …`: an eviction ended them
     hold TEXT / release / band BAND / sent                      the user's overrides, and that the scheduler has them
     released                     the scheduler has the release
@@ -86,7 +86,7 @@ class Scenario:
                 self.gang = gang.evicted(gang.gang.first.key or "", rest)
             case "progress":
                 key = gang.member_key(gang.gang.tasks[int(hosts[0])])
-                self.gang = gang.progressed(key, TaskState(hosts[1]), self.now)
+                self.gang = gang.progressed(key, TaskState(hosts[1]), self.now, " ".join(hosts[2:]))
             case "ended":
                 outcomes = [self._outcome(each.strip()) for each in rest.removeprefix("evicted").split("|")]
                 self.gang = gang.finished(outcomes, gang.eviction if rest.startswith("evicted") else "")
