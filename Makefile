@@ -9,7 +9,7 @@ PYTEST ?= $(BIN)/pytest
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
-.PHONY: demo test test-long test-docker test-production env lint types check bench build lock clean
+.PHONY: demo docs tour test test-long test-docker test-production env lint types check bench build lock clean
 
 demo: env ## run a job of two tasks on an ephemeral local cluster, and show its logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
@@ -38,7 +38,13 @@ types: env ## check the types, and what type checkers know of users' programs
 	$(BIN)/mypy tests/typing
 	$(BIN)/basedpyright
 
-check: lint types test build ## run the checks that must pass before a change is merged
+docs: env ## build the documentation with the Python reference in build/site; a warning is an error
+	$(BIN)/mkdocs build --quiet
+
+tour: env ## run examples/tour.ipynb and store its outputs
+	$(BIN)/python scripts/run-tour.py
+
+check: lint types test build docs ## run the checks that must pass before a change is merged
 
 bench: env ## measure the table of docs/performance.md on this machine
 	$(BIN)/python -m benchmarks
@@ -60,7 +66,7 @@ $(UV):
 	@touch $@
 
 lock: $(UV) ## pin every package by hash, without the address of a registry
-	$(UV) pip compile --quiet pyproject.toml --extra local --extra gcp --group dev --universal --generate-hashes \
+	$(UV) pip compile --quiet pyproject.toml --extra local --extra gcp --group dev --group docs --universal --generate-hashes \
 	    --no-emit-index-url --no-header --output-file requirements.lock
 
 clean:

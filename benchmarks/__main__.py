@@ -9,6 +9,7 @@ from typing import Protocol
 
 from benchmarks import (
     behind,
+    checkpoint,
     cold,
     command,
     evaluation,
@@ -47,6 +48,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "cold": cold.measure,
     "host": host.measure,
     "gcp": gcp.measure,
+    "checkpoint": checkpoint.measure,
     "pool": pool.measure,
     "python": python.measure,
 }

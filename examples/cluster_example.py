@@ -3,7 +3,7 @@
     python examples/cluster_example.py                    on a cluster of its own: one host with four cores
     python examples/cluster_example.py --cluster NAME     on a cluster that runs
 
-Each example is a function with a client as its argument. `workspace=False`: the jobs do not need the files of this directory.
+Each example is a function with a client as its argument.
 """
 
 import argparse
@@ -27,11 +27,11 @@ def example_basic(client: iris.IrisClient) -> None:
         print(f"dividing {a} by {b}")
         return a / b
 
-    job = client.submit(divide, 1, 4, workspace=False)
+    job = client.submit(divide, 1, 4)
     assert job.result() == 0.25
     print("  output:", [str(entry) for entry in job.logs() if entry.stream == "stdout"])
     try:
-        client.submit(divide, 1, 0, workspace=False).result()
+        client.submit(divide, 1, 0).result()
     except ZeroDivisionError as error:
         print("  the job raised:", error)
 
@@ -44,7 +44,7 @@ def example_resource_scheduling(client: iris.IrisClient) -> None:
         time.sleep(1)
         return number, started, time.time()
 
-    jobs = [client.submit(cpu_job, number, resources=iris.Resources(cpu=2), workspace=False) for number in range(4)]
+    jobs = [client.submit(cpu_job, number, resources=iris.Resources(cpu=2)) for number in range(4)]
     results = [job.result() for job in jobs]
     at_once = max(sum(start <= moment < end for _, start, end in results) for _, moment, _ in results)
     print(f"  4 jobs of 2 cores: at most {at_once} ran at the same time")
@@ -55,8 +55,8 @@ def example_resource_scheduling(client: iris.IrisClient) -> None:
 
 def example_small_job_skips_oversized_job(client: iris.IrisClient) -> None:
     """A job that does not fit blocks no job that does, and says what it waits for."""
-    big = client.submit("true", resources=TOO_MUCH, workspace=False)
-    small = client.submit("true", resources=iris.Resources(cpu=1), workspace=False)
+    big = client.submit("true", resources=TOO_MUCH)
+    small = client.submit("true", resources=iris.Resources(cpu=1))
     assert small.wait().state is iris.JobState.SUCCEEDED
     status = big.status()
     assert status.state is iris.JobState.PENDING
@@ -67,7 +67,7 @@ def example_small_job_skips_oversized_job(client: iris.IrisClient) -> None:
 
 def example_scheduling_timeout(client: iris.IrisClient) -> None:
     """A job that finds no host in time ends as UNSCHEDULABLE, with the reason why it has waited."""
-    job = client.submit("true", resources=TOO_MUCH, scheduling_timeout="2s", workspace=False)
+    job = client.submit("true", resources=TOO_MUCH, scheduling_timeout="2s")
     status = job.wait()
     print(f"  the job is {status.state}: {status.reason}")
     assert status.state is iris.JobState.UNSCHEDULABLE
@@ -80,7 +80,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Show how a cluster shares its resources.")
     parser.add_argument("--cluster", help="its name or address; default: a new one on this machine")
     given = parser.parse_args()
-    own = iris.IrisClient(given.cluster) if given.cluster else iris.IrisClient.local(iris.load_config(CONFIG))
+    # The jobs do not need the files of the directory from which this is started.
+    if given.cluster:
+        own = iris.IrisClient(given.cluster, workspace=False)
+    else:
+        own = iris.IrisClient.local(iris.load_config(CONFIG), workspace=False)
     with own as client:
         for example in EXAMPLES:
             print(f"{example.__name__}: {example.__doc__}")

@@ -42,13 +42,13 @@ def diverge() -> None:
 
 
 def seed(client: iris.IrisClient, config: iris.ClusterConfig) -> list[iris.Job]:
-    """Submits a job of each kind, without the files of this directory, and returns those that end by themselves."""
+    """Submits a job of each kind, and returns those that end by themselves."""
     tpu = next((group.accelerator_variant for group in config.scale_groups.values() if group.accelerator_variant), None)
-    jobs: list[iris.Job] = [client.submit(square, number, name=f"square-{number}", workspace=False) for number in range(3)]
+    jobs: list[iris.Job] = [client.submit(square, number, name=f"square-{number}") for number in range(3)]
     if tpu is not None:
-        jobs.append(client.submit(rank, name="ranks", resources=iris.Resources(tpu=tpu), workspace=False))
-    jobs.append(client.submit(diverge, name="diverges", workspace=False))
-    client.submit("sleep", "60", name="too-large", resources=iris.Resources(cpu=10_000), workspace=False)
+        jobs.append(client.submit(rank, name="ranks", resources=iris.Resources(tpu=tpu)))
+    jobs.append(client.submit(diverge, name="diverges"))
+    client.submit("sleep", "60", name="too-large", resources=iris.Resources(cpu=10_000))
     return jobs
 
 
@@ -84,7 +84,8 @@ def main() -> None:
         parser.error("--notebook needs Jupyter: pip install notebook")
     try:
         config = iris.make_local_config(iris.load_config(given.config.read_text() if given.config else CONFIG), given.name)
-        with iris.ClusterManager(config, ephemeral=True, owned=True).connect(), iris.IrisClient(given.name) as client:
+        manager = iris.ClusterManager(config, ephemeral=True, owned=True)
+        with manager.connect() as address, iris.IrisClient.remote(address, workspace=False) as client:
             print(f"cluster {given.name} runs at {client.cluster.address}")
             for job in seed(client, config):
                 job.wait()

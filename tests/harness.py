@@ -69,6 +69,7 @@ from iris.messages.task import RunTask, TaskProgress
 from iris.messages.wire import ClusterName, Keys
 from iris.model import names
 from iris.model.attempts import AttemptRecord
+from iris.model.children import Parent
 from iris.model.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.hosts import Host
 from iris.model.jobs import Coscheduling, JobSpec, JobStatus, TaskOutcome, TaskStatus
@@ -82,13 +83,14 @@ from iris.scheduling.preemption import Eviction
 from iris.workflows import policies
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
+from iris.workflows.scheduled_job import ScheduledJobWorkflow
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
 from iris.workflows.task import TaskWorkflow
 from tests.builders import a_host, a_spec, some
 
-WORKFLOWS = (JobWorkflow, TaskWorkflow, SliceWorkflow, SchedulerWorkflow, AutoscalerWorkflow)
+WORKFLOWS = (JobWorkflow, TaskWorkflow, SliceWorkflow, ScheduledJobWorkflow, SchedulerWorkflow, AutoscalerWorkflow)
 
 #: Generous: a wedged workflow fails its test instead of stopping the suite. The server's own long poll ends after 20 s.
 PATIENCE = timedelta(seconds=90)
@@ -399,7 +401,7 @@ class Cluster:
         """What a control plane does for as long as it lives: take work from its queues."""
         await self._work(
             names.control_queue(self.name),
-            workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
+            workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow, ScheduledJobWorkflow],
             activities=[
                 self.outbox.exchange,
                 self.notifier.signal_placed,
@@ -676,6 +678,14 @@ class Cluster:
         """What Temporal's Web UI shows of the workflow."""
         metadata = await ask(handle, "__temporal_workflow_metadata", WorkflowMetadata)
         return metadata.current_details
+
+
+async def child(cluster: Cluster, parent: str, name: str = "child", **given: Any) -> str:
+    """The id of a job that the program of the parent submits; by default each does the same."""
+    described = await cluster.job(parent).describe()
+    run_id = described.raw_description.workflow_execution_info.first_run_id
+    settings = {"task": 0, "attempt": 1, "work": "train", "current_run": described.run_id} | given
+    return await cluster.submit(name, parent=Parent(job=parent, run_id=run_id, **settings))
 
 
 C = TypeVar("C", bound=Cluster)

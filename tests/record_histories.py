@@ -3,6 +3,9 @@
 Without names it records those that are not there yet, and leaves the others as they are: they stand for workflows that were begun
 by an earlier version. Name some only when histories under way may not survive a change of the workflows and need not; where they
 need to, guard the change with `workflow.patched`. Commit what it writes.
+
+`slice-cancelled-as-its-signal-was-answered` is one of many recordings of `slice-made-and-cancelled`: of a run in which both came
+in one workflow task.
 """
 
 import asyncio
@@ -17,14 +20,16 @@ from temporalio.client import WorkflowHandle
 
 from iris.activities.control import notifier as notifier_activities
 from iris.autoscaling import liveness
+from iris.messages.scheduled_job import ScheduledJob
 from iris.messages.task import RunTask
-from iris.model import slice_lifecycle
+from iris.model import names, slice_lifecycle
 from iris.model.jobs import Band, TaskOutcome
 from iris.model.slices import SliceState
 from iris.platforms.base import StockOut
 from iris.platforms.fake.cloud import Verb
 from iris.workflows import autoscaler, policies
-from tests.builders import a_host, a_silent, some
+from iris.workflows.scheduled_job import ScheduledJobWorkflow
+from tests.builders import a_host, a_silent, a_spec, some
 from tests.fleet_harness import EAGER, FleetCluster
 from tests.fleet_played import TenantNotifier
 from tests.harness import (
@@ -34,6 +39,7 @@ from tests.harness import (
     Unreachable,
     by_index,
     by_job,
+    child,
     dev_server_cluster,
     fails,
     hangs,
@@ -111,6 +117,15 @@ async def _jobs(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.cancel(waiting, "not needed")
     await cluster.end(waiting)
     await keep("job-cancelled-while-waiting", cluster.job(waiting))
+
+    scheduled = await cluster.client.start_workflow(
+        ScheduledJobWorkflow.run,
+        ScheduledJob(cluster=cluster.name, spec=a_spec(name="nightly")),
+        id=f"{names.schedule_id(cluster.name, 'ada/nightly')}-1",
+        task_queue=names.control_queue(cluster.name),
+    )
+    await cluster.result(scheduled)
+    await keep("scheduled-job", scheduled)
 
     host.program = Held()
     running = await cluster.submit("running")
@@ -325,6 +340,24 @@ async def _same_name(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await keep("scheduler-with-an-unsent-placement", cluster.scheduler)
 
 
+async def _children(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    """A parent that fails, its child and grandchild, which end with it, and a child that comes too late."""
+    top = Held(then=fails)
+    host = await cluster.join(program=by_job({"top": top}, Held()))
+    parent = await cluster.submit("top")
+    middle = await child(cluster, parent, "middle")
+    below = await child(cluster, middle, "below")
+    await cluster.until(lambda: len(host.taken) == 3)
+    top.let_go()
+    for job in (parent, middle, below):
+        await cluster.end(job)
+    late = await child(cluster, parent, "late")
+    await cluster.end(late)
+    await keep("parent-failed", cluster.job(parent))
+    await keep("child-cancelled-by-its-parent", cluster.job(middle))
+    await keep("child-refused", cluster.job(late))
+
+
 async def _has_a_reason(cluster: Cluster, job: str) -> bool:
     return bool((await cluster.status(job)).reason)
 
@@ -430,8 +463,9 @@ async def main() -> None:
     autoscaler.OBSERVE_INTERVAL = liveness.SECOND_OBSERVATION_DELAY = SECOND
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
-    for scenes, settings in ((_first_version, [short]), (_gangs, [short]), (_holds, []), (_same_name, []), (_evictions, [])):
-        async with dev_server_cluster(*settings) as cluster:
+    with_short_histories = (_first_version, _gangs)
+    for scenes in (*with_short_histories, _holds, _same_name, _evictions, _children):
+        async with dev_server_cluster(*[short] * (scenes in with_short_histories)) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
     for of_fleet in (_made_slices, _scaling):
         async with dev_server_cluster(kind=FleetCluster, notifier=TenantNotifier) as fleet:

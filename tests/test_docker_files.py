@@ -63,8 +63,15 @@ def test_no_port_is_published_beyond_this_machine_unless_somebody_says_so(servic
 
 
 def test_the_web_ui_starts_no_jobs_unless_somebody_says_so(services: Services) -> None:
-    """It answers under every host name, and so to web pages in a browser of this machine."""
+    """Its container answers under every host name, and so to web pages that find its address."""
     assert services["ui"]["environment"]["TEMPORAL_DISABLE_WRITE_ACTIONS"] == "${IRIS_UI_READ_ONLY:-true}"
+
+
+def test_the_web_ui_is_published_behind_the_guard(services: Services) -> None:
+    """Without it, a page whose name becomes 127.0.0.1 would read all jobs' commands."""
+    assert [name for name, service in services.items() if "127.0.0.1:8080:8080" in service.get("ports", ())] == ["guard"]
+    assert services["guard"]["command"][:3] == ["iris", "controller", "guard-ui"]
+    assert services["guard"]["command"][-1] == "ui:8080"
 
 
 def test_the_control_plane_finds_its_credentials_where_its_environment_says(services: Services) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+import iris
 from iris.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
@@ -48,6 +49,13 @@ def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:
             assert option is None or option[1] in known or set(short) <= known, f"{name} names {option[1]} for {command.name}"
     for option in re.findall(r"`(--[a-z][a-z-]*)", text):
         assert option in EVERY_OPTION, f"{name} names {option}"
+
+
+def test_the_python_reference_has_every_public_name() -> None:
+    """It is generated from docstrings, but only for the names on the page."""
+    page = (ROOT / "docs" / "reference" / "python.md").read_text()
+
+    assert set(re.findall(r"^::: iris\.(\w+)$", page, re.MULTILINE)) == set(iris.__all__)
 
 
 def options(command: click.Command) -> set[str]:

@@ -56,7 +56,7 @@ def test_the_installed_version_is_the_one_in_pyproject() -> None:
 @pytest.mark.parametrize("name", iris.__all__)
 def test_a_public_name_is_imported_from_the_package_itself(name: str) -> None:
     """Users' programs must not depend on where a class is defined."""
-    assert getattr(iris, name).__name__ == ("context" if name == "iris_ctx" else name)
+    assert getattr(iris, name).__name__ == name
 
 
 def test_importing_the_package_loads_nothing_of_it() -> None:

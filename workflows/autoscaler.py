@@ -14,7 +14,7 @@ from collections import deque
 from datetime import datetime
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from iris.activities.control.observe import FleetObserver
 from iris.activities.control.recovery import RecoveryQueries
@@ -39,6 +39,7 @@ from iris.model.scale_groups import ScaleGroup, unknown_group
 from iris.model.scaling import Action, Drain, GroupStatus, Outlook, ScalePlan, Wanted
 from iris.model.slices import LIVE, SliceFacts, SliceState
 from iris.workflows import policies, web_ui
+from iris.workflows.signals import send_signal
 from iris.workflows.slice_registry import SliceRegistry
 
 
@@ -239,11 +240,7 @@ class AutoscalerWorkflow:
     async def _signal_scheduler(self, message: Message) -> bool:
         """Sends a message to the scheduler. Returns False if no scheduler runs."""
         scheduler = workflow.get_external_workflow_handle(names.scheduler_workflow(self._cluster))
-        try:
-            await scheduler.signal("deliver", Batch(messages=(message,)))
-        except ApplicationError:
-            return False
-        return True
+        return await send_signal(scheduler, "deliver", Batch(messages=(message,)))
 
     # Observation.
 

@@ -9,28 +9,29 @@ import asyncio
 import contextlib
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
 from iris.activities.control.child_jobs import ChildJobs
 from iris.messages.job import ChildRef, EndedParent, JobInput
 from iris.model import names
 from iris.workflows import policies
 from iris.workflows.scheduler_call import uninterrupted
+from iris.workflows.signals import send_signal
 
 #: The children that one activity cancels: its input has some 50 KiB.
 CANCELLED_AT_ONCE = 500
 
 
 async def register(job: JobInput) -> str:
-    """Registers the job with the job that it belongs to, if there is one. Returns why the job must not start; empty: it may."""
+    """Registers the job with the job that it belongs to, if there is one. Returns why the job must not start; empty: it may.
+
+    Raises:
+        asyncio.CancelledError: the job was cancelled meanwhile.
+    """
     parent = job.spec.parent
     if parent is None or job.tasks:  # an earlier run has registered
         return ""
     handle = workflow.get_external_workflow_handle(names.job_workflow(job.cluster, parent.job), run_id=parent.current_run)
-    try:
-        await handle.signal("child_started", ChildRef(job=job.spec.id, run_id=workflow.info().first_execution_run_id))
-    except ApplicationError as error:
-        workflow.logger.info("the parent %s takes no signal: %s", parent.job, error)
+    if not await send_signal(handle, "child_started", ChildRef(job=job.spec.id, run_id=workflow.info().first_execution_run_id)):
         return f"job {parent.job}, to which it belongs, had ended before it started"
     return ""
 

@@ -109,6 +109,7 @@ class GangAttempt:
                 image=spec.image,
                 ports=spec.ports,
                 outputs=names.attempt_outputs(spec.id, gang.run_id, task.index, task.attempt),
+                checkpoints=names.task_checkpoints(spec.id, gang.run_id, task.index),
             ),
             task_queue=names.host_queue(gang.cluster, seat.host_id),
             schedule_to_start_timeout=policies.SCHEDULE_TO_START,

@@ -33,7 +33,7 @@ from iris.scheduling.recovery import GangReport
 from iris.workflows import policies, web_ui
 from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
-from iris.workflows.search_attributes import keywords, show_band, show_state
+from iris.workflows.search_attributes import ListEntry, keywords, show_band
 from iris.workflows.task import TaskWorkflow
 
 #: Children started by one workflow task. Each start carries the job's specification, and all of them go in one 4 MiB request.
@@ -58,12 +58,11 @@ class JobWorkflow:
                 "tasks": job.tasks or tuple(TaskStatus(index=index) for index in range(job.spec.replicas)),
             }
         )
-        self._children_of_job = Children(job.children)
+        self._child_jobs = Children(job.children)
         self._run = GangRun(self._job, self._describe, self._with_children) if job.spec.is_gang else None
+        self._listed = ListEntry()
         #: Of attempts that run, or ran. No attempt runs while the workflow continues as new, so the next run needs none.
         self._endpoints: tuple[Endpoint, ...] = ()
-        #: The state that lists show. None for a short job that succeeds, which saves the events.
-        self._shown_state: JobState | None = None
         #: The reason of the tasks that the job ends; None: it ends none.
         self._end_reason: str | None = None
         #: Why the user cancels tasks, by index, while the others continue.
@@ -94,15 +93,20 @@ class JobWorkflow:
             else:
                 await self._run_tasks()
         except asyncio.CancelledError:
+            if self.status().state in (JobState.PENDING, JobState.HELD):  # it was cancelled before it had begun
+                self._refuse(TaskState.KILLED, workflow.cancellation_reason() or "cancelled")
             self._describe()
-            self._show(self.status().state)
-            await self._children_of_job.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
+            status = self.status()
+            self._listed.show(status.state)
+            self._listed.show_reason(status.state, status.reason)
+            await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
             raise
         status = self.status()
-        if status.state is not JobState.SUCCEEDED or self._shown_state is not None:
-            self._show(status.state)
+        if status.state is not JobState.SUCCEEDED or self._listed.state is not None:
+            self._listed.show(status.state)
+        self._listed.show_reason(status.state, status.reason)
         if status.state is not JobState.SUCCEEDED:
-            await self._children_of_job.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
+            await self._child_jobs.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
         # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
@@ -152,7 +156,7 @@ class JobWorkflow:
 
     @workflow.signal(description="A job that belongs to this job starts")
     def child_started(self, child: ChildRef) -> None:
-        self._children_of_job.add(child)
+        self._child_jobs.add(child)
 
     @workflow.signal(description="A task makes an address known by name, or withdraws it")
     def endpoint_changed(self, endpoint: Endpoint) -> None:
@@ -210,7 +214,7 @@ class JobWorkflow:
         self._describe()
 
     def _with_children(self, gang: Gang) -> Gang:
-        return gang.model_copy(update={"children": self._children_of_job.known})
+        return gang.model_copy(update={"children": self._child_jobs.known})
 
     # Jobs of independent tasks: each task has its own workflow.
 
@@ -381,13 +385,15 @@ class JobWorkflow:
         # Show PENDING once the job has to wait, and RUNNING once a host has reported it.
         states = {task.state for task in status.tasks}
         if TaskState.RUNNING in states or (TaskState.BUILDING in states and workflow.patched("true-states")):
-            self._show(JobState.RUNNING)
+            self._listed.show(JobState.RUNNING)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
             waits_again = status.state is JobState.PENDING and any(task.host for task in status.tasks)
             if not waits_again or workflow.patched("true-states"):
-                self._show(status.state)
+                self._listed.show(status.state)
+                self._listed.show_reason(status.state, status.reason if status.state is JobState.HELD else self._waits_for())
 
-    def _show(self, state: JobState) -> None:
-        if state is not self._shown_state:
-            self._shown_state = state
-            show_state(state)
+    def _waits_for(self) -> str:
+        """Returns the code of the scheduler's reason, whose message changes too often for lists; empty if there is none yet."""
+        if self._run is not None:
+            return self._run.refusal.code if self._run.refusal is not None else ""
+        return next((task.code for task in self._job.tasks if task.state is TaskState.PENDING and task.code), "")

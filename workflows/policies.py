@@ -19,6 +19,10 @@ A_FEW_TIMES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempt
 #: that would change the history.
 MOMENT = timedelta(milliseconds=1)
 
+#: How long a job waits for a control plane that died with the job's workflow task: half of the server's default. A task takes
+#: milliseconds, or two seconds when the scheduler answers slowly (`EXCHANGE_QUICK`).
+JOB_TASK = timedelta(seconds=5)
+
 #: The longest task of the scheduler and the autoscaler. The longest ones are replays: those of the scheduler are limited to a few
 #: seconds on an idle core. A worker that dies during a task holds the workflow up for this long, so it is not longer.
 PLANNER_TASK = timedelta(seconds=30)

@@ -9,7 +9,6 @@ blocks the workflow on which the whole cluster depends.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -51,6 +50,7 @@ from iris.workflows import policies, unsent_signals, web_ui
 from iris.workflows.demand_watch import DemandWatch
 from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
 from iris.workflows.scheduler_views import owners_of, snapshot_of, unplaced, wanted_of
+from iris.workflows.signals import send_signal
 
 #: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of it, and nothing is placed
 #: meanwhile: ten million take about three seconds on one core of the benchmark machine. The number of events says little. A pass
@@ -325,8 +325,7 @@ class SchedulerWorkflow:
         while True:
             await workflow.wait_condition(lambda: self._demand_watch.changed)
             self._demand_watch.signalled(self._demand())
-            with contextlib.suppress(ApplicationError):  # no autoscaler runs; a new one asks at once
-                await autoscaler.signal("demand")
+            await send_signal(autoscaler, "demand")  # if none runs: a new one asks at once
             await workflow.sleep(WAKE_EVERY)
 
     def _demand(self) -> Mapping[Shape, int]:

@@ -5,13 +5,14 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
+from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from iris.activities.control.outbox import Outbox
 from iris.messages.scheduler import Answer, Envelope, Message
 from iris.model import names
 from iris.model.slices import SliceFacts
 from iris.workflows import policies
+from iris.workflows.signals import send_signal
 
 T = TypeVar("T")
 
@@ -55,9 +56,7 @@ async def exchange(cluster: str, message: Message) -> Answer:
 async def signal_autoscaler(cluster: str, facts: SliceFacts) -> None:
     """Signals a slice's facts to the autoscaler. An autoscaler that is not running asks for them when it starts."""
     autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(cluster))
-    try:
-        await autoscaler.signal("slice_changed", facts)
-    except ApplicationError:
+    if not await send_signal(autoscaler, "slice_changed", facts):
         workflow.logger.info("no autoscaler runs that could receive that slice %s is %s", facts.id, facts.state)
 
 

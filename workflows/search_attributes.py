@@ -1,12 +1,19 @@
-"""Builds and sets the search attributes by which workflows are listed."""
+"""Builds and sets the search attributes and the memo by which workflows are listed."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from iris.model import names
-from iris.model.jobs import Band
+from iris.model.bounds import cut
+from iris.model.jobs import Band, JobSpec
+from iris.model.states import JobState
+from iris.workflows import web_ui
+
+#: The most bytes of a reason in lists.
+MOST_REASON = 300
 
 
 def keywords(values: Mapping[str, str]) -> TypedSearchAttributes:
@@ -16,9 +23,48 @@ def keywords(values: Mapping[str, str]) -> TypedSearchAttributes:
     )
 
 
+def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the memo and the search attributes with which a job starts."""
+    memo: dict[str, Any] = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
+    if spec.resources.device is not None:
+        memo[names.MEMO_DEVICE] = str(spec.resources.device)
+    if spec.call is not None:
+        memo[names.MEMO_FUNCTION] = True
+    attributes = {
+        names.SA_CLUSTER: cluster,
+        names.SA_KIND: names.KIND_JOB,
+        names.SA_USER: spec.user,
+        names.SA_PRIORITY: spec.band,
+    }
+    if spec.parent is not None:
+        memo[names.MEMO_PARENT] = spec.parent.model_dump(mode="json")
+        attributes[names.SA_PARENT] = spec.parent.job
+    return memo, attributes
+
+
 def show_state(state: str) -> None:
     """Sets this workflow's state in lists: one event and one write to the visibility store."""
     workflow.upsert_search_attributes([SearchAttributeKey.for_keyword(names.SA_STATE).value_set(state)])
+
+
+class ListEntry:
+    """What lists show of this job's workflow. Each change is an event, so nothing is shown twice."""
+
+    def __init__(self) -> None:
+        #: None for a short job that succeeds, which saves the events.
+        self.state: JobState | None = None
+        self._reason: tuple[JobState, str] | None = None
+
+    def show(self, state: JobState) -> None:
+        if state is not self.state:
+            self.state = state
+            show_state(state)
+
+    def show_reason(self, state: JobState, reason: str) -> None:
+        """Shows the reason of the state. It is in the memo: Temporal encrypts no search attributes."""
+        if reason and (state, reason) != self._reason and workflow.patched("listed-reasons"):
+            self._reason = state, reason
+            workflow.upsert_memo({names.MEMO_REASON: {"state": state, "reason": cut(reason, MOST_REASON)}})
 
 
 def show_band(band: Band) -> None:

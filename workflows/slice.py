@@ -232,8 +232,8 @@ class SliceWorkflow:
 
 def _event(signal: Signal) -> Event:
     match signal:
-        case HostReady(host=host, token=token, signature=signature):
-            return HostReported(host, token, signature)
+        case HostReady(host=host, token=token, signature=signature, public_key=public_key):
+            return HostReported(host, token, signature, public_key)
         case HostLost():
             return HostGone(signal.host_id, signal.incarnation, signal.reason, signal.left)
         case CloudState(observation=observation):

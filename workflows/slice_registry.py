@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from iris.messages.autoscaler import CloseDown, ScalingSettings
 from iris.messages.slice import SliceInput
@@ -14,6 +14,7 @@ from iris.model.scaling import Create, Drain
 from iris.model.slices import SliceFacts, SliceState
 from iris.workflows import policies
 from iris.workflows.search_attributes import keywords
+from iris.workflows.signals import send_signal
 from iris.workflows.slice import SliceWorkflow
 
 
@@ -142,16 +143,14 @@ class SliceRegistry:
     async def signal(self, slice_id: str, signal: str, *payload: object) -> bool:
         """Signals a slice's workflow. Returns False if the workflow is gone; the slice counts as FAILED then."""
         handle = workflow.get_external_workflow_handle(names.slice_workflow(self._cluster, slice_id))
-        try:
-            await handle.signal(signal, args=payload)
-        except ApplicationError:
-            self.draining.discard(slice_id)
-            if slice_id in self.known:
-                lost = {"state": SliceState.FAILED, "changed_at": workflow.now(), "reason": "its workflow was terminated"}
-                self.known[slice_id] = self.known[slice_id].model_copy(update=lost)
-                self.strays.setdefault(slice_id, 0)
-            return False
-        return True
+        if await send_signal(handle, signal, *payload):
+            return True
+        self.draining.discard(slice_id)
+        if slice_id in self.known:
+            lost = {"state": SliceState.FAILED, "changed_at": workflow.now(), "reason": "its workflow was terminated"}
+            self.known[slice_id] = self.known[slice_id].model_copy(update=lost)
+            self.strays.setdefault(slice_id, 0)
+        return False
 
     def forget_deleted_strays(self, unowned: Container[str], unreachable: Container[str]) -> bool:
         """Counts the observations that have not found each stray, and forgets strays whose machines are deleted.

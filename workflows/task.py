@@ -18,6 +18,7 @@ from iris.scheduling.recovery import GangReport
 from iris.workflows import web_ui
 from iris.workflows.gang_run import GangRun
 from iris.workflows.search_attributes import show_band, show_state
+from iris.workflows.signals import send_signal
 
 #: The pause after each report. A thousand tasks with nine reports each stay below the 10,000 signals that a workflow takes.
 REPORT_PAUSES = tuple(timedelta(seconds=seconds) for seconds in (1, 1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**6))
@@ -105,8 +106,9 @@ class TaskWorkflow:
         for pause in REPORT_PAUSES:
             await workflow.wait_condition(lambda: self._unreported is not None)
             status, self._unreported = self._unreported, None
-            try:
-                await parent.signal("task_changed", status)
-            except ApplicationError:
+            assert status is not None
+            if status.state is TaskState.PENDING and self._run.refusal is not None:
+                status = status.model_copy(update={"code": self._run.refusal.code})
+            if not await send_signal(parent, "task_changed", status):
                 return  # the job is gone; this task is about to be cancelled
             await workflow.sleep(pause)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from iris.model.bounds import cut
 from iris.model.hosts import Host
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
-from iris.model.slices import SliceStatus
 from iris.model.states import JobState, TaskState
 from iris.model.units import MIB
 
 if TYPE_CHECKING:  # a client, which needs `summary` only, has no ledger
     from iris.model.scaling import Action, GroupStatus
+    from iris.model.slices import SliceStatus
     from iris.scheduling.ledger import Ledger
     from iris.scheduling.ledger_size import LedgerSize
     from iris.scheduling.refusals import Refusal
@@ -72,7 +72,7 @@ def task_details(spec: JobSpec, task: TaskStatus, refusal: "Refusal | None" = No
     return "\n".join([*lines, "", f"Logs: {code(f'iris logs {spec.id} --task {task.index}')}"])
 
 
-def slice_details(status: SliceStatus) -> str:
+def slice_details(status: "SliceStatus") -> str:
     """Returns the state of a slice, its hosts, and the steps that led to it."""
     lines = _headline(status.state, status.reason)
     if status.facts is not None:

@@ -21,17 +21,12 @@ class ChildJobs:
         runs = {names.job_workflow(ended.cluster, child.job): child.run_id for child in ended.children}
 
         async def cancel(workflow_id: str) -> bool:
-            await request_cancel(self._client, workflow_id, runs[workflow_id], ended.reason)
+            try:
+                handle = self._client.get_workflow_handle(workflow_id, first_execution_run_id=runs[workflow_id])
+                await handle.cancel(reason=ended.reason)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.ALREADY_EXISTS:  # it is being cancelled
+                    raise
             return True
 
         await each_workflow(runs, cancel)
-
-
-async def request_cancel(client: Client, workflow_id: str, first_run: str, reason: str) -> None:
-    """Requests the cancellation of a workflow, unless a later one has its id. Does nothing if it was requested before."""
-    handle = client.get_workflow_handle(workflow_id, first_execution_run_id=first_run)
-    try:
-        await handle.cancel(reason=reason)
-    except RPCError as error:
-        if error.status is not RPCStatusCode.ALREADY_EXISTS:
-            raise

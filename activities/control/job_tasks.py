@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.activities.control.notifier import AT_ONCE, AWAY
+from iris.activities.control.service import AT_ONCE, AWAY
 from iris.messages.task import TaskOverrides, TaskRefs
 from iris.model import names
 

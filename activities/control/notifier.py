@@ -10,9 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.orphans import cancel_orphans
+from iris.activities.control.service import AT_ONCE, AWAY
 from iris.messages.scheduler import EvictionNotices, Notices, Owner, Owners, Reasons, Signalled, SnapshotPage
 from iris.messages.wire import ClusterName, Keys
 from iris.model import names
@@ -20,8 +23,6 @@ from iris.model.bounds import fitting
 
 logger = logging.getLogger(__name__)
 
-#: Concurrent signals: enough to hide the round trip, far below the frontend's limits.
-AT_ONCE = 32
 PAGE = 2_000
 #: The most keys of ended owners that one check returns.
 MOST_GONE = 5_000
@@ -29,21 +30,9 @@ MOST_GONE = 5_000
 #: host has reported, or its lease has run out.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
-
-#: The server's answers that may come to any request, because the server is away or busy. Other errors are about one owner.
-AWAY = (
-    RPCStatusCode.UNAVAILABLE,
-    RPCStatusCode.RESOURCE_EXHAUSTED,
-    RPCStatusCode.DEADLINE_EXCEEDED,
-    RPCStatusCode.CANCELLED,
-    RPCStatusCode.ABORTED,
-    RPCStatusCode.INTERNAL,
-    RPCStatusCode.UNKNOWN,
-    RPCStatusCode.PERMISSION_DENIED,
-    RPCStatusCode.UNAUTHENTICATED,
-)
 #: How many attempts of an activity fail with such an answer; later ones treat it as an error about the one workflow.
 PATIENT_ATTEMPTS = 3
+_PARENT = SearchAttributeKey.for_keyword(names.SA_PARENT)
 
 
 class Notifier:
@@ -100,6 +89,8 @@ class Notifier:
     async def check_jobs(self, ref: ClusterName) -> Keys:
         """Returns the keys whose owners have ended without releasing them: terminated in the Web UI, for instance.
 
+        Cancels the jobs that belong to such owners.
+
         Visibility lists the running workflows, with a delay, so an owner that it does not list is described directly. An owner
         that has just ended is left to its hosts, on which programs may still run.
         """
@@ -113,10 +104,9 @@ class Notifier:
             if not page.owners or len(owners) >= page.total:
                 break
         ours = names.own_workflows(ref.cluster, names.KIND_JOB, names.KIND_TASK)
-        running = {
-            (execution.id, names.short_run(execution.run_id))
-            async for execution in self._client.list_workflows(f"{ours} AND ExecutionStatus = 'Running'")
-        }
+        live = [execution async for execution in self._client.list_workflows(f"{ours} AND ExecutionStatus = 'Running'")]
+        running = {(execution.id, names.short_run(execution.run_id)) for execution in live}
+        await cancel_orphans(self._client, ref.cluster, (execution for execution in live if _is_child(execution, ref.cluster)))
         gone = []
         for owner in owners:
             activity.heartbeat()
@@ -140,6 +130,11 @@ class Notifier:
         if not owner.key.endswith(f"/{names.short_run(first_run)}"):
             return described.start_time <= over
         return described.status is not WorkflowExecutionStatus.RUNNING and (described.close_time or over) <= over
+
+
+def _is_child(execution: WorkflowExecution, cluster: str) -> bool:
+    """Returns whether the workflow is that of a job which belongs to another job."""
+    return execution.typed_search_attributes.get(_PARENT) is not None and execution.id.startswith(names.job_workflow(cluster, ""))
 
 
 def _is_away(error: Exception) -> bool:

@@ -24,6 +24,7 @@ from temporalio.client import AsyncActivityHandle
 from iris.activities.host import outcome as outcomes
 from iris.activities.host import prepare
 from iris.activities.host.caches import DISK_FAULT, is_disk_full, size_of
+from iris.activities.host.checkpoints import Saver, end_of
 from iris.activities.host.disk_watch import Occupant
 from iris.activities.host.heartbeat import Heartbeat, handed_out, report
 from iris.activities.host.host_context import HostContext
@@ -89,7 +90,6 @@ class Attempt:
         files = {Stream.BUILD: directory / "build", Stream.STDOUT: directory / "stdout", Stream.STDERR: directory / "stderr"}
         limits, state = context.limits, directory / "shipped.json"
         self._logs = LogShipper(context.store, self.task.logs, files, state, taken_over=found, limit=limits.logs)
-        self._delivery = Delivery(context.store, self._logs, directory, self.task.outputs, context.gate, limits.outputs)
         self._runtime = context.runtime(self.task, directory)
         self._program = Program(directory)
         lease = record.task.contact.lease
@@ -108,10 +108,14 @@ class Attempt:
         self._peak_memory = 0
         self._running: Running | None = None
         #: How the program ended; None: it has not ended, as far as this agent knows.
-        self._exit = self._program.exit
+        self._exit: Exit | None = self._program.exit
         self._lifecycle: Lifecycle = restore(
             launched=self._program.launched, ended=self._exit is not None, outcome=record.verdict, settled=record.told
         )
+        store, gate, task, say = context.store, context.gate, self.task, self._logs.say
+        self._saver = Saver(store, task.checkpoints, task.attempt, directory, gate, limits.checkpoint, say, taken_over=found)
+        ends = (self._saver, lambda: end_of(self._lifecycle, self._exit))
+        self._delivery = Delivery(store, self._logs, directory, task.outputs, gate, limits.outputs, *ends)
         if not self.settled:
             context.claims.append(self.task.placement_key)
 
@@ -181,6 +185,7 @@ class Attempt:
                 await free_placement(self._context, self.task)
         if self.settled:
             await self._clear_away()
+            self._program.close()
 
     async def reconcile(self) -> None:
         """Asks the server whether an attempt that was found is still wanted. If it is not, kills everything of it."""
@@ -267,7 +272,7 @@ class Attempt:
         if self._found:
             await self._runtime.clear()  # removes what the dead agent was preparing
         free = shutil.disk_usage(self._dir).free
-        self._preparing = asyncio.create_task(prepare.build(self._context, self.task, self._dir, self._runtime))
+        self._preparing = asyncio.create_task(prepare.build(self._context, self.task, self._dir, self._runtime, self._logs.say))
         if self._lifecycle.state is not State.PREPARING:
             self._preparing.cancel()
         shipping = asyncio.create_task(self._ship_on())
@@ -322,7 +327,7 @@ class Attempt:
             OSError: Iris's files beside the program were deleted.
         """
         ended = asyncio.create_task(self._program.wait())
-        beside = [asyncio.create_task(work) for work in (self._ship_on(), self._watch_program())]
+        beside = [asyncio.create_task(work) for work in (self._ship_on(), self._watch_program(), self._saver.save_on())]
         try:
             await asyncio.wait({ended, *beside}, return_when=asyncio.FIRST_COMPLETED)
             for work in beside:

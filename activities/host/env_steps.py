@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from iris.activities.host import uv_errors
 from iris.activities.host.caches import DISK_FAULT, Cache
-from iris.activities.host.projects import Project, indexes_of_lock
+from iris.activities.host.projects import Project, indexes_of_lock, reading_the_jobs_files
 from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.host.runtimes.job_users import acting_as, end_user, give
@@ -75,7 +75,8 @@ class Steps:
     def say(self, text: str) -> None:
         """Appends a line for the user. If the output ends within a line, a new line is begun first."""
         line = f"[iris] {text}\n".encode(errors="replace")
-        with self._output.open("a+b") as file:
+        with os.fdopen(links.open_file(self._output, os.O_RDWR | os.O_APPEND | os.O_CREAT), "r+b") as file:
+            file.seek(0, os.SEEK_END)
             if file.tell() > 0:
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
@@ -149,7 +150,8 @@ class Steps:
             return False
         if status != 0:
             raise _failed("uv venv", status, output)
-        await asyncio.to_thread(_add_sites, venv, python.sites, self._owner)
+        with reading_the_jobs_files():
+            await asyncio.to_thread(_add_sites, venv, python.sites, self._owner)
         return True
 
     async def run(self, commands: Sequence[str], program: Mapping[str, str], venv: Path | None) -> None:
@@ -167,7 +169,8 @@ class Steps:
                 await self._run(command, {**self._env, **program})
             return
         # If the environment had no `pip`, the commands would find the host's `pip`, and change the host.
-        await asyncio.to_thread(_add_scripts, venv, self.uv.program, self._owner)
+        with reading_the_jobs_files():
+            await asyncio.to_thread(_add_scripts, venv, self.uv.program, self._owner)
         async with self.uv.lend(venv) as kept:
             env = {name: value for name, value in {**self._env, **program}.items() if name not in _ELSEWHERE}
             for command in commands:
@@ -219,7 +222,7 @@ class Steps:
         begun, before = time.monotonic(), self._written()
         written, read = (kept.written, (self.uv.programs,)) if kept is not None else ((), ())
         status = await self._runtime.step(argv, env, self._workdir, self._output, written=written, read=read)
-        with self._output.open("rb") as file:
+        with os.fdopen(links.open_file(self._output), "rb") as file:
             file.seek(max(before, self._written() - _TAIL))
             output = file.read().decode(errors="replace")
         self.say(f"{shown} {'' if status == 0 else f'{_ended(status)} '}({since(begun)})")
@@ -229,7 +232,7 @@ class Steps:
 
     def _written(self) -> int:
         with suppress(FileNotFoundError):
-            return self._output.stat().st_size
+            return self._output.lstat().st_size
         return 0
 
 

@@ -4,15 +4,18 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import SecretStr
 
 from iris.activities.host.caches import DISK_FAULT
+from iris.activities.host.checkpoint_files import FOLDER
 from iris.activities.host.host_context import HostContext
+from iris.activities.host.projects import reading_the_jobs_files
 from iris.activities.host.python_env import set_up
+from iris.activities.host.restore import restore
 from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, Runtime
 from iris.activities.host.runtimes.environment import attempt_env
@@ -48,8 +51,13 @@ class Built(NamedTuple):
     secrets: Mapping[str, SecretStr]
 
 
-async def build(context: HostContext, task: RunTask, directory: Path, runtime: Runtime) -> Built:
+async def build(
+    context: HostContext, task: RunTask, directory: Path, runtime: Runtime, progress: Callable[[str], object] = lambda _: None
+) -> Built:
     """Prepares the attempt. The output of the set-up goes into the file `build` of its directory.
+
+    Args:
+        progress: gets a line for the log when the checkpoint was restored.
 
     Raises:
         CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image, environment or directory.
@@ -77,6 +85,15 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             for name in ("work", "call", "environment"):
                 await _fresh(files / name)
             (files / "outputs").mkdir(exist_ok=True)
+            (files / FOLDER).mkdir(exist_ok=True)
+        if task.bundle is not None and task.workdir is not None:  # no job has both, but somebody may send one
+            raise CannotStart("a task with a bundle has no workdir: its files are unpacked into a directory of its own", 2)
+        if (
+            task.checkpoints
+            and task.attempt > 1
+            and (restored := await restore(context.store, task.checkpoints, directory, files, runtime.owner))
+        ):
+            progress(restored)
         root = Path(task.workdir) if task.workdir is not None else files / "work"
         if task.bundle is not None:
             await context.bundles.unpack(task.bundle, root, runtime.owner)
@@ -90,7 +107,9 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             else:
                 _set_modes(root, context.umask)  # it is empty
         workdir = root / task.environment.project if task.bundle is not None else root
-        if task.bundle is not None and not workdir.is_dir():
+        with reading_the_jobs_files():
+            exists = task.bundle is None or workdir.is_dir()
+        if not exists:
             raise CannotStart(f"the workspace has no directory {task.environment.project!r}; submit it, too", 2)
         host_env = await asyncio.to_thread(context.host_env, task)
         env = attempt_env(
@@ -102,6 +121,8 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             contact=context.contact_env,
             workdir=workdir,
             outputs=files / "outputs",
+            checkpoint=files / FOLDER,
+            checkpoint_url=_checkpoint_url(context, task),
             call=call,
             ports=ports.numbers,
             tpu=context.accelerators.tpu,
@@ -124,6 +145,15 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         launch = await runtime.launch(CALL if call is not None else task.command, ready.env, workdir, read=ready.read)
         undo.pop_all()
         return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers, secrets)
+
+
+def _checkpoint_url(context: HostContext, task: RunTask) -> str:
+    """Returns where in the store the program can store checkpoints itself; empty: nowhere.
+
+    A directory of the agent's user as a store is closed to containers and to programs with users of their own.
+    """
+    closed = context.store.url.startswith("file:") and (context.image_of(task) or context.users_of(task))
+    return "" if closed or not task.checkpoints else f"{context.store.url}/{names.shared_checkpoints(task.checkpoints)}"
 
 
 def _own_env(files: Path) -> dict[str, str]:

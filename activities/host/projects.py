@@ -1,5 +1,6 @@
 """Reads the project in a program's directory, as far as the program's environment depends on it."""
 
+import errno
 import hashlib
 import json
 import os
@@ -7,18 +8,22 @@ import re
 import stat
 import threading
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from iris.activities.host.runtimes import trees
-from iris.activities.host.runtimes.base import CannotStart
+from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart
 from iris.activities.host.runtimes.threads import Stopped
+from iris.model.units import MIB, format_bytes
 
 #: Files that `uv sync` reads of a project, besides the sources of the packages that it builds.
 FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")
 #: The exit code of a set-up that fails before its first command: the code that uv uses for input that it does not understand.
 _NO_SENSE = 2
+#: The maximum size of a `pyproject.toml`, and that of a lock or a list of packages.
+_MOST_PROJECT, MOST_LIST = 4 * MIB, 64 * MIB
 
 
 class Project(NamedTuple):
@@ -76,21 +81,23 @@ def _document(directory: Path) -> dict[str, Any]:
         CannotStart: it cannot be read.
     """
     try:
-        text = (directory / "pyproject.toml").read_text(encoding="utf-8")
+        text = read(directory / "pyproject.toml", _MOST_PROJECT).decode()
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise CannotStart(f"set-up failed: pyproject.toml cannot be read: {error}", _NO_SENSE) from None
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise CannotStart("set-up failed: pyproject.toml is not TOML: it is nested too deep", _NO_SENSE) from None
+    except ValueError as error:  # a number may have too many digits for an integer, too
         raise CannotStart(f"set-up failed: pyproject.toml is not TOML: {error}", _NO_SENSE) from None
 
 
 def indexes_of_lock(directory: Path, project: Project) -> list[str]:
     """Returns the URLs of the package indexes that the lock of the project in this directory names."""
     try:
-        text = (directory.joinpath(*[".."] * project.above) / "uv.lock").read_text(encoding="utf-8")
+        text = read(directory.joinpath(*[".."] * project.above) / "uv.lock", MOST_LIST).decode()
     except (OSError, ValueError):  # uv itself reports this error
         return []
     return sorted(set(re.findall(r'registry = "(https?://[^"\s]+)"', text)))
@@ -98,7 +105,7 @@ def indexes_of_lock(directory: Path, project: Project) -> list[str]:
 
 def hash_of(directory: Path, names: Iterable[str]) -> dict[str, str]:
     """Returns the SHA-256 of each of the files that exists, by name."""
-    return {name: _hash(directory / name) for name in names if (directory / name).is_file()}
+    return {name: _hash(open_regular(directory / name)) for name in names if (directory / name).is_file()}
 
 
 def hash_of_all(directory: Path, stop: threading.Event) -> str:
@@ -112,11 +119,54 @@ def hash_of_all(directory: Path, stop: threading.Event) -> str:
             if stat.S_ISLNK(mode):
                 content = os.readlink(name, dir_fd=visit.at)
             elif stat.S_ISREG(mode):
-                content = _hash(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=visit.at))
+                content = _hash(open_regular(name, visit.at, os.O_NOFOLLOW))
             else:
                 continue
             whole.update(json.dumps(["/".join((*visit.steps, name)), content]).encode() + b"\n")
     return whole.hexdigest()
+
+
+@contextmanager
+def reading_the_jobs_files() -> Iterator[None]:
+    """Blames the job for files of its own that cannot be read: it would meet them on every host.
+
+    Raises:
+        CannotStart: something within raised an `OSError` that is not one of the machine.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in OF_THE_MACHINE:
+            raise
+        what = f"{os.fspath(error.filename)!r} cannot be read: {error.strerror}" if error.filename is not None else str(error)
+        raise CannotStart(f"set-up failed: {what}", _NO_SENSE) from None
+
+
+def read(file: Path, most: int) -> bytes:
+    """Returns the content of a file that a job names, and that may be anything. Does not block.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or is too large.
+    """
+    descriptor = open_regular(file)
+    with os.fdopen(descriptor, "rb") as opened:
+        size = os.fstat(descriptor).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"larger than {format_bytes(most)}", str(file))
+        return opened.read(size)  # files that the kernel makes, some of which never end, have no size
+
+
+def open_regular(file: Path | str, at: int | None = None, flags: int = 0) -> int:
+    """Opens a file for reading if it is a regular one, and returns the descriptor. Does not block.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags, dir_fd=at)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(file))
+    return descriptor
 
 
 def is_here(requirement: str) -> bool:
@@ -142,6 +192,6 @@ def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _hash(path: Path | int) -> str:
-    with open(path, "rb") as file:  # noqa: PTH123
+def _hash(descriptor: int) -> str:
+    with os.fdopen(descriptor, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.commands import PATH
 from iris.activities.host.env_steps import Steps, since
-from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here
+from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here, reading_the_jobs_files
 from iris.activities.host.requirement_files import REQUIREMENTS, hash_of_requirements
+from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.host.runtimes.threads import in_thread
 from iris.activities.host.uv_places import uv_version
@@ -86,6 +87,8 @@ async def set_up(
     except OSError as error:
         if is_disk_full(error):
             raise HostUnable("the disk of this host is full", DISK_FAULT) from None
+        if isinstance(error, links.Replaced):  # by a command of the job, or by its image
+            raise CannotStart(f"set-up failed: {error}", 126) from None
         raise
 
 
@@ -119,11 +122,14 @@ async def _set_up(
 ) -> Ready:
     ways = {**build_env(agent_env), **spec.build_env, **env}
     steps = Steps(runtime, workdir, ways, cache, output, pauses)
-    project = find_project(workdir, root) if spec.sync else None
-    if spec.sync and project is None and (workdir / REQUIREMENTS).is_file():
-        spec = spec.model_copy(update={"pip": (f"-r {REQUIREMENTS}", *spec.pip)})
-    elif spec.sync and project is None and (workdir / "pyproject.toml").exists():
-        steps.say("pyproject.toml has no [project]: nothing is installed for it")
+    project = None
+    if spec.sync:
+        with reading_the_jobs_files():
+            project = await asyncio.to_thread(find_project, workdir, root)
+            if project is None and (workdir / REQUIREMENTS).is_file():
+                spec = spec.model_copy(update={"pip": (f"-r {REQUIREMENTS}", *spec.pip)})
+            elif project is None and (workdir / "pyproject.toml").exists():
+                steps.say("pyproject.toml has no [project]: nothing is installed for it")
     if project is None and spec.extras:
         raise CannotStart(f"set-up failed: no project here has the extra {spec.extras[0]!r}; submit its pyproject.toml, too", 2)
     begun = time.monotonic()
@@ -143,8 +149,10 @@ async def _set_up(
         await steps.run(spec.setup, program, venv)
         steps.say(f"environment ready ({since(begun)})")
         return Ready(program, read=(steps.uv.programs,))
+    with reading_the_jobs_files():
+        key = await _key(spec, project, workdir, root, runtime.identity, ways, content)
     entry = await cache.use(
-        await _key(spec, project, workdir, root, runtime.identity, ways, content),
+        key,
         lambda place: steps.make_shared(place, spec, project),
         waiting=lambda: steps.say("another task of this host makes the same environment: waiting for it"),
     )
@@ -171,7 +179,7 @@ async def _key(
     # The URL of an index may contain a user name and a password.
     settings = {name: re.sub("//[^/@]*@", "//", value) for name, value in env.items() if name.startswith("UV_")}
     depends["settings"] = {name: value for name, value in settings.items() if not _HOW.fullmatch(name)}
-    depends["files"] = hash_of(workdir, FILES)
+    depends["files"] = await asyncio.to_thread(hash_of, workdir, FILES)
     depends["build_env"] = {name: env[name] for name in spec.build_env}
     local = any(is_here(each) for each in spec.pip if requirements_file(each) is None)
     for path in filter(None, map(requirements_file, spec.pip)):

@@ -1,18 +1,15 @@
 """Reads requirements files, as far as a program's environment depends on them."""
 
+import errno
 import hashlib
-import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from iris.activities.host.projects import is_here
+from iris.activities.host.projects import MOST_LIST, is_here, read
 
 #: The file whose packages are installed for a program that has no other project.
 REQUIREMENTS = "requirements.txt"
-#: The maximum number of bytes that are read of a file; a list of packages has fewer.
-_MOST_BYTES = 4 * 1024 * 1024
 _NESTED = re.compile(r"(?:-r|-c|--requirements?|--constraints?)(?:\s+|=)?(?P<path>\S.*)")
 #: Options that name files or directories which are installed, or searched for packages.
 _FILES = re.compile(r"(?:-e|-f|--editable|--find-links)\b")
@@ -23,6 +20,9 @@ def hash_of_requirements(directory: Path, path: str) -> tuple[dict[str, str], bo
 
     Args:
         directory: that of the program; the path may be relative to it.
+
+    Raises:
+        OSError: a file is too large.
     """
     found: dict[str, str] = {}
     local = False
@@ -42,29 +42,21 @@ def hash_of_requirements(directory: Path, path: str) -> tuple[dict[str, str], bo
     return {path.removeprefix(f"{directory}/"): digest for path, digest in found.items()}, local
 
 
+def _read(file: Path) -> bytes:
+    """Returns the content of the file; nothing if there is none, which uv reports."""
+    try:
+        return read(file, MOST_LIST)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:  # what is not read must not be taken for the same
+            raise
+        return b""
+
+
 def _is_there(path: Path) -> bool:
     try:
         return path.exists()
     except (OSError, ValueError):  # a requirement with its hashes is longer than any path
         return False
-
-
-def _read(file: Path) -> bytes:
-    """Returns the content of a regular file, at most so much; nothing if it cannot be read: uv reports that.
-
-    A job names the file. Files that the kernel makes, some of which would block, have no size.
-    """
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return b""
-    try:
-        status = os.fstat(descriptor)
-        return os.read(descriptor, min(status.st_size, _MOST_BYTES)) if stat.S_ISREG(status.st_mode) and status.st_size else b""
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -1,14 +1,16 @@
-"""Uploads the log and the outputs of an attempt to the store, and tries again while the store is unreachable."""
+"""Uploads the log, the checkpoint and the outputs of an attempt to the store, and tries again while the store is unreachable."""
 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 from obstore.exceptions import BaseError
 
 from iris.activities.host import outputs
+from iris.activities.host.checkpoints import End, Saver
 from iris.activities.host.logs import LogShipper
 from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.job_users import files_of, owner_of
@@ -32,10 +34,23 @@ class Delivery:
         prefix: where in the store the outputs go; empty: there are none.
         gate: limits how many output files of all attempts are uploaded at once.
         limit: the most bytes of outputs to store.
+        saver: saves the checkpoint; None: there is none.
+        end: returns how the program ended.
     """
 
-    def __init__(self, store: Store, logs: LogShipper, directory: Path, prefix: str, gate: asyncio.Semaphore, limit: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        logs: LogShipper,
+        directory: Path,
+        prefix: str,
+        gate: asyncio.Semaphore,
+        limit: int,
+        saver: Saver | None = None,
+        end: Callable[[], End | None] = lambda: None,
+    ) -> None:
         self._store = store
+        self._saver, self._end, self._saved = saver, end, saver is None
         self._logs = logs
         self._dir = directory
         self._prefix = prefix
@@ -58,11 +73,14 @@ class Delivery:
             return True
         hurried = asyncio.create_task(self._wait_to_be_hurried())
         since, delay, stored = time.monotonic(), FIRST_RETRY_DELAY, self._logs.stored
+        saved = 0
         step: asyncio.Task[bool] | None = None
         try:
             while True:
                 if self._hurried.is_set() and patience > HURRIED_TIMEOUT:
                     since, delay, patience = time.monotonic(), FIRST_RETRY_DELAY, HURRIED_TIMEOUT
+                if self._saver is not None and self._saver.progress > saved and not self._hurried.is_set():
+                    since, saved = time.monotonic(), self._saver.progress
                 left = since + patience.total_seconds() - time.monotonic()
                 if left <= 0:
                     return False
@@ -96,6 +114,13 @@ class Delivery:
     async def _step(self) -> bool:
         if not await self._logs.ship(ended=True):
             return False
+        if self._saver is not None and not self._saved:
+            if not await self._saver.finish(self._end()):
+                await self._logs.ship(ended=True)
+                return False
+            self._saved = True
+            if not await self._logs.ship(ended=True):
+                return False
         if not self._outputs_stored:
             try:
                 files = files_of(self._dir)

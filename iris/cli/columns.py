@@ -52,6 +52,8 @@ class Column(Generic[Row]):
         json: converts the value for the JSON; by default as pydantic does.
         absent: the cell if the value is None, an empty text or an empty collection.
         wraps: whether a cell may take several lines in a narrow terminal, or be cut in a list. Others, such as ids, are whole.
+        optional: whether the table leaves the column out if no row has a value, and a list also in a terminal that is too narrow.
+        least: the width to which the cells of a column that wraps may be cut in a list, in characters.
     """
 
     header: str = ""
@@ -61,6 +63,8 @@ class Column(Generic[Row]):
     json: Callable[[Any], Any] = to_jsonable_python
     absent: str = "-"
     wraps: bool = False
+    optional: bool = False
+    least: int = CUT_TO
 
     def of(self, row: Row) -> Any:
         return getattr(row, self.key) if self.value is None else self.value(row)
@@ -100,12 +104,14 @@ class Listing(Generic[Row]):
             cut: a terminal shows each row on one line, as lists of many rows do.
         """
         now = now or datetime.now(UTC)
-        lines = [[column.cell(row, now) for column in self._shown] for row in rows]
-        if not lines:
+        rows = list(rows)
+        if not rows:
             return self._empty
+        shown = [column for column in self._shown if not column.optional or any(column.of(row) not in _ABSENT for row in rows)]
+        lines = [[column.cell(row, now) for column in shown] for row in rows]
         if sys.stdout.isatty() and len(lines) <= MAX_FITTED:
-            return self._for_terminal(self._cut(lines) if cut else lines)
-        lines.insert(0, [column.header for column in self._shown])
+            return _for_terminal(*(_cut(shown, lines) if cut else (shown, lines)))
+        lines.insert(0, [column.header for column in shown])
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         return "\n".join((" " * GAP).join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
@@ -116,44 +122,49 @@ class Listing(Generic[Row]):
         else:
             click.echo(self.table(rows, cut=True))
 
-    def _cut(self, lines: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Cuts cells so that each row fits into one line of the terminal, if the ids leave space for it."""
-        from rich.cells import cell_len, set_cell_size
-        from rich.console import Console
 
-        natural = [
-            max(map(cell_len, (column.header, *cells)))
-            for column, cells in zip(self._shown, zip(*lines, strict=True), strict=True)
-        ]
-        least = [
-            min(wide, max(CUT_TO, len(column.header))) if column.wraps else wide
-            for column, wide in zip(self._shown, natural, strict=True)
-        ]
-        widths = shrunk(natural, least, Console().width - GAP * (len(natural) - 1))
-        return [
-            [
-                cell if cell_len(cell) <= wide else set_cell_size(cell, wide - 1) + "…"
-                for cell, wide in zip(line, widths, strict=True)
-            ]
-            for line in lines
-        ]
+def _cut(columns: Sequence[Column[Row]], lines: Sequence[Sequence[str]]) -> tuple[Sequence[Column[Row]], list[list[str]]]:
+    """Cuts cells so that each row fits into one line of the terminal, if the ids leave space for it.
 
-    def _for_terminal(self, lines: Sequence[Sequence[str]]) -> str:
-        """Wraps cells to fit the terminal. If an id or another word would not fit, wraps no cell: the terminal does."""
-        from rich.cells import cell_len
-        from rich.table import Table
-        from rich.text import Text
+    Leaves out optional columns, from the first one on, until the others fit.
+    """
+    from rich.cells import cell_len, set_cell_size
+    from rich.console import Console
 
-        table, least, natural = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0)), -GAP, -GAP
-        for column, cells in zip(self._shown, zip(*lines, strict=True), strict=True):
-            widest = max(map(cell_len, (column.header, *cells)))
-            word = max(map(cell_len, " ".join(cells).split()), default=0)
-            narrowest = min(widest, max(NARROWEST, word)) if column.wraps else widest
-            table.add_column(column.header, no_wrap=not column.wraps, min_width=narrowest)
-            least, natural = least + narrowest + GAP, natural + widest + GAP
-        for line in lines:
-            table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in line))
-        return _drawn(table, least, natural)
+    cells = [list(column) for column in zip(*lines, strict=True)]
+    natural = [max(map(cell_len, (column.header, *texts))) for column, texts in zip(columns, cells, strict=True)]
+    least = [
+        min(wide, max(column.least, len(column.header))) if column.wraps else wide
+        for column, wide in zip(columns, natural, strict=True)
+    ]
+    kept, total = list(range(len(columns))), Console().width
+    for number in [number for number in kept if columns[number].optional]:
+        if sum(least[each] + GAP for each in kept) - GAP > total:
+            kept.remove(number)
+    widths = shrunk([natural[each] for each in kept], [least[each] for each in kept], total - GAP * (len(kept) - 1))
+    cut = [
+        [text if cell_len(text) <= wide else set_cell_size(text, wide - 1) + "…" for text in cells[each]]
+        for each, wide in zip(kept, widths, strict=True)
+    ]
+    return [columns[each] for each in kept], [list(line) for line in zip(*cut, strict=True)]
+
+
+def _for_terminal(columns: Sequence[Column[Row]], lines: Sequence[Sequence[str]]) -> str:
+    """Wraps cells to fit the terminal. If an id or another word would not fit, wraps no cell: the terminal does."""
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    table, least, natural = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0)), -GAP, -GAP
+    for column, cells in zip(columns, zip(*lines, strict=True), strict=True):
+        widest = max(map(cell_len, (column.header, *cells)))
+        word = max(map(cell_len, " ".join(cells).split()), default=0)
+        narrowest = min(widest, max(NARROWEST, word)) if column.wraps else widest
+        table.add_column(column.header, no_wrap=not column.wraps, min_width=narrowest)
+        least, natural = least + narrowest + GAP, natural + widest + GAP
+    for line in lines:
+        table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in line))
+    return _drawn(table, least, natural)
 
 
 def shrunk(natural: Sequence[int], least: Sequence[int], total: int) -> list[int]:

@@ -29,6 +29,7 @@ JOB_COMMANDS: Table = {
 COMMANDS: Table = {
     **JOB_COMMANDS,
     "job": ("job", "job", "The commands above by the name of their noun: list, show, logs and so on."),
+    "schedule": ("schedule", "schedule", "Start a job again and again, at times or in intervals."),
     "cluster": ("cluster", "cluster", "Start, stop, show and pause clusters."),
     "autoscaler": ("autoscaler", "autoscaler", "Show, pause and resume the autoscaler."),
     "group": ("group", "group", "Show scale groups: the kinds of slice that a cluster can have."),

@@ -216,8 +216,10 @@ def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
     """Returns the id of the job in `NAME`, `USER/NAME` or `NAME:3`, and the number of the task.
 
     Raises:
-        InvalidValue: the text after the colon is not a number, or differs from `task`.
+        InvalidValue: the text after the colon is not a number, or differs from `task`; or the text names a run (`job_and_run`).
     """
+    if "#" in job:
+        raise InvalidValue("job", job, "names one run", "this command acts on the latest run: leave out # and the number")
     name, colon, number = job.partition(":")
     if colon:
         if not number.isdecimal():

@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import stat
-import struct
 import sys
 import termios
 import threading
@@ -16,14 +14,12 @@ from datetime import timedelta
 
 import click
 
-from iris.cli.common import DURATION, Command, cluster_option, job_and_task, utf8, with_client
+from iris.cli.common import DURATION, Command, cluster_option, job_and_run, job_and_task, utf8, with_client
 from iris.client.client import AsyncIrisClient
-from iris.client.exec import Session, new_session
+from iris.client.exec import BLOCK, Session, new_session
 from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, size_frame
 from iris.model.errors import InvalidValue
 
-#: Bytes that are read from standard input at once.
-BLOCK = 64 * 1024
 #: In characters. A command travels through the Temporal service, which is not meant for data.
 MAX_COMMAND = 64 * 1024
 #: The exit code after the second Ctrl-C.
@@ -33,7 +29,12 @@ DEFAULT_SIZE = (24, 80)
 
 
 @click.command(cls=Command, name="exec")
-@click.option("-i", "--stdin", "with_input", is_flag=True, help="Pass standard input to COMMAND.")
+@click.option(
+    "-i", "--stdin", "with_input", is_flag=True, help="Pass standard input to COMMAND; a pipe or a file is passed anyway."
+)
+@click.option(
+    "-n", "--no-stdin", "no_input", is_flag=True, help="Pass no standard input, as for use in a loop that reads its own."
+)
 @click.option("-t", "--tty", "terminal", is_flag=True, help="Run COMMAND in a terminal.")
 @click.option("--timeout", type=DURATION, help="End COMMAND after this time, such as 60s; exits with 124.")
 @cluster_option
@@ -41,23 +42,34 @@ DEFAULT_SIZE = (24, 80)
 @click.argument("command", nargs=-1, required=True)
 @click.pass_context
 def exec_(
-    ctx: click.Context, job: str, command: tuple[str, ...], with_input: bool, terminal: bool, timeout: timedelta | None
+    ctx: click.Context,
+    job: str,
+    command: tuple[str, ...],
+    with_input: bool,
+    no_input: bool,
+    terminal: bool,
+    timeout: timedelta | None,
 ) -> int:
     """Run COMMAND next to a running task, with the task's environment, directory and limits. Exits with COMMAND's exit code.
 
     \b
     iris exec train -- nvidia-smi
     iris exec train:3 -it -- bash
+    tar c src | iris exec train -- tar x
     """
+    if with_input and no_input:
+        raise click.UsageError("-i and -n exclude each other")
+    with_input = with_input or (not no_input and _is_given_input())
     if sum(len(word) for word in command) > MAX_COMMAND:
         raise InvalidValue("command", command[0], "is too long with its arguments", "put it into a file that the command reads")
     if terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("-t needs a terminal on standard input and output; leave it out")
-    job_id, task = job_and_task(job)
+    named, number = job_and_run(job)
+    job_id, task = job_and_task(named)
     rows, columns = _size() if terminal else DEFAULT_SIZE
 
     async def work(client: AsyncIrisClient) -> ExecEnd:
-        where = await client.exec.locate(job_id, task)
+        where = await client.exec.locate(job_id, task, await client.jobs.run(job_id, number))
         request = ExecRequest(
             session=new_session(),
             job=where.job,
@@ -74,8 +86,6 @@ def exec_(
             return await _talk(session, with_input=with_input, terminal=terminal)
 
     end = with_client(ctx, work)
-    if not with_input and _has_unread_input():
-        click.echo("warning: standard input was not passed to COMMAND; add -i", err=True)
     if end.reason:
         click.echo(f"error: {end.reason}", err=True)
     return end.exit_code
@@ -118,17 +128,13 @@ async def _talk(session: Session, *, with_input: bool, terminal: bool) -> ExecEn
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def _has_unread_input() -> bool:
-    """Returns whether a file or a pipe on standard input has data, as in `iris exec train -- sh < script`."""
+def _is_given_input() -> bool:
+    """Returns whether standard input is a file, a pipe or a socket, as in `iris exec train -- sh < script`."""
     try:
-        kind, descriptor = os.fstat(sys.stdin.fileno()), sys.stdin.fileno()
-        if stat.S_ISREG(kind.st_mode):
-            return os.lseek(descriptor, 0, os.SEEK_CUR) < kind.st_size
-        if stat.S_ISFIFO(kind.st_mode):
-            return bool(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0])
-    except (OSError, ValueError):  # it is closed
-        pass
-    return False
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # it is closed
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _size() -> tuple[int, int]:

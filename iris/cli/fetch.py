@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_task, json_option, print_json
+from iris.cli.common import Command, cluster_option, job_and_run, job_and_task, json_option, print_json
 from iris.cli.logs import find_archive
+from iris.client.checkpoints import checkpoint_files
 from iris.client.logs.follow import reading_from
 from iris.client.outputs import Fetched, OutputFile, outputs_of
 from iris.client.outputs import fetch as fetch_files
 from iris.model.errors import NotFound
-from iris.model.names import ENV_OUTPUT_DIR
+from iris.model.names import ENV_CHECKPOINT_DIR, ENV_OUTPUT_DIR
 from iris.model.units import format_bytes
 from iris.storage.object_store import Store
 
@@ -28,20 +29,29 @@ from iris.storage.object_store import Store
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Directory to write to.  [default: NAME-outputs]",
+    help="Directory to write to.  [default: NAME-outputs or NAME-checkpoint]",
 )
 @click.option(
     "--attempt", type=click.IntRange(min=1), help="Only this attempt.  [default: each task's latest attempt that has files]"
 )
+@click.option("--checkpoint", is_flag=True, help="The files of the checkpoint directory, as they were saved last.")
 @click.option("--list", "only_list", is_flag=True, help="List the files without fetching them.")
 @click.option("--force", is_flag=True, help="Overwrite existing files that differ.")
 @json_option
 @cluster_option
 @click.pass_context
 def fetch(
-    ctx: click.Context, job: str, directory: Path | None, attempt: int | None, only_list: bool, force: bool, as_json: bool
+    ctx: click.Context,
+    job: str,
+    directory: Path | None,
+    attempt: int | None,
+    checkpoint: bool,
+    only_list: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
-    """Fetch the files that JOB (NAME, USER/NAME, or one task: NAME:3) wrote to its output directory, $IRIS_OUTPUT_DIR.
+    """Fetch the files that JOB (NAME, one task: NAME:3, an earlier run: NAME#1) wrote to $IRIS_OUTPUT_DIR, or to its checkpoint
+    directory, $IRIS_CHECKPOINT_DIR.
 
     The files of a job with several tasks are written to one folder for each task: NAME-outputs/3/. Works without
     hosts and control plane.
@@ -50,22 +60,30 @@ def fetch(
     iris fetch train
     iris fetch train:0 -o results
     iris fetch train --list
+    iris fetch train --checkpoint
     """
-    name, task = job_and_task(job)
+    if checkpoint and attempt:
+        raise click.UsageError("--checkpoint and --attempt exclude each other: all attempts have one checkpoint")
+    named, number = job_and_run(job)
+    name, task = job_and_task(named)
+    what = "checkpoint" if checkpoint else "outputs"
 
     async def work() -> None:
-        archive = await find_archive(ctx.find_root().obj["cluster"], name, task)
+        archive = await find_archive(ctx.find_root().obj["cluster"], name, task, number)
         store = Store(archive.cluster.store)
-        with reading_from(store, f"the outputs of {name}"):
-            files = await outputs_of(store, name, archive.source.run_id, task, attempt)
+        with reading_from(store, f"the {what} of {name}"):
+            if checkpoint:
+                files = await checkpoint_files(store, name, archive.source.run_id, task)
+            else:
+                files = await outputs_of(store, name, archive.source.run_id, task, attempt)
         if not files:
-            raise NotFound(_nothing(job, attempt))
+            raise NotFound(_no_checkpoint(job) if checkpoint else _nothing(job, attempt))
         if only_list:
             _list(files, as_json=as_json)
             return
-        into = directory or Path(f"{name.rpartition('/')[2]}-outputs")
+        into = directory or Path(f"{name.rpartition('/')[2]}-{what}")
         by_task = task is None and archive.source.tasks > 1
-        with _progress(files) as progress, reading_from(store, f"the outputs of {name}"):
+        with _progress(files) as progress, reading_from(store, f"the {what} of {name}"):
             fetched = await fetch_files(store, files, into, by_task=by_task, force=force, progress=progress)
         if as_json:
             print_json([{**_file_json(each.file), "to": str(each.to), "written": each.written} for each in fetched])
@@ -80,6 +98,13 @@ def _nothing(job: str, attempt: int | None) -> str:
     whose = f"attempt {attempt} of {job}" if attempt else job
     return (
         f"the store has no outputs of {whose}: files in ${ENV_OUTPUT_DIR} are stored when an attempt ends; "
+        f"check the state with: iris status {job.partition(':')[0]}"
+    )
+
+
+def _no_checkpoint(job: str) -> str:
+    return (
+        f"the store has no checkpoint of {job}: files in ${ENV_CHECKPOINT_DIR} are saved some seconds after their last change; "
         f"check the state with: iris status {job.partition(':')[0]}"
     )
 

@@ -47,8 +47,11 @@ from iris.model.states import JobState, TaskState
 )
 @click.option("--user", metavar="NAME", default="", help="Only jobs of this user.")
 @click.option("--since", type=DURATION, help="Only jobs submitted within this time, such as 2h or 7d.")
-@click.option("--filter", "text", metavar="TEXT", default="", help="Only jobs with this text in their id or command.")
+@click.option(
+    "--filter", "text", metavar="TEXT", default="", help="Only jobs with this text in their id, command, state or reason."
+)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
+@click.option("--tree", is_flag=True, help="Show the jobs that belong to a job below it.")
 @json_option
 @cluster_option
 @click.pass_context
@@ -60,11 +63,12 @@ def jobs(
     since: timedelta | None,
     text: str,
     limit: int,
+    tree: bool,
     as_json: bool,
 ) -> None:
     """List jobs, the newest first. With --json or --state, ended jobs are included."""
     wanted = JobFilter(
-        live_only=not (all_jobs or as_json or states),
+        live_only=not (all_jobs or as_json or states or text.upper() in {state for state in JobState if state.ended}),
         states=[JobState(state) for state in states],
         user=user,
         since=None if since is None else datetime.now(UTC) - since,
@@ -78,6 +82,8 @@ def jobs(
     rows, ended = with_client(ctx, work)
     if ended:
         click.echo(f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: {named_cluster(ctx)} jobs --all")
+    elif tree and not as_json:
+        click.echo(render.job_tree(rows))
     else:
         render.JOBS.show(rows, as_json=as_json)
 
@@ -93,24 +99,25 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
     named, number = job_and_run(job)
     name, task = job_and_task(named)
 
-    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec | None, str]:
+    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec | None, str, list[JobRow]]:
         run_id = await client.jobs.run(name, number)
         found, page = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
         if task is not None:
             check_task(name, task, len(found.tasks))
             found = found.model_copy(update={"tasks": (found.tasks[task],)})
         if as_json and not resources:
-            return found, [], None, page
+            return found, [], None, page, []
         in_use = await client.jobs.usage(found) if resources else []
-        return found, in_use, await client.jobs.submitted_spec(name, run_id), page
+        children = await client.jobs.family.children(name, (await client.jobs.log_source(name, run_id)).run_id)
+        return found, in_use, await client.jobs.submitted_spec(name, run_id), page, children
 
-    found, in_use, spec, page = with_client(ctx, work)
+    found, in_use, spec, page, children = with_client(ctx, work)
     if as_json:
         shown = render.status_json(found)
         print_json(shown if spec is None else {**shown, "resources": render.uses_json(in_use, spec.resources)})
         return
     assert spec is not None
-    click.echo(render.status_text(found, datetime.now(UTC), submission_text(spec, page)))
+    click.echo(render.status_text(found, datetime.now(UTC), submission_text(spec, page), children))
     if resources:
         click.echo(f"\n{render.uses(spec.resources).table(in_use)}")
 
@@ -154,19 +161,28 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
 def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     """Cancel each JOB, or one of its tasks: JOB:3. Programs get SIGTERM and, after their grace period, SIGKILL.
 
+    JOB#2 is cancelled only if that run of the name has not ended.
+
     The other tasks of the job continue. A cancelled task counts neither as a failure nor as a success of its job.
     """
     if reason and os.environ.get(ENV_PAYLOAD_KEYS):
         raise InvalidValue("reason", reason, "would be stored in plain text: Temporal does not encrypt it", "leave it out")
 
     async def work(client: AsyncIrisClient, name: str) -> str:
-        name, task = job_and_task(name)
+        named, number = job_and_run(name)
+        name, task = job_and_task(named)
+        run_id, run = await client.jobs.run(name, number), f"#{number}" if number else ""
         if task is None:
-            ended: JobState | TaskState | None = await client.jobs.cancel(name, reason)
+            ended: JobState | TaskState | None = await client.jobs.cancel(name, reason, run_id)
+            name += run
         else:
-            ended = await client.jobs.cancel_task(name, task, reason)
-            name = names.task_id(name, task)
-        return f"cancelling {name}" if ended is None else f"{name} has ended already ({ended})"
+            ended = await client.jobs.cancel_task(name, task, reason, run_id)
+            name = names.task_id(name + run, task)
+        if ended is not None:
+            return f"{name} has ended already ({ended})"
+        below = await client.jobs.family.live_below(name) if task is None and not run else 0
+        with_them = f" and the {below} live job{'s' * (below != 1)} that belong{'s' * (below == 1)} to it" if below else ""
+        return f"cancelling {name}{with_them}"
 
     for_each(ctx, job, work)
 
@@ -186,15 +202,19 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
     if colon and not index.isdecimal():
         raise click.UsageError(f"{job!r}: write the number of a task after the colon, such as train:3")
 
-    async def work(client: AsyncIrisClient) -> Explanation:
+    async def work(client: AsyncIrisClient) -> tuple[Explanation, str]:
         full = full_job_id(name)
-        return await client.jobs.explain(full, int(index) if colon else None, await client.jobs.run(full, number))
+        run_id = await client.jobs.run(full, number)
+        found = await client.jobs.explain(full, int(index) if colon else None, run_id)
+        if as_json:
+            return found, ""
+        return found, submission_text(await client.jobs.submitted_spec(full, run_id), client.jobs.page(full, run_id))
 
-    found = with_client(ctx, work)
+    found, submission = with_client(ctx, work)
     if as_json:
         print_json(render.explanation_json(found))
     else:
-        click.echo(render.explanation_text(found, datetime.now(UTC)))
+        click.echo(render.explanation_text(found, datetime.now(UTC), submission))
 
 
 @click.command(cls=Command)

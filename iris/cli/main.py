@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -27,7 +26,7 @@ RUNS_A_COMMAND = {
     help="Name or address of the cluster.  [default: the only known cluster]",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(version("iris-temporal"), prog_name="iris")
+@click.version_option(package_name="iris-temporal", prog_name="iris")
 @click.pass_context
 def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
     """Run jobs on TPU slices, GPU and CPU machines.
@@ -58,6 +57,8 @@ def main() -> None:
     if sys.stdout is None:
         click.echo("error: standard output is closed; to discard it, use >/dev/null", err=True)
         os._exit(1)
+    # Pydantic would look for plugins in the metadata of every installed package, which can cost a tenth of a command.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     code = run(sys.argv[1:], ends_with_it=True)
     try:
         sys.stdout.flush()

@@ -10,6 +10,7 @@ from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Command, Comma
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import state_dir
 from iris.model.constraints import parse_attribute
+from iris.model.errors import InvalidValue
 from iris.model.faults import Fault, parse_fault
 from iris.model.names import check_name
 from iris.model.resources import Device
@@ -81,6 +82,24 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
     log_to_stderr()
     be_private()
     asyncio.run(run(HostedOptions(config=config.absolute(), state_dir=state_dir.absolute(), port=port, advertise=advertise)))
+
+
+@controller.command("guard-ui")
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Address for browsers. Publish it on this machine only.")
+@click.option("--backend", required=True, metavar="HOST:PORT", help="Address of the Web UI.")
+def guard_ui(listen: str, backend: str) -> None:
+    """Serve a Temporal Web UI to users of this machine until SIGTERM. Refuses what web pages of other sites send to it."""
+    from iris.worker_agents.local.ui_guard import serve
+
+    log_to_stderr()
+    asyncio.run(serve(_address("listen", listen), _address("backend", backend)))
+
+
+def _address(option: str, text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise InvalidValue(option, text, "is not an address", "write HOST:PORT, such as 127.0.0.1:8080")
+    return text
 
 
 @click.command(cls=Command)
@@ -216,7 +235,12 @@ def agent(
             umask=umask,
             env_vars=bootstrap.env_vars,
             mounts=tuple(map(Path, bootstrap.mounts)),
-            limits=StoreLimits(logs=bootstrap.max_logs, outputs=bootstrap.max_outputs, disk=bootstrap.max_disk),
+            limits=StoreLimits(
+                logs=bootstrap.max_logs,
+                outputs=bootstrap.max_outputs,
+                checkpoint=bootstrap.max_checkpoint,
+                disk=bootstrap.max_disk,
+            ),
             secrets=() if configured is None else secrets_of(configured, own_users=own_users),
             secrets_project="" if gcp is None else gcp.project_id,
             secrets_endpoint="" if gcp is None else gcp.endpoints.secret_manager,

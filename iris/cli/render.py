@@ -1,5 +1,6 @@
 """Formats jobs, tasks, attempts and hosts for people and for programs. The JSON's keys are a public contract (tests/cli)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from iris.cli.columns import Column, Listing, age, coloured, several
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
+from iris.model import names
 from iris.model.attempts import Account, AttemptRecord
 from iris.model.constraints import written
 from iris.model.hosts import ClosedBy
@@ -37,25 +39,26 @@ def resources_json(resources: Resources) -> dict[str, Any]:
 
 # -- jobs and tasks ------------------------------------------------------------------------------------------------------------
 
-JOBS: Listing[JobRow] = Listing(
-    Column("ID", value=lambda row: row.id if row.run is None else f"{row.id}#{row.run}"),
+_AFTER_ID: tuple[Column[JobRow], ...] = (
     Column(key="id"),
     Column(key="run"),
+    Column(key="parent"),
     Column("STATE", "state"),
     Column(key="user"),
-    Column("PRIORITY", "priority"),
+    Column("PRIORITY", "priority", optional=True),
     Column("TASKS", "tasks"),
     Column("DEVICE", "device"),
     Column("AGE", "submitted_at"),
+    Column("REASON", "reason", absent="", wraps=True, optional=True, least=20),
     Column(
         "COMMAND",
         value=lambda row: row.command if len(row.command) <= MAX_COMMAND else f"{row.command[: MAX_COMMAND - 1]}…",
         absent="",
         wraps=True,
     ),
-    keys="id run state user submitted_at priority tasks device",
-    empty="no jobs",
 )
+_JOB_KEYS = "id run state user submitted_at priority tasks device parent reason"
+JOBS: Listing[JobRow] = Listing(Column("ID", value=lambda row: _numbered(row)), *_AFTER_ID, keys=_JOB_KEYS, empty="no jobs")
 TASKS: Listing[TaskStatus] = Listing(
     Column("TASK", "index"),
     Column("STATE", "state"),
@@ -67,16 +70,56 @@ TASKS: Listing[TaskStatus] = Listing(
 )
 
 
+def _numbered(row: JobRow) -> str:
+    return row.id if row.run is None else f"{row.id}#{row.run}"
+
+
+def job_tree(rows: Sequence[JobRow]) -> str:
+    """Returns a table of the jobs with those that belong to a job below it, the first one first, by their last names.
+
+    A job whose parent is not among the rows stands by itself, with its whole id.
+    """
+    known = {(row.id, row.run) for row in rows}
+    below: dict[str | None, list[JobRow]] = {}
+    for row in rows:
+        below.setdefault(row.parent if (row.parent, None) in known else None, []).append(row)
+    shown: dict[int, str] = {}
+    ordered: list[JobRow] = []
+
+    def add(row: JobRow, depth: int) -> None:
+        shown[id(row)] = f"{'  ' * (depth - 1)}└ {_numbered(row).rpartition('/')[2]}" if depth else _numbered(row)
+        ordered.append(row)
+        for each in reversed(below.get(row.id, []) if row.run is None else []):
+            add(each, depth + 1)
+
+    for row in below.get(None, []):
+        add(row, 0)
+    return Listing(Column("ID", value=lambda row: shown[id(row)]), *_AFTER_ID, empty="no jobs").table(ordered, cut=True)
+
+
+def children_text(rows: Sequence[JobRow], most: int = 5) -> str:
+    """Returns how many jobs belong to a job, in which states, and the names of the first live ones."""
+    counts = Counter(str(row.state) for row in sorted(rows, key=lambda row: row.state.ended))
+    live = [f"{row.id} {row.state}" for row in rows if not row.state.ended]
+    numbers = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return f"{len(rows)}: {numbers}" + (f" ({several(live, most)})" if live else "")
+
+
 def status_json(status: JobStatus) -> dict[str, Any]:
     fields = {"id", "state", "reason", "user", "submitted_at", "started_at", "finished_at"}
-    return {**status.model_dump(mode="json", include=fields), "tasks": [TASKS.json(task) for task in status.tasks]}
+    return {
+        **status.model_dump(mode="json", include=fields),
+        "parent": names.parent_id(status.id),
+        "tasks": [TASKS.json(task) for task in status.tasks],
+    }
 
 
-def status_text(status: JobStatus, now: datetime, submission: str = "") -> str:
+def status_text(status: JobStatus, now: datetime, submission: str = "", children: Sequence[JobRow] = ()) -> str:
     """Formats a job and its tasks, for people.
 
     Args:
         submission: the lines that say what it was submitted with.
+        children: the jobs that belong to it.
     """
     times = [f"submitted {age(status.submitted_at, now)} ago"]
     if status.started_at:
@@ -85,7 +128,13 @@ def status_text(status: JobStatus, now: datetime, submission: str = "") -> str:
     repeated = status.reason if len(status.tasks) > 1 else None
     tasks = [task.model_copy(update={"reason": ""}) if task.reason == repeated else task for task in status.tasks]
     lines = [_headline(status.id, status.state, status.reason), ", ".join(times), *([submission] if submission else [])]
+    lines += _family(names.parent_id(status.id), children)
     return "\n".join([*lines, "", TASKS.table(tasks, now)])
+
+
+def _family(parent: str | None, children: Sequence[JobRow]) -> list[str]:
+    above = [f"{'parent':<10}{parent}"] if parent is not None else []
+    return [*above, *([f"{'children':<10}{children_text(children)}"] if children else [])]
 
 
 def uses(requested: Resources) -> Listing[InUse]:
@@ -143,7 +192,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     """Returns the same keys for every job. The code of a job that does not wait is its state, and its numbers are empty."""
     refusal = explanation.refusal or Refusal(code=RefusalCode.UNKNOWN, message="")
     numbers = refusal.model_dump(mode="json")
-    keys = ("hosts", "ahead", "excluded", "remedy", "scaling", "since", "group_needs", "group_has")
+    keys = ("hosts", "ahead", "ahead_first", "excluded", "remedy", "scaling", "since", "group_needs", "group_has")
     attempts = [{"task": task, **ATTEMPTS.json(record)} for task, records in explanation.attempts.items() for record in records]
     return {
         "id": explanation.id,
@@ -154,10 +203,17 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "needed": amounts_json(refusal.needed),
         "free": amounts_json(refusal.free),
         "attempts": attempts,
+        "parent": explanation.parent,
+        "children": [{"id": row.id, "state": row.state} for row in explanation.children],
     }
 
 
-def explanation_text(explanation: Explanation, now: datetime) -> str:
+def explanation_text(explanation: Explanation, now: datetime, submission: str = "") -> str:
+    """Formats why a job is in its state, for people.
+
+    Args:
+        submission: as for `status_text`.
+    """
     refusal = explanation.refusal
     lines = [_headline(explanation.id, explanation.state, refusal.code if refusal else ""), explanation.message]
     if refusal is not None:
@@ -169,14 +225,21 @@ def explanation_text(explanation: Explanation, now: datetime) -> str:
             lines.append(f"available: {format_amounts(refusal.free)}")
         if len(refusal.excluded) > 1:
             lines.append("excluded: " + ", ".join(f"{count} by {text}" for text, count in refusal.excluded.items()))
+        if refusal.ahead_first:
+            more = refusal.ahead - len(refusal.ahead_first)
+            lines.append(f"ahead: {', '.join(refusal.ahead_first)}{f' and {more} more' if more > 0 else ''}")
         if refusal.remedy:
             lines.append(f"remedy: {refusal.remedy}")
+    if explanation.parent is not None:
+        lines.append(f"parent: {explanation.parent}")
+    if explanation.children:
+        lines.append(f"children: {children_text(explanation.children)}")
     for task, records in explanation.attempts.items():
         if records:
             label = f"task {task}, " if len(explanation.attempts) > 1 else ""
             ended = "attempts have ended" if len(records) > 1 else "attempt has ended"
             lines += ["", f"{label}{len(records)} {ended}:", ATTEMPTS.table(records, now)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(["", submission] if submission else [])])
 
 
 def forecast_json(found: "Forecast") -> dict[str, Any]:

@@ -33,6 +33,8 @@ def _facts(spec: JobSpec, page: str) -> Iterator[tuple[str, str]]:
     if spec.image is not None:
         yield "image", spec.image
     if spec.bundle is not None:
-        yield "files", f"bundle {spec.bundle.sha256[:12]}, {format_bytes(spec.bundle.size)}"
+        changed = ", modified" if spec.commit.endswith("+") else ""
+        commit = f", commit {spec.commit[:12].rstrip('+')}{changed}" if spec.commit else ""
+        yield "files", f"bundle {spec.bundle.sha256[:12]}, {format_bytes(spec.bundle.size)}{commit}"
     if page:
         yield "page", page

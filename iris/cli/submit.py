@@ -13,19 +13,15 @@ from click.core import ParameterSource
 
 from iris.cli import render
 from iris.cli.advice import infeasible, secret_warnings
-from iris.cli.batch import submit_batch
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
 from iris.cli.endings import print_end
-from iris.cli.follow import follow_job
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
 from iris.cli.workspace import files_options, with_files
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.logs.stored import LogReader
 from iris.client.views import Submitted
 from iris.model.errors import IrisError, Rejected
 from iris.model.jobs import JobSpec
-from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
     from iris.cli.job_file import JobDocument
@@ -84,6 +80,8 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
     iris submit --cpu 2 --batch jobs.txt    lines such as: -n small -- python train.py --lr 0.1
     """
     if batch is not None:
+        from iris.cli.batch import submit_batch
+
         _check_batch(ctx, needs_no_cluster, options)
         asyncio.run(submit_batch(selected(ctx), batch.read(), _given(ctx), {**options, "dry_run": dry_run}))
         return
@@ -199,6 +197,10 @@ async def _warn(client: AsyncIrisClient, spec: JobSpec) -> None:
 
 
 async def _follow(client: AsyncIrisClient, spec: JobSpec, submitted: Submitted, iris: str | None) -> IrisError | None:
+    from iris.cli.follow import follow_job  # a detached submit does not read logs
+    from iris.client.logs.stored import LogReader
+    from iris.storage.object_store import Store
+
     reader = LogReader(Store(client.record.store), spec.id, submitted.run_id)
     try:
         print_end(await follow_job(client, reader, spec.id, submitted.run_id, prefixed=spec.replicas > 1))

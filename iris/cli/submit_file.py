@@ -48,7 +48,7 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
         return [JobDocument("the command line", given)]
     documents = read_jobs(file.read(), name_of(file), os.environ)
     for param, option in (("name", "--name"), ("needs_no_cluster", "--local")):
-        if len(documents) > 1 and ctx.params[param]:
+        if len(documents) > 1 and ctx.params.get(param):
             raise click.UsageError(f"{option} is for one job, and {name_of(file)} has {len(documents)}")
     return [overridden(document, given) for document in documents]
 

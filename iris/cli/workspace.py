@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.workspace.files import is_project
+from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import ExtraFile, pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at, requirement_paths
 from iris.client.workspace.upload import upload
@@ -151,6 +151,7 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
     shares_files = cluster.supervisor is not None
     bundles: dict[Any, Bundle] = {}
     build_envs: dict[Any, dict[str, str]] = {}
+    commits: dict[Path | None, str] = {}
     specs = []
     for spec, options in jobs:
         files = files_of(options, shares_files=shares_files)
@@ -164,7 +165,10 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
         if sent not in bundles:
             bundles[sent] = await send_workspace(Store(cluster.store), *sent, quiet=quiet)
         environment = spec.environment.model_copy(update={"build_env": build_envs[of_build]})
-        specs.append(spec.model_copy(update={"bundle": bundles[sent], "environment": environment}))
+        if files.directory not in commits:
+            commits[files.directory] = "" if files.directory is None else await asyncio.to_thread(commit_of, files.directory)
+        changes = {"bundle": bundles[sent], "commit": commits[files.directory], "environment": environment}
+        specs.append(spec.model_copy(update=changes))
     return specs
 
 

@@ -64,7 +64,7 @@ async def cluster_of(cluster: str | None) -> ClusterRecord:
 async def _from_store(record: ClusterRecord, job: str, number: int | None, note: str) -> Archive:
     store = Store(record.store)
     # A run id begins with the run's time, so the order of the ids is that of the runs.
-    roots = (names.job_logs, names.job_outputs)
+    roots = (names.job_logs, names.job_outputs, names.job_checkpoints)
     runs = sorted({run for root in roots for run in await store.folders(root(job, "").rstrip("/"))})
     if not runs:
         raise NotFound(f"{note}, and its store {record.store} has no files of job {job}")

@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.connect.identity import full_job_id
+from iris.client.connect.identity import current_user, full_job_id
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
@@ -28,8 +28,10 @@ if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a
     from iris.client.job import AsyncJob
     from iris.client.job_options import JobOptions
     from iris.client.parent import EnclosingJob, ParentLookup
+    from iris.client.schedules import SchedulesClient
     from iris.client.slices import SlicesClient
     from iris.client.work import Work
+    from iris.scheduling.forecast import Forecast
 
 T = TypeVar("T", default=Any)
 
@@ -42,8 +44,9 @@ class AsyncIrisClient:
     loss = await job
     """
 
-    def __init__(self, client: Client, record: ClusterRecord) -> None:
-        """Creates a client from a connected Temporal client and the cluster's record."""
+    def __init__(self, client: Client, record: ClusterRecord, workspace: Path | str | bool | None = None) -> None:
+        """Creates a client from a connected Temporal client and the cluster's record. `connect` does this."""
+        self._workspace = workspace
         self.record = record
         self.connection = Connection(client, record)
         self.jobs = JobsClient(self.connection)
@@ -74,6 +77,12 @@ class AsyncIrisClient:
         return ExecClient(self.connection, self.jobs)
 
     @cached_property
+    def schedules(self) -> "SchedulesClient":
+        from iris.client.schedules import SchedulesClient
+
+        return SchedulesClient(self.connection)
+
+    @cached_property
     def endpoints(self) -> "EndpointsClient":
         from iris.client.endpoints import EndpointsClient
 
@@ -97,19 +106,20 @@ class AsyncIrisClient:
         return await cls.connect()
 
     @classmethod
-    async def connect(cls, cluster: str | ClusterRef | None = None) -> Self:
+    async def connect(cls, cluster: str | ClusterRef | None = None, *, workspace: Path | str | bool | None = None) -> Self:
         """Connects to a cluster.
 
         Args:
             cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` where several clusters share a service. None: the
                 cluster that the environment names, else the only one that is known here.
+            workspace: the default of `submit`.
 
         Raises:
             Unreachable: the cluster does not run or does not answer.
             NotFound: there are several clusters and none was named, or the service has no such cluster.
         """
         ref = cluster if isinstance(cluster, ClusterRef) else resolve_cluster(cluster)
-        return cls(*await open_connection(ref))
+        return cls(*await open_connection(ref), workspace)
 
     @overload
     async def submit(
@@ -147,7 +157,8 @@ class AsyncIrisClient:
             work: a function, or a program: `submit("python", "train.py")`; or an `Entrypoint`, which has its arguments.
             args: of the function, or further words of the program.
             kwargs: the function's keyword arguments.
-            workspace: the directory whose files the job gets; None: the current one, if it is a project's; False: none.
+            workspace: the directory whose files the job gets; True: the current one; False: none; None: as the client was made,
+                else the current one if it is a project's.
 
         Raises:
             Rejected: an option is invalid, the function cannot be pickled, or a live job has this name.
@@ -158,9 +169,26 @@ class AsyncIrisClient:
         from iris.client.work import make_job
 
         within = await self.enclosing_job()
-        spec = await make_job(self.record, work, args, kwargs, workspace, within, **options)
+        files = self._workspace if workspace is None else workspace
+        spec = await make_job(self.record, work, args, kwargs, files, within, **options)
         submitted = await self.jobs.submit(spec)
         return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
+
+    async def forecast(self, **options: Unpack["JobOptions"]) -> "Forecast":
+        """Returns what the scheduler would do with a job of these options if it were submitted now. Changes nothing.
+
+        Raises:
+            Rejected: an option is invalid.
+            Unreachable: no control plane answers.
+        """
+        from iris.client.job_options import job_spec
+
+        spec = job_spec(current_user(), ("forecast",), **options)
+        if (within := await self.enclosing_job()) is not None:
+            from iris.client.inheritance import inherit
+
+            spec = inherit(spec, within.spec, given=[*options])
+        return await self.jobs.forecast(spec)
 
     async def enclosing_job(self) -> "EnclosingJob | None":
         """Returns the job of this cluster in which the program runs. The jobs that it submits belong to that job.

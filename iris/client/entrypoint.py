@@ -17,7 +17,8 @@ class Entrypoint(Generic[T]):
 
     Attributes:
         work: the function, or the program and its arguments.
-        args, kwargs: the arguments of the function.
+        args: the arguments of the function.
+        kwargs: its keyword arguments.
     """
 
     work: Callable[..., T] | str | Sequence[str]

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from temporalio.client import ActivityFailureError, ActivityHandle
 from temporalio.common import RetryPolicy
@@ -49,6 +49,8 @@ MARGIN = timedelta(minutes=2)
 ALIVE_EVERY = timedelta(seconds=10)
 #: How long a client that disconnects waits for its command to end.
 CLOSE_TIMEOUT = timedelta(seconds=5)
+#: Bytes of input that are read at once.
+BLOCK = 64 * 1024
 _ONCE = RetryPolicy(maximum_attempts=1)
 T = TypeVar("T")
 
@@ -181,6 +183,20 @@ class Session:
     async def send(self, frame: Frame) -> None:
         """Sends a frame to the command. Waits while the command has not consumed enough of the frames before it."""
         await self._stream.send_in_turn(frame)
+
+    async def feed(self, source: BinaryIO) -> None:
+        """Sends all of a file to the command, and then the end of input. Hangs up if the file cannot be read.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        try:
+            while data := await asyncio.to_thread(source.read, BLOCK):
+                await self.send(Frame(FrameKind.INPUT, data))
+            await self.send(Frame(FrameKind.END_OF_INPUT))
+        except Exception:
+            self.say(Frame(FrameKind.HANG_UP))
+            raise
 
     def say(self, frame: Frame) -> None:
         """Sends a small frame without waiting."""

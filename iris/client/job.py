@@ -2,22 +2,24 @@
 
 import asyncio
 import contextlib
+import io
 from collections.abc import AsyncIterator, Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, overload
 
 from typing_extensions import TypeVar
 
 from iris.client import outputs
+from iris.client.checkpoints import checkpoint_files
 from iris.client.connect.identity import current_user
 from iris.client.exec import new_session
 from iris.client.functions.result import PATIENCE, NoResult, Raised, RemoteTraceback, read_result
 from iris.client.job_options import parse_band
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.stored import LogReader
-from iris.messages.exec import ExecRequest, FrameKind
-from iris.model.errors import JobCancelled, JobFailed, Rejected
+from iris.messages.exec import ExecRequest, FrameKind, ProfileFormat, ProfileRequest
+from iris.model.errors import InvalidValue, JobCancelled, JobFailed, Rejected
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.storage.log_format import Stream
@@ -217,7 +219,8 @@ class AsyncJob(Generic[T]):
         """Yields the job's output, by time.
 
         Args:
-            task, attempt: only this task, only this attempt; None: all.
+            task: only this task; None: all.
+            attempt: only this attempt; None: all.
             follow: waits for further output until the job has ended.
 
         Raises:
@@ -242,11 +245,12 @@ class AsyncJob(Generic[T]):
         finally:
             ended.cancel()
 
-    async def fetch(self, directory: Path | str = ".", *, force: bool = False) -> list[Path]:
+    async def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
         """Downloads the files that the tasks left in `$IRIS_OUTPUT_DIR`, and returns their paths.
 
         Args:
             directory: with several tasks, each has a folder in it.
+            checkpoint: downloads the files of `$IRIS_CHECKPOINT_DIR` instead, as they were saved last.
             force: overwrites files that differ.
 
         Raises:
@@ -257,33 +261,80 @@ class AsyncJob(Generic[T]):
         source = await self._jobs.log_source(self.id, self._run_id)
         store = Store(self._store_url)
         with reading_from(store, f"the files of {self.id}"):
-            files = await outputs.outputs_of(store, self.id, source.run_id)
+            files_of = checkpoint_files if checkpoint else outputs.outputs_of
+            files = await files_of(store, self.id, source.run_id)
             fetched = await outputs.fetch(store, files, Path(directory), by_task=source.tasks > 1, force=force)
         return [each.to for each in fetched]
 
-    async def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
+    async def exec(
+        self,
+        *command: str,
+        task: int | None = None,
+        timeout: timedelta | float | None = None,
+        input: bytes | str | BinaryIO | None = None,
+    ) -> ExecResult:
         """Runs a command beside a running task, with the task's environment, directory and limits, and waits for its end.
 
         Args:
             task: None: the only task of the job.
             timeout: the command is ended after this time, in seconds if it is a number; None: with the attempt.
+            input: the command's standard input, also of a binary file, which is not read into memory as a whole; None: empty.
 
         Raises:
+            OSError: the file cannot be read.
             Rejected: the task does not run, or its host cannot run the command.
             NotFound: there is no such job, or it has no such task.
             InvalidValue: the job has several tasks, and `task` is None.
             Unreachable: the host or the store does not answer.
         """
         where = await self._exec.locate(self.id, task, self._run_id)
-        request = ExecRequest(session=new_session(), job=where.job, index=where.task, argv=command, timeout=_duration(timeout))
+        request = ExecRequest(
+            session=new_session(),
+            job=where.job,
+            index=where.task,
+            argv=command,
+            stdin=input is not None,
+            timeout=_duration(timeout),
+        )
+        given = input.encode() if isinstance(input, str) else input or b""
+        source = io.BytesIO(given) if isinstance(given, bytes) else given
         written = {FrameKind.OUT: bytearray(), FrameKind.ERR: bytearray()}
         async with self._exec.run(where, request) as session:
-            async for kind, data in session.output():
-                if kind in written:
-                    written[kind] += data
-            end = await session.end()
+            feeding = asyncio.create_task(session.feed(source) if request.stdin else asyncio.sleep(0))
+            try:
+                async for kind, data in session.output():
+                    if kind in written:
+                        written[kind] += data
+                end = await session.end()
+            finally:
+                feeding.cancel()  # a command need not read all of its input
+            (failed,) = await asyncio.gather(feeding, return_exceptions=True)
+            if isinstance(failed, Exception):
+                raise failed
         out, err = (written[kind].decode(errors="replace") for kind in (FrameKind.OUT, FrameKind.ERR))
         return ExecResult(end.exit_code, out, err, end.reason)
+
+    async def profile(self, task: int | None = None, *, format: str = "dump", duration: timedelta | float | None = None) -> bytes:
+        """Looks into the Python processes of a running task, and returns what `iris profile` prints or writes to a file.
+
+        Args:
+            task: None: the only task of the job.
+            format: `dump` (what each thread does now), `flamegraph` (SVG), `speedscope` (JSON) or `raw`.
+            duration: how long to sample, unless it is a dump; None: ten seconds.
+
+        Raises:
+            InvalidValue: there is no such format; or the job has several tasks, and `task` is None.
+            Rejected: the task does not run, has no Python process, or its host does not allow it.
+            NotFound: there is no such job, or it has no such task.
+            Unreachable: the host or the store does not answer.
+        """
+        if format not in list(ProfileFormat):
+            raise InvalidValue("format", format, "is not a format of profiles", f"write {', '.join(ProfileFormat)}")
+        where = await self._exec.locate(self.id, task, self._run_id)
+        request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=ProfileFormat(format))
+        if duration is not None:
+            request = request.model_copy(update={"duration": _duration(duration)})
+        return (await self._exec.profile(where, request))[0]
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"

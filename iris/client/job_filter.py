@@ -19,7 +19,8 @@ class JobFilter:
         states: only jobs in these states; empty: in any state.
         user: only jobs of this user; empty: of all.
         since: only jobs submitted at this time or later.
-        text: only jobs with this text in their id or command, in small or capital letters.
+        text: only jobs with this text in their id, command, state or reason, in small or capital letters.
+        below: only jobs that belong to this job, or to one of those; empty: all.
     """
 
     live_only: bool = False
@@ -27,15 +28,16 @@ class JobFilter:
     user: str = ""
     since: datetime | None = None
     text: str = ""
+    below: str = ""
 
     @property
     def needs_all(self) -> bool:
         """Returns whether the service cannot check all conditions, so that more jobs must be read than are shown."""
         return bool(self.states or self.text)
 
-    def takes(self, job: str, command: str) -> bool:
-        """Returns whether the job's id or command has the text."""
-        return self.text.casefold() in f"{job} {command}".casefold()
+    def takes(self, *texts: str) -> bool:
+        """Returns whether one of a job's texts has the text."""
+        return self.text.casefold() in " ".join(texts).casefold()
 
     def query(self) -> str:
         """Returns the conditions that the service checks, for the end of a visibility query. It does not check states and text.
@@ -58,6 +60,13 @@ def device_in(memo: Mapping[str, Any]) -> str:
     """Returns the accelerators of each of a job's tasks by its memo; empty if the memo has none."""
     device = memo.get(names.MEMO_DEVICE)
     return device if isinstance(device, str) else ""
+
+
+def reason_in(memo: Mapping[str, Any], state: JobState) -> str:
+    """Returns the reason of a job's state by its memo; empty if the memo has none, or that of another state."""
+    shown = memo.get(names.MEMO_REASON)
+    reason = shown.get("reason") if isinstance(shown, dict) and shown.get("state") == state else None
+    return reason if isinstance(reason, str) else ""
 
 
 def tasks_in(memo: Mapping[str, Any]) -> int:

@@ -1,12 +1,17 @@
 """Lists jobs as the Temporal service knows them, and numbers the runs of a name that was used again."""
 
+import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from temporalio.client import WorkflowExecution
+
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.job_filter import JobFilter, device_in, tasks_in
+from iris.client.job_filter import JobFilter, device_in, reason_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of
 from iris.model import names
+from iris.model.children import parent_in
+from iris.model.errors import NotFound
 
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
@@ -19,6 +24,8 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
     found: list[tuple[JobRow, str]] = []
     with connection.rpc_errors():
         query = f"{connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
+        if wanted.below:
+            query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.below)}/'"
         async for execution in connection.client.list_workflows(query, limit=None if wanted.needs_all else limit):
             if wanted.states and state_of(execution) not in wanted.states:
                 continue
@@ -26,17 +33,20 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 break
             memo = await memo_of(execution)
             job, command = names.job_of_workflow(execution.id), str(memo.get(names.MEMO_COMMAND, ""))
-            if not wanted.takes(job, command):
+            state = state_of(execution)
+            if not wanted.takes(job, command, state, reason := reason_in(memo, state)):
                 continue
             row = JobRow(
                 id=job,
-                state=state_of(execution),
+                state=state,
                 user=attribute(execution, names.SA_USER),
                 submitted_at=execution.start_time,
                 command=command,
                 priority=attribute(execution, names.SA_PRIORITY),
                 tasks=tasks_in(memo),
                 device=device_in(memo),
+                parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
+                reason=reason,
             )
             found.append((row, execution.run_id))
     # The service sorts ended jobs by their end.
@@ -67,18 +77,40 @@ async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list
     Raises:
         Unreachable: the service does not answer.
     """
+    found = [(each.start_time.timestamp(), each.run_id, each.id) for each in await executions_of(connection, jobs)]
+    runs: dict[str, list[str]] = {}
+    for _, run_id, workflow_id in sorted(found):
+        runs.setdefault(names.job_of_workflow(workflow_id), []).append(run_id)
+    return runs
+
+
+async def executions_of(connection: Connection, jobs: Iterable[str]) -> list[WorkflowExecution]:
+    """Returns all runs of each of these jobs that the service knows, in no particular order, as `runs_of` does.
+
+    Raises:
+        Unreachable: the service does not answer.
+    """
     # Any client can start a workflow of any id, and the service has no way to write a quote in a query.
     ids = [f"'{names.job_workflow(connection.record.name, job)}'" for job in sorted(jobs) if "'" not in job and "\\" not in job]
-    found: list[tuple[float, str, str]] = []
-    if ids:
-        with connection.rpc_errors():
-            only = f"WorkflowId IN ({', '.join(ids)}) AND ExecutionStatus != 'ContinuedAsNew'"
-            async for each in connection.client.list_workflows(f"{connection.list_query(names.KIND_JOB)} AND {only}"):
-                found.append((each.start_time.timestamp(), each.run_id, names.job_of_workflow(each.id)))
-    runs: dict[str, list[str]] = {}
-    for _, run_id, job in sorted(found):
-        runs.setdefault(job, []).append(run_id)
-    return runs
+    if not ids:
+        return []
+    only = f"WorkflowId IN ({', '.join(ids)}) AND ExecutionStatus != 'ContinuedAsNew'"
+    with connection.rpc_errors():
+        return [each async for each in connection.client.list_workflows(f"{connection.list_query(names.KIND_JOB)} AND {only}")]
+
+
+async def unknown_job(connection: Connection, job: str) -> NotFound:
+    """Returns the error for a job that does not exist, with the names of similar ones.
+
+    Raises:
+        Unreachable: the service does not answer.
+    """
+    known = list(dict.fromkeys(row.id for row in await list_jobs(connection, JobFilter(), 500)))
+    near = difflib.get_close_matches(job, known, n=3, cutoff=0.6)
+    name = job.partition("/")[2]
+    near += [other for other in known if f"/{other}".endswith(f"/{name}") and other not in near]
+    hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
+    return NotFound(f"there is no job {job}; {hint}")
 
 
 def _numbered(row: JobRow, run_id: str, runs: Sequence[str]) -> JobRow:

@@ -27,7 +27,8 @@ class Resources:
 
     Attributes:
         cpu: cores: `0.5`, or `"500m"`.
-        memory, disk: bytes, or a text such as `"8g"`.
+        memory: bytes, or a text such as `"8g"`.
+        disk: as `memory`.
         tpu: the type of the slice, such as `"v5litepod-16"`. The job gets a task for each of its hosts.
         slices: how many such slices.
         gpu: the GPUs of each task, such as `"H100x8"`.

@@ -1,7 +1,6 @@
 """Operations on jobs: submitting, listing, explaining, waiting for and cancelling them."""
 
 import asyncio
-import difflib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,9 @@ from iris.client import usage
 from iris.client.attempts import attempts_of
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
+from iris.client.family import FamilyClient
 from iris.client.job_filter import JobFilter, tasks_in
-from iris.client.job_lists import count_ended, list_jobs, runs_of
+from iris.client.job_lists import count_ended, list_jobs, runs_of, unknown_job
 from iris.client.usage import InUse
 from iris.client.views import (
     Explanation,
@@ -57,6 +57,8 @@ class JobsClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cluster = connection.record
+        #: The jobs that belong to a job.
+        self.family = FamilyClient(connection)
 
     async def submit(self, spec: JobSpec) -> Submitted:
         """Starts the job.
@@ -103,7 +105,12 @@ class JobsClient:
         status, refusal = await self._status_and_refusal(job, run_id, index)
         attempts = await attempts_of(self._connection, status, index, run_id)
         message = refusal.message if refusal else status.reason or described(status)
-        return Explanation(id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts)
+        if refusal is not None and (remark := await self.family.held_above(job, refusal)):
+            message = f"{message}; {remark}"
+        children = await self.family.children(job, (await self.log_source(job, run_id)).run_id)
+        return Explanation(
+            id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts, children=tuple(children)
+        )
 
     async def cancel(self, job: str, reason: str = "", run_id: str | None = None) -> JobState | None:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.
@@ -228,7 +235,7 @@ class JobsClient:
             return
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
-                raise await self._not_found(job) from None
+                raise await unknown_job(self._connection, job) from None
             if self._cluster.supervisor is not None and not self._cluster.alive():
                 raise Unreachable(f"cluster {self._cluster.name} was stopped before job {job} had ended") from None
             raise
@@ -246,7 +253,7 @@ class JobsClient:
             return None
         runs = (await runs_of(self._connection, [job])).get(job) or []
         if not runs:
-            raise await self._not_found(job)
+            raise await unknown_job(self._connection, job)
         if not 1 <= number <= len(runs):
             raise NotFound(f"job {job} has no run {number}; its runs are 1 to {len(runs)}")
         return runs[number - 1]
@@ -339,10 +346,10 @@ class JobsClient:
                     described = await self._handle(job, run_id).describe()
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
-                    raise await self._not_found(job) from None
+                    raise await unknown_job(self._connection, job) from None
                 raise
         if described.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
-            raise await self._not_found(job)  # something else in the namespace has the id
+            raise await unknown_job(self._connection, job)  # something else in the namespace has the id
         return described
 
     async def _status_and_refusal(
@@ -383,14 +390,6 @@ class JobsClient:
         with self._connection.rpc_errors():
             await self._handle(job).signal(signal, args=arguments)
         return status
-
-    async def _not_found(self, job: str) -> NotFound:
-        known = list(dict.fromkeys(row.id for row in await self.list(limit=500)))
-        near = difflib.get_close_matches(job, known, n=3, cutoff=0.6)
-        name = job.partition("/")[2]
-        near += [other for other in known if f"/{other}".endswith(f"/{name}") and other not in near]
-        hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
-        return NotFound(f"there is no job {job}; {hint}")
 
 
 def _trial(spec: JobSpec) -> Request:

@@ -1,13 +1,13 @@
 """Starts the workflows of jobs. A job of a batch is started once, however often the batch is submitted."""
 
-from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from iris.client.connect.rpc import Connection, memo_of
+from iris.client.job_lists import executions_of
 from iris.client.views import Submitted, page_of, state_of
 from iris.messages.job import JobInput
 from iris.model import names
@@ -16,12 +16,8 @@ from iris.model.children import Parent, Reuse, parent_in, reuse
 from iris.model.errors import Rejected
 from iris.model.jobs import JobSpec
 from iris.model.states import JobState
-from iris.workflows import web_ui
-from iris.workflows.search_attributes import keywords
-
-#: How long a job waits for a control plane that died with the job's workflow task: half of the server's default. A task takes
-#: milliseconds, or two seconds when the scheduler answers slowly (`policies.EXCHANGE_QUICK`).
-TASK_TIMEOUT = timedelta(seconds=5)
+from iris.workflows import policies, web_ui
+from iris.workflows.search_attributes import job_facts, keywords
 
 
 class BatchResult(NamedTuple):
@@ -98,6 +94,9 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         found: WorkflowExecutionDescription = await connection.workflow(workflow_id).describe()
     if (await memo_of(found)).get(names.MEMO_BATCH) == key:
         return BatchResult(_submitted(connection, spec, _first_run(found)), before=True)
+    for earlier in await executions_of(connection, [spec.id]):  # another batch has used the name since
+        if (await memo_of(earlier)).get(names.MEMO_BATCH) == key:
+            return BatchResult(_submitted(connection, spec, earlier.run_id), before=True)
     if found.status is WorkflowExecutionStatus.RUNNING:
         raise _exists(spec)
     try:
@@ -110,22 +109,9 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
     check_demands(spec)
     cluster = connection.record.name
     await connection.check_keys()
-    memo: dict[str, Any] = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
-    if spec.resources.device is not None:
-        memo[names.MEMO_DEVICE] = str(spec.resources.device)
-    if spec.call is not None:
-        memo[names.MEMO_FUNCTION] = True
+    memo, attributes = job_facts(cluster, spec)
     if key:
         memo[names.MEMO_BATCH] = key
-    attributes = {
-        names.SA_CLUSTER: cluster,
-        names.SA_KIND: names.KIND_JOB,
-        names.SA_USER: spec.user,
-        names.SA_PRIORITY: spec.band,
-    }
-    if spec.parent is not None:
-        memo[names.MEMO_PARENT] = spec.parent.model_dump(mode="json")
-        attributes[names.SA_PARENT] = spec.parent.job
     with connection.rpc_errors():
         handle = await connection.client.start_workflow(
             names.WORKFLOW_TYPES[names.KIND_JOB],  # importing its code would take a tenth of a second
@@ -134,7 +120,7 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
             task_queue=names.control_queue(cluster),
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             id_reuse_policy=reuse,
-            task_timeout=TASK_TIMEOUT,
+            task_timeout=policies.JOB_TASK,
             memo=memo,
             search_attributes=keywords(attributes),
             static_summary=web_ui.escaped(web_ui.summary(spec)),

@@ -43,6 +43,15 @@ class JobRow(BaseModel):
     run: int | None = None
     #: The accelerators of each task, such as `gpu:H100:8`; empty: none.
     device: str = ""
+    #: For a waiting job the code of the scheduler's reason; why a job is held or did not succeed; empty: none is known.
+    reason: str = ""
+    #: The first run of the job that it belongs to; empty: it belongs to none.
+    parent_run: str = ""
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the job that it belongs to; None: it belongs to none."""
+        return names.parent_id(self.id)
 
 
 class Refused(BaseModel):
@@ -77,6 +86,13 @@ class Explanation(BaseModel):
     refusal: Refusal | None = None
     #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its first task.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
+    #: The jobs that belong to it.
+    children: tuple[JobRow, ...] = ()
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the job that it belongs to; None: it belongs to none."""
+        return names.parent_id(self.id)
 
     @property
     def code(self) -> RefusalCode | JobState:

@@ -11,7 +11,7 @@ from iris.client.entrypoint import Entrypoint
 from iris.client.functions.call import function_name, pack_call
 from iris.client.job_options import JobOptions, job_spec
 from iris.client.parent import EnclosingJob, work_of_call, work_of_command
-from iris.client.workspace.files import is_project
+from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at
 from iris.client.workspace.upload import upload
@@ -69,6 +69,7 @@ async def make_job(
     if root is not None:
         with await asyncio.to_thread(pack, root) as packed:
             changes["bundle"] = await upload(store, packed)
+        changes["commit"] = await asyncio.to_thread(commit_of, root)
     return spec.model_copy(update=changes)
 
 

@@ -220,6 +220,7 @@ class Bootstrap(Section):
     )
     max_logs: Size = Field(_STORE.logs, description="The most bytes of log that one attempt of a task stores.")
     max_outputs: Size = Field(_STORE.outputs, description="The most bytes of output files that one attempt of a task stores.")
+    max_checkpoint: Size = Field(_STORE.checkpoint, description="The most bytes of a task's checkpoint directory that are saved.")
     max_disk: Annotated[Size, Field(ge=MIB)] = Field(
         _STORE.disk, description="The most bytes that one attempt of a task may use on its host's disks; with more, it fails."
     )

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from datetime import datetime
 
+from pydantic import Field
+
 from iris.messages.scheduler import HostLost
 from iris.messages.wire import Wire
 from iris.model.hosts import Host
@@ -18,8 +20,10 @@ class HostReady(Wire):
     host: Host
     #: The token of the slice's request, from agents of version 0.1.
     token: str = ""
-    #: By a machine that was created for the slice, as `iris.model.slice_keys.sign` makes it.
+    #: As `iris.model.slice_keys.sign` makes it, with the key of the slice, or with the machine's own if a user brought it.
     signature: str = ""
+    #: Verifies the signature of a machine that a user brought; empty: the slice was created, or its agent is of an older version.
+    public_key: str = ""
 
     @property
     def incarnation(self) -> tuple[str, str]:
@@ -56,6 +60,7 @@ class SliceInput(Wire):
     last_words: str = ""
     #: As in `SliceRecord`.
     public_key: str = ""
+    machine_keys: dict[str, str] = Field(default_factory=dict)
 
     def record(self, now: datetime) -> SliceRecord:
         """Returns the slice with which a run starts.
@@ -84,6 +89,7 @@ class SliceInput(Wire):
             console_output=self.last_words,
             steps=self.steps or first,
             public_key=self.public_key,
+            machine_keys=self.machine_keys,
         )
 
     @classmethod
@@ -103,6 +109,7 @@ class SliceInput(Wire):
             steps=slice.steps,
             last_words=slice.console_output,
             public_key=slice.public_key,
+            machine_keys=dict(slice.machine_keys),
         )
 
 

@@ -108,6 +108,8 @@ class RunTask(Wire):
     call: Bundle | None = None
     #: Where in the object store its output directory is uploaded; empty: nowhere.
     outputs: str = ""
+    #: Where in the object store the saves of its checkpoint directory are, for all attempts of the task; empty: nowhere.
+    checkpoints: str = ""
 
     @property
     def placement_key(self) -> str:

@@ -82,6 +82,8 @@ class JobSpec(BaseModel):
     workdir: str | None = None
     #: The files in the program's directory. Each attempt has its own copy. None: no files.
     bundle: Bundle | None = None
+    #: The git commit of these files when they were sent, with a `+` if they differ from it; empty: it is not known.
+    commit: str = ""
     #: A pickled function and the script that runs it. `command` is then the function's name. None: `command` is run.
     call: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
@@ -340,6 +342,8 @@ class TaskStatus(BaseModel):
     faults: int = 0
     #: The scheduler's key of the current attempt while it waits or runs.
     key: str | None = None
+    #: The code of the scheduler's reason while it waits, of one of several independent tasks; empty: it is not known to the job.
+    code: str = ""
 
 
 class JobStatus(BaseModel):

@@ -130,8 +130,13 @@ def autoscaler_workflow(cluster: str) -> str:
     return f"{cluster}/autoscaler"
 
 
+def schedule_id(cluster: str, job: str) -> str:
+    """Returns the id of the schedule that starts the job. The ids of its workflows have the time appended."""
+    return f"{cluster}/schedule/{job}"
+
+
 def job_of_workflow(workflow_id: str) -> str:
-    """Returns the job id in the id of a job's workflow."""
+    """Returns the job id in the id of a job's workflow or schedule."""
     return workflow_id.split("/", 2)[2]
 
 
@@ -185,8 +190,14 @@ KIND_TASK = "task"
 KIND_SLICE = "slice"
 KIND_SCHEDULER = "scheduler"
 KIND_AUTOSCALER = "autoscaler"
+KIND_SCHEDULE = "schedule"
 #: The workflow types of the kinds that a control plane runs in any number.
-WORKFLOW_TYPES = {KIND_JOB: "JobWorkflow", KIND_TASK: "TaskWorkflow", KIND_SLICE: "SliceWorkflow"}
+WORKFLOW_TYPES = {
+    KIND_JOB: "JobWorkflow",
+    KIND_TASK: "TaskWorkflow",
+    KIND_SLICE: "SliceWorkflow",
+    KIND_SCHEDULE: "ScheduledJobWorkflow",
+}
 SCHEDULER_TYPE, AUTOSCALER_TYPE = "SchedulerWorkflow", "AutoscalerWorkflow"
 
 
@@ -219,8 +230,12 @@ MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"
 #: Memo of a job with accelerators: those of each task, for lists.
 MEMO_DEVICE = "iris_device"
+#: Memo of a job that waits, is held, or did not wholly succeed: its state and the reason of that, for lists.
+MEMO_REASON = "iris_reason"
 #: Memo of a job that was submitted in a batch: identifies its line.
 MEMO_BATCH = "iris_batch"
+#: Of a schedule: when it starts its job, as the user wrote it.
+MEMO_WHEN = "iris_when"
 #: Memo of a job that belongs to another job: a `Parent`.
 MEMO_PARENT = "iris_parent"
 #: Memo of a job that runs a function.
@@ -266,6 +281,24 @@ def attempt_outputs(job: str, run_id: str, index: int, attempt: int) -> str:
 
 def job_outputs(job: str, run_id: str) -> str:
     return f"outputs/{job}/{short_run(run_id)}"
+
+
+def job_checkpoints(job: str, run_id: str) -> str:
+    return f"checkpoints/{job}/{short_run(run_id)}"
+
+
+def task_checkpoints(job: str, run_id: str, index: int) -> str:
+    """Returns the folder of the saves of a task's checkpoint directory. All attempts of the task have the same."""
+    return f"{job_checkpoints(job, run_id)}/{index}"
+
+
+def shared_checkpoints(saves: str) -> str:
+    """Returns the folder in which programs of all tasks of a job store checkpoints themselves.
+
+    Args:
+        saves: the folder of the saves of any of these tasks.
+    """
+    return f"{saves.rpartition('/')[0]}/shared"
 
 
 #: The script of a function's directory that runs it.
@@ -328,6 +361,10 @@ ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
 #: Iris keeps what the program leaves in this directory; `iris fetch` downloads it.
 ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
+#: Iris saves what the program leaves in this directory, and restores it for the task's next attempt.
+ENV_CHECKPOINT_DIR = "IRIS_CHECKPOINT_DIR"
+#: A folder of the object store for programs that store checkpoints there themselves, the same for all tasks and attempts.
+ENV_CHECKPOINT_URL = "IRIS_CHECKPOINT_URL"
 #: The directory of the function that the task runs.
 ENV_CALL_DIR = "IRIS_CALL_DIR"
 #: The directory in which the program starts.

@@ -89,11 +89,14 @@ class RequestAbandoned:
 
 @dataclass(frozen=True)
 class HostReported:
-    """An agent is ready. Token and signature are empty for slices that joined."""
+    """An agent is ready. Token and signature prove that its machine was created for the slice; the signature of a machine that
+    joined, by the agent's own key, proves that it is the same machine as before.
+    """
 
     host: Host
     token: str = ""
     signature: str = ""
+    public_key: str = ""
 
 
 @dataclass(frozen=True)

@@ -164,12 +164,12 @@ def _machines_exist(slice: SliceRecord, now: datetime) -> Transition:
 
 
 def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transition:
-    if not (proven := slice.proves(event.host, event.token, event.signature)):
+    if not (proven := slice.proves(event.host, event.token, event.signature, event.public_key)):
         # None: cannot be told yet. The agent reports again until the slice has or refuses it.
         return Transition(slice if proven is None else replace(slice, refused=slice.refused | {event.host.id}))
     exist = _machines_exist(slice, now)
     host = event.host if slice.request is None else slice.request.group.with_reserve(event.host)
-    slice = exist.slice.with_host(host)
+    slice = exist.slice.with_host(host, event.public_key)
     complete = len(slice.hosts) >= slice.size
     return Transition(slice, (*exist.effects, OfferHosts(slice.hosts)) if complete else exist.effects)
 

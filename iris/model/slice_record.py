@@ -1,7 +1,7 @@
 """Defines the record of one slice: everything that its workflow knows, as one frozen value."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from iris.model.hosts import Host
@@ -31,7 +31,9 @@ class SliceRecord:
     hosts: tuple[Host, ...] = ()
     #: Verifies the reports of its agents; empty: the platform has not reported it, or the slice is of version 0.1.
     public_key: str = ""
-    #: The ids of hosts whose agents could not prove that they belong to it.
+    #: For a slice that joined: the public key of each host's machine, by the host's id, from its first report.
+    machine_keys: Mapping[str, str] = field(default_factory=dict)
+    #: The ids of hosts whose agents could not prove that they belong to it, or that they run on the host's machine.
     refused: frozenset[str] = frozenset()
     #: The (host, incarnation) of hosts whose incarnations the scheduler has ended.
     ended: frozenset[tuple[str, str]] = frozenset()
@@ -78,10 +80,15 @@ class SliceRecord:
             steps=self.steps,
         )
 
-    def proves(self, host: Host, token: str, signature: str) -> bool | None:
-        """Returns whether a report comes from a machine of the slice; None: the slice does not know its key yet."""
+    def proves(self, host: Host, token: str, signature: str, public_key: str = "") -> bool | None:
+        """Returns whether a report comes from a machine of the slice; None: the slice does not know its key yet.
+
+        Args:
+            public_key: of a machine that joined. The first one for a host is believed, and no other one after that.
+        """
         if self.request is None:
-            return True
+            key = self.machine_keys.get(host.id, public_key)
+            return not key or is_signed(key, self.facts.id, host, signature)
         if self.public_key:
             return is_signed(self.public_key, self.facts.id, host, signature)
         return None if self.request.signed else token == self.request.token
@@ -112,11 +119,16 @@ class SliceRecord:
         """Returns the slice with changed facts and an unchanged history."""
         return replace(self, facts=self.facts.model_copy(update=facts))
 
-    def with_host(self, host: Host) -> "SliceRecord":
-        """Returns the slice with this host, in place of an earlier incarnation of it."""
+    def with_host(self, host: Host, public_key: str = "") -> "SliceRecord":
+        """Returns the slice with this host, in place of an earlier incarnation of it.
+
+        Args:
+            public_key: of its machine, if it joined.
+        """
+        keys = {host.id: public_key, **self.machine_keys} if public_key else self.machine_keys
         others: Iterable[Host] = (each for each in self.hosts if each.id != host.id)
         ended = frozenset(each for each in self.ended if each[0] != host.id)
-        return replace(self, hosts=(*others, host), refused=self.refused - {host.id}, ended=ended)
+        return replace(self, hosts=(*others, host), machine_keys=keys, refused=self.refused - {host.id}, ended=ended)
 
 
 def with_last_line(reason: str, output: str) -> str:

@@ -27,6 +27,8 @@ class StoreLimits(BaseModel):
 
     logs: int = Field(default=16 * GIB, ge=0)
     outputs: int = Field(default=4 * TIB, ge=0)
+    #: In a save of the checkpoint directory. While a save replaces another, the store has both.
+    checkpoint: int = Field(default=4 * TIB, ge=0)
     #: On the disks of its host, while it is there.
     disk: int = Field(default=4 * TIB, ge=0)
 

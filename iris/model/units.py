@@ -113,7 +113,7 @@ def format_duration(duration: timedelta) -> str:
     """Formats a duration in its two largest units: `3d 4h`, `1h 30m`, `40s`, `250ms`."""
     seconds = duration.total_seconds()
     if 0 < seconds < 1:
-        return f"{round(seconds * 1000)}ms"
+        return f"{max(1, round(seconds * 1000))}ms"
     left = round(seconds)
     parts = []
     for unit, scale in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):

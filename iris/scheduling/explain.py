@@ -8,7 +8,7 @@ from iris.model.requests import Placement, Request, Shape
 from iris.scheduling import feasibility
 from iris.scheduling.cluster_state import ClusterState
 from iris.scheduling.queue import Queue
-from iris.scheduling.queue_position import NOTHING, HostHolders, Releases, position
+from iris.scheduling.queue_position import NOTHING, HostHolders, Releases, first_ahead, position
 from iris.scheduling.refusals import Refusal, RefusalCode
 from iris.scheduling.usage import Usage
 
@@ -18,6 +18,8 @@ MOST_REASONS = 50
 #: the positions: half a second each. The first reason and the first position are computed in any case.
 MOST_CHECKS = 500_000
 MOST_COMPARED = 100_000
+#: The most requests ahead of one that are named.
+MOST_NAMED = 5
 _MANY = Refusal(code=RefusalCode.QUEUED, message="many requests arrived at once; run iris explain to see why this one waits")
 #: The codes of requests that wait for their turn.
 _IN_QUEUE = frozenset({RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT})
@@ -91,6 +93,9 @@ class WaitReasons:
             found = position(self._waiting, self._usage, line[0], releases[shape, band])
             bound = "up to " if found.least < found.ahead else ""
             answers[line[0].key] = _with_position(refusal, line[0], found.ahead, bound, found.why)
+            if len(keys) == 1 and found.ahead and refusal.code in _IN_QUEUE and self._waiting.lines <= MOST_COMPARED:
+                first = first_ahead(self._waiting, self._usage, line[0], releases[shape, band], MOST_NAMED)
+                answers[line[0].key] = answers[line[0].key].model_copy(update={"ahead_first": first})
             for place, request in enumerate(line[1:], start=1):
                 answers[request.key] = _with_position(refusal, request, found.least + place, "at least ", found.why)
         return [answers[key] if key in answers else self._not_waiting(key) for key in keys]

@@ -146,6 +146,21 @@ def position(waiting: Queue, usage: Usage, request: Request, releases: Releases)
     return QueuePosition(ahead, least, f"{first} comes first{when}: {why}")
 
 
+def first_ahead(waiting: Queue, usage: Usage, request: Request, releases: Releases, most: int) -> tuple[str, ...]:
+    """Returns the tasks of the first requests that are served before the request if all fit, at most `most`."""
+    held, recent = _after(usage, request, releases, late=True)
+    found: list[str] = []
+    for band in sorted(Band, key=lambda band: band.rank):
+        turns = waiting.turns(band, held, recent)
+        for each in turns:
+            if each.key == request.key or len(found) == most:
+                return tuple(found)
+            found.append(each.task)
+            held[each.user] = held.get(each.user, 0) + each.weight
+            turns.served()
+    return tuple(found)
+
+
 def _after(usage: Usage, request: Request, releases: Releases, *, late: bool) -> tuple[_Weights, _Weights]:
     """Returns what users hold, and their recent use, after the releases.
 

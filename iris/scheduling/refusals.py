@@ -54,8 +54,9 @@ class Refusal(BaseModel):
     free: dict[str, int] = Field(default_factory=dict)
     #: The number of hosts that passed the checks before: of the right kind for TOO_BIG, large enough for CONSTRAINTS, and so on.
     hosts: int = 0
-    #: How many requests are served before this one.
+    #: How many requests are served before this one, and the tasks of the first of them, where one request is explained.
     ahead: int = 0
+    ahead_first: tuple[str, ...] = ()
     #: For CONSTRAINTS: how many hosts each constraint alone excludes, the highest count first.
     excluded: dict[str, int] = Field(default_factory=dict)
     #: For a gang: the hosts that it needs in one group, and the most that any group has (for BUSY: has free).

@@ -4,6 +4,7 @@ Files of a `file://` store get the mode of its directory, regardless of the umas
 own store is private. The contents of a store that several users share are shared.
 """
 
+import asyncio
 import contextlib
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -116,6 +117,30 @@ class Store:
             part.replace(file)
         finally:
             part.unlink(missing_ok=True)
+        return True
+
+    async def put_blocks(self, path: str, blocks: Iterator[bytes]) -> None:
+        """Writes the blocks as one object, in parts. If the iterator raises, so does this, and no object is written."""
+        await obstore.put_async(self._store, path, blocks, chunk_size=_PART, max_concurrency=4)
+        self._open_as_the_directory(path)
+
+    async def get_blocks(self, path: str, take: Callable[[bytes], object]) -> bool:
+        """Passes the object's bytes on in blocks, in a thread. Returns False if the object does not exist."""
+        try:
+            result = await obstore.get_async(self._store, path)
+        except FileNotFoundError:
+            return False
+        async for block in result.stream(min_chunk_size=_PART):
+            await asyncio.to_thread(take, bytes(block))
+        return True
+
+    async def copy(self, path: str, to: str) -> bool:
+        """Copies the object inside of the store. Returns False if it does not exist."""
+        try:
+            await obstore.copy_async(self._store, path, to)
+        except FileNotFoundError:
+            return False
+        self._open_as_the_directory(to)
         return True
 
     async def folders(self, prefix: str) -> list[str]:

@@ -1,6 +1,7 @@
 """An attempt's end, as its host tells it: whose fault it was, and what is said when this life of the host is over."""
 
 import asyncio
+import gc
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -339,6 +340,19 @@ async def test_a_host_that_tasks_of_a_gang_share_is_free_when_the_last_of_them_i
 
     assert "deliver" not in early
     assert bench.server.signals.count("deliver") == 1
+
+
+async def test_an_attempt_that_is_over_keeps_no_file_open(bench: Bench) -> None:
+    """An agent rarely collects garbage. Of thousands of small jobs, it must not keep a descriptor each."""
+    gc.disable()
+    try:
+        await bench.attempt("true").run()
+        before = psutil.Process().num_fds()
+        for _ in range(3):
+            await bench.attempt("true").run()
+        assert psutil.Process().num_fds() <= before
+    finally:
+        gc.enable()
 
 
 def _attempts_of(bench: Bench) -> list[Path]:

@@ -74,7 +74,8 @@ def told(wants: Resources = WANTS_TPU, rank: Rank | None = None, **given: Any) -
 
 def test_a_program_knows_its_job_its_attempt_and_its_host() -> None:
     """And what every program of the host gets."""
-    assert env_of(a_run(), workdir=Path("/a/work"), outputs=Path("/a/outputs"), ports={"http": 31007, "my-debug": 31008}) == {
+    directories = {"workdir": Path("/a/work"), "outputs": Path("/a/outputs"), "checkpoint": Path("/a/checkpoint")}
+    assert env_of(a_run(), **directories, ports={"http": 31007, "my-debug": 31008}) == {
         "PATH": "/bin",
         "HOME": "/home/ada",
         "PYTHONUNBUFFERED": "1",
@@ -92,6 +93,7 @@ def test_a_program_knows_its_job_its_attempt_and_its_host() -> None:
         "IRIS_SLICE_ID": "s1",
         "IRIS_WORKDIR": "/a/work",
         "IRIS_OUTPUT_DIR": "/a/outputs",
+        "IRIS_CHECKPOINT_DIR": "/a/checkpoint",
         "IRIS_PORT_HTTP": "31007",
         "IRIS_PORT_MY_DEBUG": "31008",
     }
@@ -103,6 +105,8 @@ def test_a_python_program_reads_it_as_one_value() -> None:
         a_run(rank=Rank(coordinator="10.0.0.5:8476", num_slices=2, slice_index=1, tasks_per_slice=4)),
         workdir=Path("/a/work"),
         outputs=Path("/a/outputs"),
+        checkpoint=Path("/a/checkpoint"),
+        checkpoint_url="gs://bucket/shared",
         ports={"my-debug": 31008},
     )
     here = context(env)
@@ -111,6 +115,7 @@ def test_a_python_program_reads_it_as_one_value() -> None:
     assert (here.host, here.slice, here.address) == ("w2", "s1", "10.0.0.7")
     assert (here.coordinator, here.slice_index, here.num_slices, here.tasks_per_slice) == ("10.0.0.5:8476", 1, 2, 4)
     assert (here.workdir, here.outputs) == (Path("/a/work"), Path("/a/outputs"))
+    assert (here.checkpoint_dir, here.checkpoint_url) == (Path("/a/checkpoint"), "gs://bucket/shared")
     assert here.port("my-debug") == 31008
     with pytest.raises(NotFound, match="job ada/train has no port 'http'; submit it with --port http"):
         here.port("http")

@@ -218,7 +218,7 @@ async def test_a_container_has_none_of_the_files_that_iris_keeps(bench: Bench) -
     assert [outcome.state for outcome in bench.server.told] == [TaskState.SUCCEEDED]
     said = (await logs_of(bench)).splitlines()
     assert "outputs Device or resource busy" in said
-    assert said[0].split() == ["call", "environment", "given", "outputs", "work"]
+    assert said[0].split() == ["call", "checkpoint", "environment", "given", "outputs", "work"]
     await asyncio.to_thread(eventually, lambda: not attempt.exists(), 60, 0.05)
     assert set(await outputs_of(bench)) == {"up", "go"}
 

@@ -25,6 +25,7 @@ from iris.scheduling.recovery import RecoveryCursor
 from iris.worker_agents.control_plane.serve import ControlPlaneOptions, check_versions, start_planners
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
+from iris.workflows.scheduled_job import ScheduledJobWorkflow
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
@@ -139,7 +140,12 @@ def test_the_types_by_which_lists_are_limited_are_those_of_the_workflows() -> No
         assert found is not None
         return found
 
-    types = {names.KIND_JOB: JobWorkflow, names.KIND_TASK: TaskWorkflow, names.KIND_SLICE: SliceWorkflow}
+    types = {
+        names.KIND_JOB: JobWorkflow,
+        names.KIND_TASK: TaskWorkflow,
+        names.KIND_SLICE: SliceWorkflow,
+        names.KIND_SCHEDULE: ScheduledJobWorkflow,
+    }
     assert {kind: name(each) for kind, each in types.items()} == names.WORKFLOW_TYPES
     assert name(SchedulerWorkflow) == names.SCHEDULER_TYPE
     assert name(AutoscalerWorkflow) == names.AUTOSCALER_TYPE

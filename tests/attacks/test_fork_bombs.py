@@ -1,6 +1,7 @@
 """A task without an image that starts processes without end: it stops at its own limit, and none of them outlives it."""
 
 import asyncio
+import fcntl
 import json
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from iris.activities.host.runtimes import cgroups, process_limit
+from iris.activities.host.runtimes import cgroups, process_limit, shim
 from iris.activities.host.runtimes.process_limit import most_processes
+from iris.activities.host.runtimes.program import Program
 from iris.model import names
-from tests.activities.test_process import Bench
+from tests.activities.test_process import ENV, Bench
 from tests.builders import some
 from tests.e2e.cluster import eventually
 
@@ -143,3 +145,34 @@ def test_one_task_never_gets_more_than_a_quarter_of_the_machine(tmp_path: Path, 
 def test_a_machine_that_does_not_tell_its_limits_has_the_usual_one(tmp_path: Path) -> None:
     """Such as one that runs no Linux."""
     assert most_processes(tmp_path) == process_limit.MOST
+
+
+#: Each process starts the next one and ends: a list of processes never has the one that runs. All have the lock of the file that
+#: is named. Ends by itself after 40 s.
+CHAIN = """
+import fcntl, os, sys, time
+lock = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.flock(lock, fcntl.LOCK_EX)
+until = time.monotonic() + 40
+print("up", flush=True)
+os.fork()
+os.fork()
+while time.monotonic() < until:
+    if os.fork():
+        os._exit(0)
+    {escape}
+"""
+
+
+@pytest.mark.parametrize("escape", ["os.setsid()", "os.setpgid(0, 0)", "pass"])
+async def test_a_chain_of_processes_ends_with_its_task_without_cgroups(tmp_path: Path, escape: str) -> None:
+    """It has no other limit: each process is gone before a search for it ends, and may leave its session and its group."""
+    bench = Bench(tmp_path)
+    argv = [sys.executable, "-c", CHAIN.format(escape=escape), str(tmp_path / "held")]
+    launch = await bench.runtime.launch(argv, ENV, tmp_path)
+    program = Program(tmp_path)
+    program.start(launch.model_copy(update={"cgroups": ()}), lease=shim.now() + 60)
+    await asyncio.wait_for(program.wait(), 60)
+
+    with (tmp_path / "held").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it

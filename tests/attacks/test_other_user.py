@@ -201,6 +201,23 @@ async def test_outputs_of_root_in_a_jobs_directory_are_not_uploaded(machine: Mac
     assert machine.kept("other") == {}
 
 
+async def test_a_checkpoint_belongs_to_the_user_of_the_attempt_that_gets_it_and_leads_to_nothing_of_others(
+    machine: Machine,
+) -> None:
+    """Each attempt has another uid. What the first has put there is neither read nor written with the agent's rights."""
+    saves = {"checkpoints": "checkpoints/ada/train/run/0"}
+    links = "ln -s /etc/shadow soft; ln /etc/shadow hard; true"
+    await machine.run(f"cd $IRIS_CHECKPOINT_DIR && mkdir d && echo mine > d/own && chmod 600 d/own && {links}", "first", **saves)
+    looks = "stat -c %u . d d/own | uniq | wc -l > $IRIS_OUTPUT_DIR/owners; readlink soft > $IRIS_OUTPUT_DIR/link; cat soft"
+    script = f"cd $IRIS_CHECKPOINT_DIR && echo more >> d/own && cp d/own $IRIS_OUTPUT_DIR && {looks}"
+    outcome = await machine.run(script, "second", attempt=2, **saves)
+
+    assert machine.kept("second") == {"own": "mine\nmore\n", "owners": "1\n", "link": "/etc/shadow\n"}
+    assert "soft: Permission denied" in outcome.last_lines
+    stored = [path.read_text() for path in (machine.dir / "store" / "checkpoints").rglob("files/*")]
+    assert stored == ["mine\n"]
+
+
 # -- other jobs ----------------------------------------------------------------------------------------------------------------
 
 

@@ -2,14 +2,17 @@
 
 import os
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from iris.messages.slice import HostReady
+from iris.messages.slice import HostReady, SliceInput
+from iris.model.slice_events import HostReported, WorkflowStarted
 from iris.model.slice_keys import is_signed, public_key, sign
+from iris.model.slice_lifecycle import step
 from iris.model.slices import SliceState
 from tests.builders import a_host
 from tests.e2e.cluster import Cluster, a_cluster, eventually
@@ -19,6 +22,7 @@ from tests.harness import time_skipping_cluster
 from tests.scaling_world import a_group
 
 KEY = "5eed" * 16
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 async def everything_in_the_history(fleet: FleetCluster, workflow_id: str) -> set[str]:
@@ -94,6 +98,48 @@ def test_a_signature_is_of_one_incarnation_of_one_host_at_one_address() -> None:
     for wrong in ("", "00", "not hexadecimal", signature[:-2], "00" * 64, sign("00" * 32, host)):
         assert not is_signed(public, "s1", host, wrong)
     assert not is_signed("", "s1", host, signature)
+
+
+class Joined:
+    """A slice of one host that joined by itself."""
+
+    def __init__(self) -> None:
+        self.slice = step(SliceInput(cluster="c", id="s1").record(NOW), WorkflowStarted(), NOW).slice
+
+    def report(self, incarnation: str, key: str = "", claims: str = "") -> tuple[str, ...]:
+        """Lets an agent report, and returns the incarnations that the slice has then.
+
+        Args:
+            claims: the private key of the public key that it sends; empty: its own.
+        """
+        host = a_host("w0", slice_id="s1", incarnation=incarnation)
+        signature, public = (sign(key, host), public_key(claims or key)) if key else ("", "")
+        self.slice = step(self.slice, HostReported(host, signature=signature, public_key=public), NOW).slice
+        return tuple(incarnation for _, incarnation in self.slice.incarnations)
+
+
+def test_another_machine_does_not_take_the_id_of_a_host_that_joined() -> None:
+    """By accident, with a copied command line, or on purpose: tasks would go to it. The machine itself may come back."""
+    joined = Joined()
+    assert joined.report("first", KEY) == ("first",)
+
+    assert joined.report("theirs", "bad0" * 16) == ("first",)
+    assert joined.report("theirs", "bad0" * 16, claims=KEY) == ("first",)
+    assert joined.report("theirs") == ("first",)
+    assert joined.slice.status.refused == ("w0",)
+    joined.slice = SliceInput.of(joined.slice, ()).record(NOW)
+    assert joined.report("theirs", "bad0" * 16) == ("first",)
+    assert joined.report("second", KEY) == ("second",)
+    assert joined.slice.status.refused == ()
+
+
+def test_a_host_that_joined_with_an_older_agent_gets_its_key_with_the_upgrade() -> None:
+    """Older agents have no key, and their slices keep running."""
+    joined = Joined()
+    assert joined.report("first") == ("first",)
+    assert joined.report("first", KEY) == ("first",)
+
+    assert joined.report("theirs") == ("first",)
 
 
 def command_lines() -> list[str]:

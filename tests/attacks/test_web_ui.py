@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import NamedTuple
@@ -211,3 +212,18 @@ async def test_without_a_hidden_address_there_is_no_web_ui() -> None:
 
     assert len(ports) >= 6
     assert 200 not in {answer.status for answer in answers.values()}
+
+
+async def test_the_guard_runs_as_a_command_in_front_of_any_web_ui(server: Server) -> None:
+    """As in `docker/compose.yaml`, where the Web UI is another container. It ends at SIGTERM."""
+    port, _ = free_ports()
+    addresses = ("--listen", f"127.0.0.1:{port}", "--backend", f"127.0.0.1:{server.ui}")
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "iris.cli.main", "controller", "guard-ui", *addresses)
+    try:
+        await asyncio.to_thread(eventually, lambda: ask(port, "GET", "/healthz", {"Host": "localhost"}).status == 200, 60)
+        other = await page_of(port, REBOUND.format(port))
+    finally:
+        process.terminate()
+        status = await asyncio.wait_for(process.wait(), 60)
+
+    assert (other.status, status) == (403, 0)

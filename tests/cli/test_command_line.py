@@ -47,9 +47,12 @@ import sys
 import iris.cli.{module}
 hosts = {{"iris.activities.host.attempt", "iris.workflows.job", "iris.workflows.slice", "psutil", "rich", "uv"}}
 if "{module}" != "slice":  # which shows what is configured
-    hosts.add("iris.config.schema")
+    hosts |= {{"iris.config.schema", "yaml"}}
 if "{module}" in ("jobs", "submit", "logs"):  # the state of the scheduler, and Temporal's workers
     hosts |= {{"iris.messages.scheduler", "iris.messages.autoscaler", "iris.scheduling.ledger", "temporalio.worker"}}
+    hosts |= {{"iris.model.scale_groups", "iris.model.slices", "iris.client.connect.tunnel", "iris.client.connect.children"}}
+if "{module}" == "submit":  # what only a followed job or a batch needs
+    hosts |= {{"iris.cli.follow", "iris.cli.batch", "iris.client.logs.stored"}}
 if "{module}" == "jobs":
     hosts |= {{"obstore", "iris.client.submission", "iris.model.scaling"}}
 heavy = hosts & set(sys.modules)
@@ -57,6 +60,27 @@ sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_command_looks_for_no_plugins_of_pydantic(tmp_path: Path) -> None:
+    """The search reads the metadata of every package, and a machine for training has hundreds of them."""
+    (tmp_path / "spy.py").write_text(f"""
+open({str(tmp_path / "loaded")!r}, "w")
+
+class plugin:
+    new_schema_validator = staticmethod(lambda *_: (None, None, None))
+""")
+    metadata = tmp_path / "spy-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: spy\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[pydantic]\nspy = spy:plugin\n")
+    env = {key: value for key, value in os.environ.items() if key != "PYDANTIC_DISABLE_PLUGINS"} | {"PYTHONPATH": str(tmp_path)}
+    found = []
+    for arguments in (["-c", "import iris.client.views"], ["-m", "iris.cli.main", "cluster", "list"]):
+        subprocess.run([sys.executable, *arguments], env=env, capture_output=True, check=True, timeout=120)
+        found.append((tmp_path / "loaded").exists())
+        (tmp_path / "loaded").unlink(missing_ok=True)
+    assert found == [True, False]
 
 
 def test_an_answer_that_comes_after_a_command_s_work_is_no_traceback() -> None:

@@ -50,6 +50,7 @@ def test_status_has_the_job_and_each_task_and_null_for_what_is_not_yet() -> None
         "submitted_at": NOON,
         "started_at": LATER,
         "finished_at": None,
+        "parent": None,
         "tasks": [
             {"index": 0, "state": "FAILED", "host": "h1", "attempt": 2, "exit_code": 3, "reason": "exited with code 3"},
             {"index": 1, "state": "PENDING", "host": None, "attempt": 0, "exit_code": None, "reason": ""},
@@ -68,7 +69,9 @@ def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
         "priority": "interactive",
         "tasks": 1,
         "device": "",
+        "parent": None,
         "submitted_at": NOON,
+        "reason": "",
     }
 
 
@@ -99,6 +102,7 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
         free={"cpu": 500, "memory": 0, "disk": 0, "device": 0},
         hosts=8,
         ahead=3,
+        ahead_first=("bob/big",),
         excluded={"zone = a": 7, "driver >= 5": 1},
         remedy="wait",
         group_needs=4,
@@ -116,6 +120,7 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
         "free": {"cpu": 0.5, "memory_bytes": 0, "disk_bytes": 0, "devices": 0},
         "hosts": 8,
         "ahead": 3,
+        "ahead_first": ["bob/big"],
         "excluded": {"zone = a": 7, "driver >= 5": 1},
         "remedy": "wait",
         "group_needs": 4,
@@ -123,6 +128,8 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
         "scaling": "a slice is on its way",
         "since": "2026-01-01T12:00:00Z",
         "attempts": [],
+        "parent": None,
+        "children": [],
     }
 
 
@@ -216,7 +223,7 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("listing", "keys"),
     [
-        (render.JOBS, "id run state user submitted_at priority tasks device"),
+        (render.JOBS, "id run state user submitted_at priority tasks device parent reason"),
         (render.TASKS, "index state attempt host exit_code reason"),
         (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
         (render.FITS, "group fits why hosts named"),

@@ -16,6 +16,7 @@ from iris.cli.main import run
 from iris.client.connect.clusters import ClusterRecord, write_record
 from iris.client.logs.stored import TaskLine
 from iris.model import names
+from iris.model.checkpoints import Save, SavedItem, save_name
 from iris.model.errors import InvalidValue
 from iris.storage.log_format import LogLine, Stream, encode
 from iris.storage.object_store import Store
@@ -52,6 +53,16 @@ class Stopped:
 
     def has_outputs(self, job: str, directory: Path, task: int = 0, attempt: int = 1) -> None:
         asyncio.run(keep(self.store, directory, names.attempt_outputs(f"ada/{job}", RUN, task, attempt)))
+
+    def has_checkpoint(self, job: str, task: int, *, attempt: int, number: int, **contents: str) -> None:
+        folder = names.task_checkpoints(f"ada/{job}", RUN, task)
+        items = tuple(
+            SavedItem(path=path, size=len(text), stored_as=f"{folder}/{attempt}/files/{path}") for path, text in contents.items()
+        )
+        save = Save(attempt=attempt, number=number, items=items)
+        for path, text in contents.items():
+            asyncio.run(self.store.put(f"{folder}/{attempt}/files/{path}", text.encode()))
+        asyncio.run(self.store.put(save_name(folder, attempt, number), save.model_dump_json().encode()))
 
     def iris(self, *arguments: str) -> Said:
         self._capfd.readouterr()
@@ -326,3 +337,26 @@ def test_a_job_without_outputs_says_when_there_would_be_some(room: Stopped) -> N
     assert said.code == 3
     assert "files in $IRIS_OUTPUT_DIR are stored when an attempt ends" in said.err
     assert not Path("empty").exists()
+
+
+def test_the_checkpoints_of_all_tasks_are_fetched_as_they_were_saved_last(room: Stopped, tmp_path: Path) -> None:
+    """The latest attempt counts, also if its number of saves is smaller."""
+    room.has("train", (0, OUT, b"said", False))
+    room.has_checkpoint("train", 0, attempt=1, number=12, state="old")
+    room.has_checkpoint("train", 0, attempt=2, number=3, state="new")
+    room.has_checkpoint("train", 1, attempt=1, number=1, state="of the other task")
+
+    assert room.iris("fetch", "train", "--checkpoint").err.endswith("2 files, 20 B, in train-checkpoint\n")
+    assert (tmp_path / "train-checkpoint" / "0" / "state").read_text() == "new"
+    assert (tmp_path / "train-checkpoint" / "1" / "state").read_text() == "of the other task"
+    assert room.iris("fetch", "train:1", "--checkpoint", "--list").out == "   1  17 B  state\n"
+
+
+def test_a_job_without_a_checkpoint_is_told_where_it_would_write_one(room: Stopped) -> None:
+    """And an attempt has no checkpoint of its own to ask for."""
+    room.has("train", (0, OUT, b"said", False))
+
+    said = room.iris("fetch", "train", "--checkpoint")
+    assert (said.code, said.out) == (3, "")
+    assert "the store has no checkpoint of train: files in $IRIS_CHECKPOINT_DIR are saved some seconds after" in said.err
+    assert room.iris("fetch", "train", "--checkpoint", "--attempt", "1").code == 2

@@ -25,6 +25,15 @@ SAMPLE: Listing[tuple[str, str, str]] = Listing(
 )
 
 
+#: Three that must fit; of the others, the first goes first.
+WITH_OPTIONS: Listing[tuple[str, str, str]] = Listing(
+    Column("ID", value=lambda row: row[0]),
+    Column("PRIORITY", value=lambda row: "interactive", optional=True),
+    Column("REASON", value=lambda row: row[1], absent="", wraps=True, optional=True, least=20),
+    Column("COMMAND", value=lambda row: row[2], absent="", wraps=True),
+)
+
+
 def plain(text: str) -> list[str]:
     return [line.rstrip() for line in click.unstyle(text).splitlines()]
 
@@ -45,6 +54,25 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name, value in {"COLUMNS": "30", "TERM": "xterm", "NO_COLOR": None}.items():
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     return monkeypatch
+
+
+def test_an_optional_column_is_left_out_where_it_is_empty_or_does_not_fit(
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reasons help only where there are some, and only if they can be read; a row of a list never takes two lines."""
+    rows = [("train-7", "exited with code 3: ValueError: no such file", "python train.py"), ("b", "", "true")]
+
+    def first_of(rows: list[tuple[str, str, str]], columns: int) -> str:
+        terminal.setenv("COLUMNS", str(columns))
+        terminal.setattr(sys.stdout, "isatty", lambda: True)
+        WITH_OPTIONS.show(rows, as_json=False)
+        return plain(capsys.readouterr().out)[1]
+
+    assert first_of(rows, 90) == "train-7  interactive  exited with code 3: ValueError: no such file  python train.py"
+    assert first_of(rows, 60) == "train-7  interactive  exited with code 3: …  python train.py"
+    assert first_of(rows, 40) == "train-7  exited with code 3:…  python t…"
+    assert first_of(rows, 25) == "train-7  python train.py"
+    assert first_of(rows[1:] * 2, 60) == "b   interactive  true"
 
 
 def test_a_cell_is_one_line_without_control_characters() -> None:
@@ -303,3 +331,37 @@ def test_what_a_job_was_submitted_with_is_shown_without_values_of_variables() ->
         "page      http://x/y",
     ]
     assert "page" not in submission_text(spec, "")
+    sent = spec.model_copy(update={"commit": "12" * 20})
+    assert submission_text(sent, "").endswith("files     bundle abababababab, 2 KiB, commit 121212121212")
+    changed = spec.model_copy(update={"commit": "12" * 20 + "+"})
+    assert "2 KiB, commit 121212121212, modified" in submission_text(changed, "")
+
+
+def test_the_jobs_ahead_of_a_waiting_one_are_named_and_the_others_counted() -> None:
+    """Whom to ask; five names are enough."""
+    refusal = Refusal(code=RefusalCode.BUSY, message="busy", ahead=7, ahead_first=("ada/a", "bob/b:3"))
+    shown = render.explanation_text(
+        Explanation(id="ada/train", state=JobState.PENDING, message="busy", refusal=refusal), at(0), "command   true"
+    )
+    assert shown.splitlines()[2:] == ["ahead: ada/a, bob/b:3 and 5 more", "", "command   true"]
+
+
+def test_a_tree_has_each_job_below_the_one_that_it_belongs_to() -> None:
+    """The first submitted first; a job whose parent is not in the list is still there, with its whole id."""
+
+    def row(job: str, run: int | None = None) -> JobRow:
+        return JobRow(id=job, run=run, state=JobState.RUNNING, user="ada", submitted_at=at(0), command="x")
+
+    newest_first = [row("ada/b/y"), row("ada/a/z/w"), row("ada/a/z"), row("ada/a/x"), row("ada/a"), row("ada/a", run=1)]
+    ids = [line.partition(" RUNNING")[0].rstrip() for line in plain(render.job_tree(newest_first))]
+
+    assert ids[1:] == ["ada/b/y", "ada/a", "└ x", "└ z", "  └ w", "ada/a#1"]
+
+
+def test_many_children_are_counted_by_their_states_and_the_live_ones_named() -> None:
+    """Of a sweep of a thousand, people want to know what is left."""
+    ended = [JobRow(id=f"ada/a/{n}", state=JobState.SUCCEEDED, user="ada", submitted_at=at(0), command="x") for n in range(9)]
+    live = ended[0].model_copy(update={"id": "ada/a/live", "state": JobState.PENDING})
+    status = JobStatus(id="ada/a", state=JobState.RUNNING, user="ada", submitted_at=at(0), tasks=(a_task(),))
+
+    assert "children  10: 1 PENDING, 9 SUCCEEDED (ada/a/live PENDING)" in render.status_text(status, at(1), "", [*ended, live])

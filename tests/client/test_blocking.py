@@ -1,17 +1,21 @@
 """The client that blocks has what the asynchronous one has: decision 66 writes it by hand, so a test compares both."""
 
 import inspect
+from typing import Any
 
 import pytest
 
 from iris.client.autoscaler import AutoscalerClient
 from iris.client.blocking.client import IrisClient, Job
-from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Slices
+from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
 from iris.client.client import AsyncIrisClient
 from iris.client.cluster import ClusterClient
 from iris.client.hosts import HostsClient
 from iris.client.job import AsyncJob
+from iris.client.schedules import SchedulesClient
 from iris.client.slices import SlicesClient
+from iris.config import load_config, make_local_config
+from iris.model.errors import InvalidValue
 
 #: What the command line needs of its own operations, and no program does.
 INTERNAL = {
@@ -19,7 +23,7 @@ INTERNAL = {
     SlicesClient: {"delete_all", "was_requested", "has_workflow"},
     AutoscalerClient: {"close_down"},
     ClusterClient: {"check_exists"},
-    AsyncIrisClient: {"connect", "exec"},  # the constructor, and `Job.exec`
+    AsyncIrisClient: {"connect", "exec", "enclosing_job"},  # the constructor, `Job.exec`, `context`
 }
 
 
@@ -32,6 +36,7 @@ INTERNAL = {
         (SlicesClient, Slices),
         (AutoscalerClient, Autoscaler),
         (ClusterClient, Cluster),
+        (SchedulesClient, Schedules),
     ],
 )
 def test_every_operation_of_the_asynchronous_client_has_one_that_blocks(both: type, blocking: type) -> None:
@@ -43,3 +48,16 @@ def test_every_operation_of_the_asynchronous_client_has_one_that_blocks(both: ty
         if inspect.isfunction(theirs) and inspect.isfunction(ours):
             arguments = list(inspect.signature(theirs).parameters)
             assert list(inspect.signature(ours).parameters)[: len(arguments)] == arguments, name
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"tpu": "v5litepod-17"}, r"tpu: 'v5litepod-17' is not a TPU variant"),
+        ({"tpu": "v5litepod-4", "config": make_local_config(load_config("platform: {local: {}}"))}, "add a scale group to the"),
+    ],
+)
+def test_a_local_cluster_of_a_wrong_shape_is_not_started(given: dict[str, Any], problem: str) -> None:
+    """Nothing has to be taken back."""
+    with pytest.raises(InvalidValue, match=problem):
+        IrisClient.local(**given)

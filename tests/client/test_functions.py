@@ -139,6 +139,16 @@ async def test_a_module_beside_a_script_travels_with_its_function(place: Place, 
     assert await place.run(module.word, workspace=tmp_path / "here").result() == "by value"
 
 
+async def test_a_function_of_a_module_that_git_ignores_is_passed_as_a_whole(place: Place, tmp_path: Path) -> None:
+    """It lies in the workspace, and is not sent with it: the job found no such module."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / ".gitignore").write_text("generated_*.py\n")
+    module = module_in(here, "generated_words", "def word():\n    return 'by value'\n")
+
+    assert await place.run(module.word, workspace=here).result() == "by value"
+
+
 async def test_a_program_that_ends_well_by_itself_has_returned_nothing(place: Place) -> None:
     """`sys.exit(0)` is no failure."""
     ran = place.run(partial(sys.exit, 0))

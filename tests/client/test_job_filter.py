@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from iris.client.job_filter import JobFilter, device_in, tasks_in
-from iris.model.names import MEMO_DEVICE, MEMO_TASKS
+from iris.client.job_filter import JobFilter, device_in, reason_in, tasks_in
+from iris.model.names import MEMO_DEVICE, MEMO_REASON, MEMO_TASKS
 from iris.model.states import JobState
 
 
@@ -36,8 +36,23 @@ def test_accelerators_of_an_odd_memo_are_none() -> None:
     assert [device_in({MEMO_DEVICE: value}) for value in ("gpu:H100:8", 8, None)] == ["gpu:H100:8", "", ""]
 
 
-@pytest.mark.parametrize(("text", "takes"), [("", True), ("TRAIN", True), ("lr 0.1", True), ("lr 0.2", False)])
-def test_a_text_is_looked_for_in_id_and_command(text: str, takes: bool) -> None:
-    """Whoever has a sweep knows a part of its name or an argument."""
-    assert JobFilter(text=text).takes("ada/train-7", "python train.py --lr 0.1") is takes
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ({"state": "FAILED", "reason": "exited with code 3"}, "exited with code 3"),
+        *((odd, "") for odd in ({"state": "PENDING", "reason": "BUSY"}, {"reason": "why"}, {"state": "FAILED"}, "why", None)),
+        ({"state": "FAILED", "reason": 3}, ""),
+    ],
+)
+def test_a_reason_is_that_of_the_jobs_state(reason: Any, shown: str) -> None:
+    """A terminated job cannot take back that it waited."""
+    assert reason_in({MEMO_REASON: reason}, JobState.FAILED) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "takes"), [("", True), ("TRAIN", True), ("lr 0.1", True), ("lr 0.2", False), ("pending", True), ("busy", True)]
+)
+def test_a_text_is_looked_for_in_all_that_a_list_has_of_a_job(text: str, takes: bool) -> None:
+    """Whoever has a sweep knows a part of its name or an argument; whoever waits, the state."""
+    assert JobFilter(text=text).takes("ada/train-7", "python train.py --lr 0.1", JobState.PENDING, "BUSY") is takes
     assert JobFilter(text=text).needs_all is bool(text)

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.workspace.files import is_project, workspace_files
+from iris.client.workspace.files import commit_of, is_project, workspace_files
 from iris.client.workspace.pack import ExtraFile, Packed, pack, parse_extra
 from iris.client.workspace.upload import upload
 from iris.model import names
@@ -78,6 +79,25 @@ def objects(store: Store) -> dict[str, tuple[int, int]]:
         for path in place.rglob("*")
         if path.is_file()
     }
+
+
+# -- the commit ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_workspace_has_the_commit_of_its_files_and_a_mark_if_they_differ(repository: Path, tmp_path: Path) -> None:
+    """A result of last month is worth little without the code that made it, and less with the wrong code."""
+    assert commit_of(repository) == commit_of(tmp_path) == ""
+    write(repository, "train.py", "inner/a.py")
+    git(repository, "add", ".")
+    git(repository, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first")
+    commit = commit_of(repository)
+
+    assert re.fullmatch("[0-9a-f]{40}", commit)
+    write(repository, "new.py")
+    assert [commit_of(repository), commit_of(repository / "inner")] == [f"{commit}+", commit]
+    (repository / "new.py").unlink()
+    write(repository, "train.py", text="changed")
+    assert commit_of(repository) == f"{commit}+"
 
 
 # -- which files ---------------------------------------------------------------------------------------------------------------

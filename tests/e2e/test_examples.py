@@ -1,11 +1,14 @@
 """The examples that use Iris from Python run as their users run them, each on the cluster that it starts."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +64,24 @@ def test_the_demo_runs_a_job_of_each_kind_and_ends_with_ctrl_c(here: Cluster) ->
     assert here.iris("logs", "square-2").out == "squaring 2\n"
     demo.process.send_signal(signal.SIGINT)
     demo.ends()
+
+
+def test_the_tour_runs_from_top_to_bottom_and_prints_what_it_shows(tmp_path: Path) -> None:
+    """A notebook is read more often than it is run: its outputs are those of this version, and name nothing of a machine."""
+    tour = EXAMPLES / "tour.ipynb"
+    script = EXAMPLES.parent / "scripts" / "run-tour.py"
+    command = [sys.executable, script, "--output", tmp_path / "tour.ipynb"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+    assert printed(tmp_path / "tour.ipynb") == printed(tour), "run `make tour`"
+    assert re.findall(r"/(?:root|home|tmp|Users|var)/[^\s\"]*", tour.read_text()) == []
+
+
+def printed(notebook: Path) -> list[str]:
+    """What each cell prints and returns. HTML has the ids of hosts."""
+
+    def text(output: dict[str, Any]) -> str:
+        return "".join(output["text"] if "text" in output else output["data"]["text/plain"])
+
+    return ["".join(map(text, cell.get("outputs", ()))) for cell in json.loads(notebook.read_text())["cells"]]

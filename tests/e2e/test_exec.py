@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import pty
 import struct
@@ -51,8 +52,8 @@ def test_a_command_beside_a_task_has_its_environment_and_its_own_exit_code(clust
     assert cluster.iris("exec", f"{running}:0", "--", "sh", "-c", "echo oops >&2").err == "oops\n"
 
 
-def test_input_is_passed_on_only_when_it_is_wanted(cluster: Cluster, running: str) -> None:
-    """A command in a script must not eat the script's input."""
+def test_piped_input_reaches_the_command_whole_and_ends(cluster: Cluster, running: str) -> None:
+    """`tar c . | iris exec … tar x`: all bytes, and the end; a loop over lines keeps its own with -n."""
     command = [sys.executable, "-m", "iris.cli.main", "exec"]
     env = {**os.environ, "IRIS_STATE_DIR": str(cluster.home), "IRIS_USER": USER}
 
@@ -62,8 +63,22 @@ def test_input_is_passed_on_only_when_it_is_wanted(cluster: Cluster, running: st
         )
         return ended.stdout, ended.stderr
 
-    assert given("-i") == (b"one\ntwo", b"")
-    assert given() == (b"", b"warning: standard input was not passed to COMMAND; add -i\n")
+    assert given() == given("-i") == (b"one\ntwo", b"")
+    assert given("-n") == (b"", b"")
+    assert "-i and -n exclude each other" in cluster.iris("exec", "-i", "-n", running, "--", "true", code=2).err
+    sent = os.urandom(3 * 1024 * 1024)
+    ended = subprocess.run(
+        [*command, running, "--", "sha256sum"], env=env, input=sent, capture_output=True, check=True, timeout=120
+    )
+    assert ended.stdout.decode().split()[0] == hashlib.sha256(sent).hexdigest()
+
+
+def test_a_command_that_reads_nothing_of_endless_input_ends(cluster: Cluster, running: str) -> None:
+    """The input waits in front of the command, and not for ever; and its writer learns that nobody reads."""
+    command = f"yes | {sys.executable} -m iris.cli.main exec {running} -- sh -c 'read line; echo $line; exit 7'"
+    env = {**os.environ, "IRIS_STATE_DIR": str(cluster.home), "IRIS_USER": USER}
+    ended = subprocess.run(["sh", "-c", command], env=env, capture_output=True, check=False, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, b"y\n", b"")
 
 
 def test_a_shell_in_a_terminal_is_one(cluster: Cluster, running: str) -> None:

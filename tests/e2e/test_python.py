@@ -1,11 +1,13 @@
 """Iris from Python, on a cluster that the program starts for itself: functions as jobs, and everything that one asks of a job."""
 
+import io
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,9 +16,10 @@ import pytest
 
 import iris
 from iris.client.functions.result import RemoteTraceback
+from iris.client.schedules import When
 from iris.config import local_config
 from iris.model.accelerators import tpu
-from iris.model.states import JobState
+from iris.model.states import JobState, TaskState
 from tests.e2e.cluster import Cluster, eventually
 from tests.images import docker_image
 
@@ -148,9 +151,35 @@ def test_a_wait_that_is_over_leaves_the_job_alone(client: iris.IrisClient) -> No
         job.wait(timeout=0.1)
     eventually(lambda: job.status().state is JobState.RUNNING)
     assert job.exec("sh", "-c", "echo $IRIS_JOB_ID; exit 3")[:2] == (3, f"{job.id}\n")
+    assert job.exec("cat", input="typed")[:2] == (0, "typed")
+    assert job.exec("wc", "-c", input=io.BytesIO(b"x" * 200_000)).stdout.strip() == "200000"
+    assert job.exec("true", input=io.BytesIO(b"x" * 200_000)).exit_code == 0
     job.cancel()
     with pytest.raises(iris.JobCancelled):
         job.result()
+
+
+def test_one_task_of_several_is_cancelled_and_the_results_of_the_others_come_back(client: iris.IrisClient) -> None:
+    """In a sweep; `results` must neither wait for what will never come nor pass it over."""
+    job = client.submit(_waits_if_second, replicas=2)
+    eventually(lambda: job.tasks()[1].state is TaskState.RUNNING)
+    job.cancel("diverges", task=1)
+
+    assert job.wait().reason == "1 of 2 tasks ended with exit code 0; 1 was cancelled"
+    first, second = job.results(return_exceptions=True)
+    assert first == 0
+    assert isinstance(second, iris.JobCancelled)
+    with pytest.raises(iris.JobCancelled, match=r"task 1 of .* was cancelled: diverges"):
+        job.results()
+
+
+def _waits_if_second() -> int:
+    import os
+    import time
+
+    index = int(os.environ["IRIS_TASK_INDEX"])
+    time.sleep(1000 * index)
+    return index
 
 
 def test_an_entry_point_has_its_arguments_and_can_be_submitted_again(client: iris.IrisClient) -> None:
@@ -160,6 +189,30 @@ def test_an_entry_point_has_its_arguments_and_can_be_submitted_again(client: iri
     assert client.submit(iris.Entrypoint.from_command("sh", "-c", "exit 4")).wait().tasks[0].exit_code == 4
     with pytest.raises(iris.IrisError, match=r"arguments: '3, mod' are given beside an entry point, which has its own"):
         client.submit(power, 3, kwargs={"mod": 5})
+
+
+def test_a_program_asks_before_it_submits_what_would_become_of_it(client: iris.IrisClient) -> None:
+    """As `iris submit --dry-run`: a sweep is sized by what is there."""
+    assert len(client.forecast(resources=iris.Resources(tpu="v5litepod-16")).hosts) == 4
+    never = client.forecast(resources=iris.Resources(cpu=10_000)).infeasible
+    assert never is not None
+    assert "needs 10000 cpu" in never.message
+
+
+def waits_for_ever() -> None:
+    sys.stdout.write("begun\n")
+    sys.stdout.flush()
+    threading.Event().wait()
+
+
+def test_a_running_function_is_looked_into(client: iris.IrisClient) -> None:
+    """As `iris profile`: where does it hang?"""
+    job = client.submit(waits_for_ever)
+    assert "begun" in (entry.text for entry in job.logs(follow=True))
+    assert b"waits_for_ever" in job.profile()
+    with pytest.raises(iris.InvalidValue, match="write dump, "):
+        job.profile(format="pdf")
+    job.cancel()
 
 
 def test_a_program_has_what_the_commands_for_a_cluster_have(client: iris.IrisClient) -> None:
@@ -177,6 +230,10 @@ def test_a_program_has_what_the_commands_for_a_cluster_have(client: iris.IrisCli
     assert "tests" in str(client.cluster.status().paused)
     client.cluster.resume()
     assert client.cluster.status().paused is None
+    nightly = iris.JobSpec(user="ada", name="nightly", command=("true",))
+    client.schedules.create(nightly, When(cron=("0 2 * * *",)), paused=True)
+    assert client.schedules.show("nightly").row.paused
+    assert client.schedules.delete("nightly") == "ada/nightly"
 
 
 def test_a_job_is_held_released_moved_and_shown_from_a_notebook(client: iris.IrisClient) -> None:
@@ -247,6 +304,36 @@ def test_a_function_runs_in_an_image_that_has_never_heard_of_iris(client: iris.I
     job = client.submit(lambda by: factor * by, 7, image=docker_image())
 
     assert job.result() == 42
+
+
+def test_the_jobs_of_a_client_get_the_files_of_its_workspace(client: iris.IrisClient, tmp_path: Path) -> None:
+    """A program names its directory once; a job can still have none, or another."""
+    (tmp_path / ".irisignore").touch()
+    (tmp_path / "data.txt").write_text("of the workspace")
+    with iris.IrisClient.remote(client.cluster.name, workspace=tmp_path) as here:
+        job = here.submit("cat", "data.txt")
+        assert job.wait().state is JobState.SUCCEEDED
+        assert [str(entry) for entry in job.logs() if entry.stream == "stdout"] == ["of the workspace"]
+        assert here.submit("cat", "data.txt", workspace=False).wait().state is JobState.FAILED
+
+
+def test_a_managed_cluster_of_a_configuration_is_used_by_its_address(state: Cluster) -> None:
+    """As the programs of the seed about ClusterManager do: any configuration, simulated, for the time of a block."""
+    text = (Path(__file__).parents[2] / "examples" / "eu-west4.yaml").read_text()
+    manager = iris.ClusterManager(iris.make_local_config(iris.load_config(text), "managed"), ephemeral=True, owned=True)
+    assert manager.is_local
+    with pytest.raises(RuntimeError):
+        _ = manager.controller
+    with manager.connect() as address, iris.IrisClient.remote(address) as client:
+        assert client.submit(rank_and_size, 10, resources=iris.Resources(tpu="v5litepod-16")).results()[3] == (13, 4)
+        assert manager.controller.status().healthy
+    assert state.pid("managed") is None
+
+
+async def test_a_cluster_is_started_and_stopped_where_an_event_loop_runs(state: Cluster) -> None:
+    """A notebook's cells run in one."""
+    with iris.IrisClient.local() as client:
+        assert client.submit(abs, -3).result() == 3
 
 
 KILLED = """

@@ -1,7 +1,9 @@
 """From the command line to a program on a host, and back: output, states, JSON and exit codes."""
 
 import json
-from datetime import datetime
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -28,10 +30,10 @@ def test_submit_as_json_names_the_job_and_its_workflow(cluster: Cluster) -> None
 
 def test_a_program_has_the_machines_python_and_reaches_its_cluster(cluster: Cluster) -> None:
     """Not the agent's packages; and `iris`, although the cluster's state is not where it is by default."""
-    program = "python -c 'import temporalio'; iris submit -q -n inner -- true; env -u IRIS_STATE_DIR iris wait inner"
+    program = "python -c 'import temporalio'; iris submit -q -n inner -- true; env -u IRIS_STATE_DIR iris wait ada/outer/inner"
     ran = cluster.iris("submit", "-n", "outer", "--cpu", "0.5", "--", "sh", "-c", f"{program} 2>&1")
     assert "No module named 'temporalio'" in ran.out
-    assert f"{USER}/inner\n{USER}/inner SUCCEEDED" in ran.out
+    assert f"{USER}/outer/inner\n{USER}/outer/inner SUCCEEDED" in ran.out
 
 
 def test_a_quiet_submit_prints_the_id_and_nothing_else(cluster: Cluster) -> None:
@@ -77,6 +79,10 @@ def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(clu
     assert set(again.json[0]) == {"line", "before", "id", "workflow_id", "run_id", "ui"}
     for job in again.json:
         cluster.iris("wait", job["id"])
+    cluster.file("other.txt").write_text("-n first -- echo other")
+    cluster.iris("submit", "-q", "--batch", "other.txt", "--no-workspace")
+    cluster.iris("wait", "first")
+    eventually(lambda: [job["before"] for job in cluster.iris(*command, "--json").json] == [True] * 3)  # whoever has the name now
     another = cluster.iris(*command, "--batch-key", "2", "-q").out.splitlines()
     assert another[:2] == [f"{USER}/first", f"{USER}/batched"]
     assert another[2] != again.json[2]["id"]
@@ -105,11 +111,11 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     looks = [cluster.begin(*command, "--json") for command in (["jobs"], ["explain", "shown"], ["host", "list"])]
     jobs, explained, hosts = (look.ends().json for look in looks)
     listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
-    assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device"}
+    assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device", "parent", "reason"}
     assert listed["user"] == USER
-    numbers = {"needed", "free", "hosts", "ahead", "excluded", "group_needs", "group_has"}
+    numbers = {"needed", "free", "hosts", "ahead", "ahead_first", "excluded", "group_needs", "group_has"}
     hopes = {"scaling", "since"}
-    assert set(explained) == {"id", "state", "code", "message", "remedy", "attempts"} | numbers | hopes
+    assert set(explained) == {"id", "state", "code", "message", "remedy", "attempts", "parent", "children"} | numbers | hopes
     assert (explained["state"], explained["message"]) == ("RUNNING", f"runs on {cluster.only_host()}")
     (host,) = hosts
     assert host["id"] == cluster.only_host()
@@ -218,12 +224,33 @@ def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
     assert listed("--state", "FAILED", "--state", "SUCCEEDED", "--user", USER, "--since", "1h") == listed()
     assert listed("--filter", "LISTED-b", "--all") == listed("--filter", "exit 3") == {f"{USER}/listed-bad"}
     assert listed("--user", "nobody") == listed("--since", "0s") == set()
+    assert f"{USER}/listed-bad" in cluster.iris("jobs", "--filter", "failed", "--limit", "1000").out
     (row,) = [row for row in cluster.iris("jobs", "--json").json if row["id"] == f"{USER}/listed-bad"]
+    assert " failed, more than max_task_failures 0; task " in row["reason"]
     assert (row["state"], row["priority"], row["tasks"]) == ("FAILED", "batch", 2)
     assert "is not a valid name" in cluster.iris("jobs", "--user", "o'x", code=2).err
     cluster.iris("submit", "-q", "-n", "only", "--", "true", IRIS_USER="bob")
     cluster.iris("wait", "bob/only")
     assert cluster.iris("jobs", "--user", "bob").out == "no live jobs; 1 has ended: iris jobs --all\n"
+
+
+def test_a_list_of_jobs_says_why_they_wait_or_ended(cluster: Cluster) -> None:
+    """`status` of each of twenty jobs is no way to find the one that asks for too much."""
+
+    def reasons() -> dict[str, str]:
+        return {row["id"].partition("/why-")[2]: row["reason"] for row in cluster.iris("jobs", "--filter", "why-", "--json").json}
+
+    cluster.iris("submit", "-n", "why-bad", "--", "sh", "-c", "echo ValueError: no data; exit 3", code=125)
+    cluster.iris("submit", "-n", "why-good", "--", "true")
+    for name, options in (("big", ("--cpu", "999")), ("many", ("--cpu", "999", "--replicas", "2")), ("held", ("--cpu", "998"))):
+        cluster.submit(f"why-{name}", *options, "--", "true")
+    cluster.iris("hold", "why-held", "--reason", "later")
+    waits = {"big": "TOO_BIG", "many": "TOO_BIG", "held": f"held by {USER}: later"}
+    eventually(lambda: reasons() == waits | {"bad": "exited with code 3: ValueError: no data", "good": ""})
+
+    assert "  TOO_BIG  " in cluster.iris("jobs", "--filter", "too_big").out
+    cluster.iris("cancel", "why-big", "why-many", "why-held")
+    eventually(lambda: reasons()["big"] == f"cancelled by {USER}")
 
 
 def test_a_task_is_named_as_it_is_printed(cluster: Cluster) -> None:
@@ -321,6 +348,12 @@ def test_temporals_own_tools_tell_what_a_job_is_and_why(cluster: Cluster) -> Non
     pending, slices = (cluster.temporal("workflow", "list", "--query", query) for query in found)
     assert waits in [entry["execution"]["workflowId"] for entry in pending]
     assert [entry["execution"]["workflowId"] for entry in slices] == [f"local/slice/{cluster.only_host()}"]
+    views = dict(
+        re.findall(r"^\| (.+) \| `(IrisKind .+)` \|$", (Path(__file__).parents[2] / "README.md").read_text(), re.MULTILINE)
+    )
+    listed = {view: cluster.temporal("workflow", "list", "--query", query) for view, query in views.items()}
+    assert waits in [entry["execution"]["workflowId"] for entry in listed["jobs that wait"]]
+    assert [entry["execution"]["workflowId"] for entry in listed["machines"]] == [f"local/slice/{cluster.only_host()}"]
     cluster.iris("cancel", "seen")
     cluster.iris("wait", "seen", code=126)
     (closed,) = cluster.temporal("workflow", "list", "--query", f"WorkflowId = '{waits}' AND IrisState = 'KILLED'")
@@ -339,7 +372,8 @@ def test_a_name_in_use_is_refused_until_its_job_has_ended(cluster: Cluster) -> N
 
 def test_an_earlier_run_of_a_name_is_listed_shown_and_read_by_its_number(cluster: Cluster) -> None:
     """Lists had three jobs alike, and only the latest could be looked at: the one that had failed could not."""
-    cluster.iris("submit", "-n", "reused", "--", "sh", "-c", "echo ValueError: one; exit 3", code=125)
+    program = "echo one > $IRIS_OUTPUT_DIR/of-one; sleep 0.1; echo ValueError: one; exit 3"
+    cluster.iris("submit", "-n", "reused", "--", "sh", "-c", program, code=125)
     cluster.iris("submit", "-n", "reused", "--", "echo", "two")
     eventually(lambda: _rows(cluster, "reused") == [(None, "SUCCEEDED"), (1, "FAILED")])
 
@@ -348,6 +382,13 @@ def test_an_earlier_run_of_a_name_is_listed_shown_and_read_by_its_number(cluster
     assert cluster.status("reused#2") == cluster.status("reused")
     assert cluster.iris("explain", "reused#1", "--json").json["attempts"][0]["reason"] == "exited with code 3: ValueError: one"
     assert [cluster.logs("reused#1"), cluster.logs("reused#1:0"), cluster.logs("reused")] == [["ValueError: one"]] * 2 + [["two"]]
+    cluster.iris("wait", "reused")
+    assert cluster.iris("cancel", "reused#1").out == f"{USER}/reused#1 has ended already (FAILED)\n"
+    assert f"task {USER}/reused:0 does not run: it is FAILED" in cluster.iris("exec", "reused#1", "--", "true", code=5).err
+    assert cluster.iris("fetch", "reused#1", "--list").out.endswith(" 4 B  of-one\n")
+    assert "names one run; this command acts on the latest run" in cluster.iris("hold", "reused#1", code=2).err
+    began, ended = (datetime.fromisoformat(cluster.status("reused#1")[key]) for key in ("started_at", "finished_at"))
+    assert ended - began >= timedelta(seconds=0.1)
     assert f"job {USER}/reused has no run 3; its runs are 1 to 2" in cluster.iris("status", "reused#3", code=3).err
     assert f"there is no job {USER}/reuseds; did you mean {USER}/reused" in cluster.iris("logs", "reuseds#1", code=3).err
     for wrong in ("reused#", "reused#0", "reused#x", "reused#1#2"):

@@ -137,6 +137,7 @@ def test_what_is_no_duration_is_refused_by_field_name(text: str) -> None:
         (timedelta(0), "0s"),
         (timedelta(milliseconds=250), "250ms"),
         (timedelta(seconds=40), "40s"),
+        (timedelta(microseconds=200), "1ms"),  # "ran 0ms" would be a program that did not run
         (timedelta(seconds=59.7), "1m"),
         (timedelta(hours=1, minutes=30), "1h 30m"),
         (timedelta(hours=1, seconds=5), "1h 5s"),

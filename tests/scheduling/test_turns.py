@@ -15,6 +15,7 @@ from iris.model.jobs import Band
 from iris.model.requests import Request
 from iris.model.rules import Rules
 from iris.scheduling.codec import LedgerState
+from iris.scheduling.explain import MOST_NAMED
 from iris.scheduling.ledger import Ledger
 from iris.scheduling.recent_use import HALF_LIFE, MOST_ACCOUNTS
 from iris.scheduling.refusals import Refusal
@@ -351,8 +352,11 @@ def test_with_one_gang_at_a_time_somebody_is_told_to_be_the_first_and_is(lasts: 
         now += lasts
         waiting = ledger.waiting.keys()
         (first,) = [key for key in waiting if "first in the queue" in explained(ledger, key, now).message]
-        ahead = sorted(explained(ledger, key, now).ahead for key in waiting)
-        assert ahead == list(range(len(ledger.waiting)))
+        told = {key: explained(ledger, key, now) for key in waiting}
+        in_order = [request.task for request in sorted(ledger.waiting, key=lambda request: told[request.key].ahead)]
+        assert sorted(refusal.ahead for refusal in told.values()) == list(range(len(ledger.waiting)))
+        # Each one is told who is before it, as far as names are of use.
+        assert all(list(refusal.ahead_first) == in_order[: min(refusal.ahead, MOST_NAMED)] for refusal in told.values())
         ledger.forget(running.key)
         (running,) = ledger.settle(at(now)).placed
         assert running.key == first

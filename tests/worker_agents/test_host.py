@@ -17,6 +17,7 @@ from iris.model.slice_keys import MachineProof
 from iris.model.slices import SliceState, SliceStatus
 from iris.worker_agents.host import incarnation as life_of_host
 from iris.worker_agents.host.agent import AgentOptions, _secrets
+from iris.worker_agents.host.incarnation import KEY_FILE, machine_key
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.probe import default_address, describe_host
 from tests.builders import a_host, some
@@ -73,6 +74,26 @@ def test_an_agent_whose_place_another_has_taken_stops(life: Membership) -> None:
     assert life.replaced(knows(ME)) == ""
     with pytest.raises(Rejected, match=r"another agent has taken over host w0 \(incarnation second\)"):
         life.replaced(knows(a_host("w0", slice_id="pair", incarnation="second"), OTHER))
+
+
+def test_an_agent_whose_host_id_belongs_to_another_machine_stops_and_says_what_to_do(life: Membership) -> None:
+    """It is a copy of a command line, or a machine that was set up again; the first look may be too early."""
+    refused = knows(a_host("w0", slice_id="pair", incarnation="theirs")).model_copy(update={"refused": ("w0",)})
+
+    assert life.replaced(refused) == ""
+    with pytest.raises(Rejected, match=r"host id w0 is in use by another machine, .*; give this one another --host-id"):
+        life.replaced(refused)
+
+
+def test_a_machine_has_one_key_and_it_is_private(tmp_path: Path) -> None:
+    """A restarted agent is the same machine; a file that is damaged is none."""
+    key = machine_key(tmp_path)
+    file = tmp_path / KEY_FILE
+
+    assert machine_key(tmp_path) == key
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text("damaged")
+    assert machine_key(tmp_path) != key
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,10 @@
 """Jobs that belong to other jobs: they end with an unsuccessful parent, and a retried parent finds them again."""
 
-from typing import Any
-
 import pytest
 
-from iris.model.children import Parent
 from iris.model.errors import Rejected
 from iris.model.states import JobState
-from tests.harness import Cluster, Held, by_job, fails, succeeds
-
-
-async def child(cluster: Cluster, parent: str, name: str = "child", **given: Any) -> str:
-    """The id of a job that the program of the parent submits; by default each does the same."""
-    described = await cluster.job(parent).describe()
-    run_id = described.raw_description.workflow_execution_info.first_run_id
-    settings = {"task": 0, "attempt": 1, "work": "train", "current_run": described.run_id} | given
-    return await cluster.submit(name, parent=Parent(job=parent, run_id=run_id, **settings))
+from tests.harness import Cluster, Held, by_job, child, fails, succeeds
 
 
 async def runs(cluster: Cluster, job: str) -> bool:

@@ -16,7 +16,7 @@ from iris.scheduling.preemption import Eviction
 from iris.workflows import job as job_workflow
 from iris.workflows import policies
 from tests.builders import some
-from tests.harness import Cluster, Held, dev_server_cluster, in_turn, is_killed, is_preempted, succeeds
+from tests.harness import Cluster, Held, by_job, child, dev_server_cluster, fails, in_turn, is_killed, is_preempted, succeeds
 
 pytestmark = pytest.mark.long
 
@@ -184,3 +184,41 @@ async def test_a_job_that_takes_the_name_of_a_terminated_one_waits_once_for_its_
 
 async def _waits_for_an_earlier_job(cluster: Cluster, job: str) -> bool:
     return "a task of an earlier job of this name has not ended yet" in (await cluster.status(job)).reason
+
+
+async def test_the_children_of_a_terminated_job_are_found_and_cancelled_also_those_of_a_successful_child(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workflow had no chance to do it; and a job that has succeeded leaves its children to the job above it."""
+    monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
+    monkeypatch.setattr(notifier_activities, "LEFT_TO_HOSTS", timedelta(seconds=1))
+    launcher = Held()
+    host = await cluster.join(offers=some(cpu=8), program=by_job({"launcher": launcher}, Held()))
+    top, other = await cluster.submit("top"), await cluster.submit("other")
+    middle = await child(cluster, top, "launcher")
+    below, unconcerned = await child(cluster, middle, "below"), await child(cluster, other, "child")
+    await cluster.until(lambda: len(host.taken) == 5)
+    launcher.let_go()
+    assert (await cluster.end(middle)).state is JobState.SUCCEEDED
+    await cluster.job(top).terminate()
+
+    end = await cluster.end(below)
+    assert (end.state, end.reason) == (JobState.KILLED, "job ada/top, to which it belongs, has ended without success")
+    assert await cluster.shown_end(cluster.job(unconcerned)) == "RUNNING"
+    await cluster.cancel(other)
+
+
+async def test_a_parent_that_continues_as_new_cancels_the_children_of_its_earlier_runs(cluster: Cluster) -> None:
+    """The children of its first attempts belong to it as those of its last."""
+    last = Held(then=fails)
+    program = in_turn(*[is_preempted] * 12, last)
+    host = await cluster.join(offers=some(cpu=8), program=by_job({"child": Held()}, program))
+    parent = await cluster.submit("parent", max_retries_preemption=100)
+    first = (await cluster.job(parent).describe()).run_id
+    early = await child(cluster, parent)
+    await cluster.until(lambda: any(task.job == parent and task.attempt == 13 for task in host.taken))
+    assert (await cluster.job(parent).describe()).run_id != first, "it did not continue as new: nothing was tested"
+    last.let_go()
+
+    assert (await cluster.end(parent)).state is JobState.FAILED
+    assert (await cluster.end(early)).state is JobState.KILLED

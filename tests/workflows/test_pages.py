@@ -1,5 +1,9 @@
 """What Temporal's Web UI shows: what a workflow is, in which state, why, on which hosts, and where its logs are."""
 
+from datetime import timedelta
+
+import pytest
+
 from tests.builders import some
 from tests.harness import Cluster, Held, fails
 
@@ -46,6 +50,18 @@ async def test_the_page_of_a_failed_job_says_why(cluster: Cluster) -> None:
     assert "**FAILED** exited with code 7" in page
     assert "- task 0 **FAILED** on `rack-7`, attempt 1, exit code 7" in page
     assert await cluster.shown_state(cluster.job(job)) == "FAILED"
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_job_that_ended_without_success_shows_no_traceback_of_iris(cluster: Cluster, replicas: int) -> None:
+    """It reads as a fault of Iris, and hides the one line that says what to do."""
+    job = await cluster.submit(replicas=replicas, resources=some(cpu=32), scheduling_timeout=timedelta(seconds=30))
+    end = await cluster.failure(job, within=timedelta(minutes=1))
+
+    assert end.type == "UNSCHEDULABLE"
+    assert end.failure is not None
+    assert "no host within the scheduling timeout" in end.failure.message
+    assert end.failure.stack_trace == ""
 
 
 async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_about(cluster: Cluster) -> None:

@@ -48,6 +48,7 @@ from iris.worker_agents.control_plane.search_attributes import register_search_a
 from iris.workflows import policies
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
+from iris.workflows.scheduled_job import ScheduledJobWorkflow
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
@@ -139,7 +140,7 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     control = Worker(
         client,
         task_queue=names.control_queue(cluster),
-        workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow],
+        workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow, ScheduledJobWorkflow],
         activities=[
             outbox.exchange,
             notifier.signal_placed,

@@ -295,7 +295,8 @@ class _Incarnation:
         self._execs = Execs(store, self._tasks)
         self._profiles = Profiles(store, self._tasks)
         self._ping = Ping(host)
-        self._membership = Membership(client, options.cluster, host, options.proof, options.slice_size)
+        own_key = "" if options.proof is not None else incarnations.machine_key(options.directory)
+        self._membership = Membership(client, options.cluster, host, options.proof, options.slice_size, own_key)
 
     async def is_over(self) -> bool:
         """Returns True if the cluster has given up this incarnation, which an earlier agent began."""

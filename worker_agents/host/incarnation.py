@@ -1,16 +1,20 @@
-"""Keeps the host's current incarnation on its disk, so that a restarted agent continues with it."""
+"""Keeps the host's current incarnation and its machine's key on its disk, so that a restarted agent continues with them."""
 
 import contextlib
+import secrets
 from pathlib import Path
 
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from iris.model.slice_keys import KEY_BYTES, public_key
 from iris.storage.files import write_whole
 from iris.worker_agents.host.probe import new_incarnation
 
 #: An older name: an agent that is upgraded must find the incarnation that its predecessor began.
 FILE = "life.json"
+#: The private key of a machine that a user brought.
+KEY_FILE = "host.key"
 
 
 class _Record(BaseModel):
@@ -42,6 +46,21 @@ def begin(directory: Path) -> str:
 def end(directory: Path) -> None:
     """Ends the incarnation. The next agent begins another one."""
     (directory / FILE).unlink(missing_ok=True)
+
+
+def machine_key(directory: Path) -> str:
+    """Returns the private key of this host's machine, which is made at the first call. Slices know the machine by it.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        key = (directory / KEY_FILE).read_text()
+        public_key(key)
+        return key
+    key = secrets.token_hex(KEY_BYTES)
+    write_whole(directory / KEY_FILE, key, 0o600)
+    return key
 
 
 def _boot() -> str:

@@ -14,7 +14,7 @@ from iris.messages.slice import HostReady, SliceInput
 from iris.model import names
 from iris.model.errors import Rejected
 from iris.model.hosts import Host
-from iris.model.slice_keys import MachineProof, sign
+from iris.model.slice_keys import MachineProof, public_key, sign
 from iris.model.slices import SliceState, SliceStatus
 from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
@@ -30,14 +30,18 @@ class Membership:
     Args:
         proof: on a machine that was created for the slice; None: a user brought the machine.
         slice_size: the number of the slice's hosts.
+        own_key: the private key of a machine that a user brought.
     """
 
-    def __init__(self, client: Client, cluster: str, host: Host, proof: MachineProof | None, slice_size: int) -> None:
+    def __init__(
+        self, client: Client, cluster: str, host: Host, proof: MachineProof | None, slice_size: int, own_key: str = ""
+    ) -> None:
         self._client = client
         self._cluster = cluster
         self._host = host
         self._proof = proof
         self._slice_size = slice_size
+        self._own_key = own_key
         #: True once the slice must know this incarnation. Before, the report may still be in the slice's inbox.
         self.expected = False
         #: The time on this process's clock at which the slice's workflow was first seen to be terminated.
@@ -72,7 +76,10 @@ class Membership:
             ready = HostReady(host=self._host, token=self._proof.token, signature=sign(key, self._host) if key else "")
             await self._slice().signal("host_ready", ready, rpc_timeout=RPC_TIMEOUT)
             return
-        alone = self._slice_size == 1
+        alone, key = self._slice_size == 1, self._own_key
+        ready = HostReady(host=self._host)
+        if key:
+            ready = HostReady(host=self._host, signature=sign(key, self._host), public_key=public_key(key))
         await self._client.start_workflow(
             SliceWorkflow.run,
             SliceInput(cluster=self._cluster, id=self._host.slice_id, size=self._slice_size),
@@ -86,7 +93,7 @@ class Membership:
             if alone
             else f"{self._slice_size} hosts, which joined by themselves",
             start_signal="host_ready",
-            start_signal_args=[HostReady(host=self._host)],
+            start_signal_args=[ready],
         )
 
     async def sign_off(self, reason: str) -> None:
@@ -150,6 +157,11 @@ class Membership:
         known = next((host.incarnation for host in status.hosts if host.id == self._host.id), None)
         if known == self._host.incarnation or not expected:
             return ""
+        if known is not None and self._proof is None and self._host.id in status.refused:
+            raise Rejected(
+                f"host id {self._host.id} is in use by another machine, or by an agent with another --dir here; give this one "
+                "another --host-id, or start it again when `iris host list` does not show that host any more"
+            )
         if known is None:
             return "its slice was started again without this host"
         raise Rejected(f"another agent has taken over host {self._host.id} (incarnation {known}); this one stops")

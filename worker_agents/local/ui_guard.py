@@ -18,7 +18,7 @@ import socket
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-from iris.client.connect.process import SERVER_PORTS
+from iris.client.connect.process import SERVER_PORTS, stop_event
 from iris.model.errors import IrisError
 
 logger = logging.getLogger(__name__)
@@ -119,6 +119,18 @@ async def guarding(address: str, backend: str) -> AsyncIterator[None]:
         yield
     finally:
         server.close()
+
+
+async def serve(address: str, backend: str) -> None:
+    """Guards the Web UI until SIGTERM or SIGINT.
+
+    Raises:
+        IrisError: the address is in use.
+    """
+    stop = stop_event()
+    async with guarding(address, backend):
+        logger.info("serves the Web UI of %s at %s", backend, address)
+        await stop.wait()
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, backend: str) -> None:

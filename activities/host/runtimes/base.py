@@ -1,10 +1,14 @@
 """Defines the contract of a runtime, which runs the commands of an attempt on the host itself or in a container."""
 
+import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
+
+#: The system's errors for a lack of resources or a broken disk, which do not depend on a job's files or commands.
+OF_THE_MACHINE = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 
 class CannotStart(Exception):

@@ -38,7 +38,7 @@ _TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The attempt's directories that a container can read and write, and the one that it can only read. No container gets the files
 #: that the agent and the shim keep beside them: those files decide what runs on the host with the agent's rights.
-_FILES, _GIVEN = ("work", "call", "outputs", "environment", "home"), "given"
+_FILES, _GIVEN = ("work", "call", "outputs", "checkpoint", "environment", "home"), "given"
 #: The engine's error text for a mount of a missing host directory; the path follows it.
 _NO_SOURCE = "bind source path does not exist: "
 _CERTIFICATES = "SSL_CERT_FILE"

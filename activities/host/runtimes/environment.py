@@ -84,6 +84,8 @@ def attempt_env(
     contact: Mapping[str, str] = {},
     workdir: Path | None = None,
     outputs: Path | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_url: str = "",
     call: Path | None = None,
     ports: Mapping[str, int] = {},
     tpu: TpuHost | None = None,
@@ -97,7 +99,8 @@ def attempt_env(
     Args:
         defaults: the cluster's defaults, overridden by the group's.
         contact: where a client in the program finds the cluster.
-        workdir, outputs, call: the directories, by the paths under which the program finds them.
+        workdir, outputs, checkpoint, call: the directories, by the paths under which the program finds them.
+        checkpoint_url: where in the store the program can store checkpoints itself; empty: the store is not one that it reaches.
         ports: the ports by the names that the job gave them.
         tpu: the host's real chips; None: it has none, and no variable may make a library look for them.
         gpus: the numbers of the task's GPUs; None: all of them, or the host has none.
@@ -109,6 +112,10 @@ def attempt_env(
         identity[names.ENV_CALL_DIR] = str(call)
     if outputs is not None:
         identity[names.ENV_OUTPUT_DIR] = str(outputs)
+    if checkpoint is not None:
+        identity[names.ENV_CHECKPOINT_DIR] = str(checkpoint)
+    if checkpoint_url:
+        identity[names.ENV_CHECKPOINT_URL] = checkpoint_url
     variables: dict[str, str] = {}
     if task.rank is not None:
         variables |= _meeting_variables(task, task.rank)

@@ -27,7 +27,7 @@ SECRETS = b"\0secrets"
 def main() -> None:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     shim = __import__("shim")  # imported by its bare name, so that nothing of Iris is loaded
-    for needed in ("shim_output", "shim_user", "resource"):  # otherwise every shim would load them
+    for needed in ("shim_output", "shim_sweep", "shim_user", "resource"):  # otherwise every shim would load them
         __import__(needed)
     agent = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the shims

@@ -30,7 +30,7 @@ from iris.activities.host.runtimes.base import HostUnable
 #: The name of the link in an attempt's directory.
 FILES = "files"
 #: The directories that belong to the job.
-FOLDERS = ("work", "call", "outputs", "environment", "home", "tmp")
+FOLDERS = ("work", "call", "outputs", "checkpoint", "environment", "home", "tmp")
 #: The name of the fault when a host has no uid left.
 USERS_FAULT = "users"
 #: Others may pass through such a directory, but not list it.

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import ctypes
-import errno
 import functools
 import os
 import platform
@@ -16,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from iris.activities.host.runtimes import cgroups, job_users, links, orphans, shim_user
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.program import Program
 from iris.model import names
 from iris.model.resources import Resources
 
-#: The system's errors for a lack of resources, which do not depend on the command.
-_SHORT_OF = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 #: The name of the fault when this host cannot run a command.
 HOST_FAULT = "host"
 
@@ -181,7 +178,7 @@ def _no_directory(workdir: Path) -> CannotStart:
 
 def _refusal(command: str, error: OSError | ValueError) -> Exception:
     """Returns the exception for a command that could not be started."""
-    if isinstance(error, OSError) and error.errno in _SHORT_OF:
+    if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
         return HostUnable(f"{command!r} could not be started: {error.strerror}", HOST_FAULT)
     if isinstance(error, FileNotFoundError):
         return CannotStart(f"there is no program {command!r} on this host", 127)

@@ -15,7 +15,7 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -92,9 +92,10 @@ class Program:
         self._lease, self._grace = 0.0, -1.0
         #: The time on the clock of `shim.now` at which the program should be dead, because of an order to stop it.
         self._kill_at = math.inf
-        #: The shim's lock file, open as long as this object lives. The process that holds the lock is the shim, even if the file
-        #: is replaced.
+        #: The shim's lock file, open until `close` or the end of this object. The process that holds the lock is the shim, even
+        #: if the file is replaced.
         self._lock: int | None = None
+        self._close_lock: Callable[[], object] = lambda: None
         self._launch: Launch | None = None
         #: Set when the shim ends, and when an order makes the program due to be dead earlier than before.
         self._news = asyncio.Event()
@@ -231,6 +232,11 @@ class Program:
                 logger.error("processes of %s cannot be killed: %s", self._dir, living)
             time.sleep(0.02 if living else 0.1)
 
+    def close(self) -> None:
+        """Closes the lock file of a program that is gone. The garbage collector would do so only after hundreds of attempts."""
+        self._lock = None
+        self._close_lock()
+
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     @property
@@ -258,7 +264,7 @@ class Program:
     def _lock_file(self) -> int:
         if self._lock is None:
             self._lock = links.open_file(self._dir / shim.LOCK, os.O_WRONLY | os.O_CREAT)
-            weakref.finalize(self, os.close, self._lock)
+            self._close_lock = weakref.finalize(self, os.close, self._lock)
         return self._lock
 
     @contextmanager

@@ -143,18 +143,7 @@ class Process:
     def sweep(self, patience: float = SWEEP) -> None:
         """Kills what is left of the program, in its cgroup and below this process, which inherits the program's orphans."""
         deadline = now() + patience
-        for cgroup in self._cgroups:  # no process that is left can start another one before it is killed
-            with contextlib.suppress(OSError), open(os.path.join(cgroup, "pids.max"), "r+") as limit:
-                limit.write("0")
-        while _has_children():
-            left = {pid for cgroup in self._cgroups for pid in _members(cgroup)} | _children()
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            if not left or now() >= deadline:
-                return
-            time.sleep(0.005)
-            self.ended()
+        _beside("shim_sweep").sweep(self._cgroups, lambda: now() >= deadline, self.ended)
 
     def forget(self) -> None:
         """Removes the cgroups, which have no processes any more."""
@@ -197,38 +186,12 @@ def _program(launch: dict[str, Any], secrets: dict[str, str], output: Output) ->
     return Process({**launch, "env": {**launch["env"], **secrets}}, output)
 
 
-def _members(cgroup: str) -> list[int]:
-    return [int(pid) for pid in _lines(cgroup, "cgroup.procs")]
-
-
 def _lines(directory: str, name: str) -> list[str]:
     try:
         with open(os.path.join(directory, name)) as file:
             return file.read().splitlines()
     except OSError:
         return []
-
-
-def _has_children() -> bool:
-    """Returns True if any process is below this one. Where this process inherits orphans, that is all of the program."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def _children() -> set[int]:
-    """Returns this process's living children; none on other systems than Linux."""
-    found = set()
-    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-        if name.isdigit():
-            with contextlib.suppress(OSError, ValueError):
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    fields = stat.read().rpartition(b")")[2].split()
-                if int(fields[1]) == os.getpid() and fields[0] != b"Z":
-                    found.add(int(name))
-    return found
 
 
 class StopPolicy:
@@ -308,10 +271,11 @@ def see_through(program: Process | Container, output: Output, wake: int) -> dict
     lease, grace = orders()
     if grace >= 0 or now() >= lease:  # stopped, or out of lease, before the start
         return {"status": -int(signal.SIGKILL), "fenced": grace < 0}
+    started = time.time()  # a short program has ended when `start` returns
     failed = program.start()
     if failed is not None:
         return {"error": failed[0], "status": failed[1]}
-    _put(STARTED, {"pid": program.pid, "shim": os.getpid(), "at": time.time()}, ROOM_STARTED)
+    _put(STARTED, {"pid": program.pid, "shim": os.getpid(), "at": started}, ROOM_STARTED)
     policy, status, look_at = StopPolicy(lease), None, 0.0
     while True:
         if now() >= look_at:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Self, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -24,12 +24,13 @@ from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.client.work import Work
 from iris.model.endpoints import Endpoint
-from iris.model.errors import IrisError
+from iris.model.errors import InvalidValue, IrisError
 from iris.model.jobs import JobStatus, TaskStatus
 
 if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
-    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Slices
+    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
     from iris.config import ClusterConfig
+    from iris.scheduling.forecast import Forecast
 
 #: What the job's function returns; None for a program.
 T = TypeVar("T", default=Any)
@@ -128,13 +129,23 @@ class Job(Generic[T]):
         """As `AsyncJob.logs`."""
         return self._loop.iterate(self._job.logs(task, attempt, follow=follow))
 
-    def fetch(self, directory: Path | str = ".", *, force: bool = False) -> list[Path]:
+    def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
         """As `AsyncJob.fetch`."""
-        return self._loop.run(self._job.fetch(directory, force=force))
+        return self._loop.run(self._job.fetch(directory, checkpoint=checkpoint, force=force))
 
-    def exec(self, *command: str, task: int | None = None, timeout: timedelta | float | None = None) -> ExecResult:
+    def exec(
+        self,
+        *command: str,
+        task: int | None = None,
+        timeout: timedelta | float | None = None,
+        input: bytes | str | BinaryIO | None = None,
+    ) -> ExecResult:
         """As `AsyncJob.exec`."""
-        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout))
+        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout, input=input))
+
+    def profile(self, task: int | None = None, *, format: str = "dump", duration: timedelta | float | None = None) -> bytes:
+        """As `AsyncJob.profile`."""
+        return self._loop.run(self._job.profile(task, format=format, duration=duration))
 
     def __repr__(self) -> str:
         return repr(self._job)
@@ -157,9 +168,9 @@ class IrisClient:
         print(job.result())
     """
 
-    def __init__(self, cluster: str | None = None) -> None:
+    def __init__(self, cluster: str | None = None, *, workspace: Path | str | bool | None = None) -> None:
         """Connects to a cluster: as `AsyncIrisClient.connect`."""
-        self._start(AsyncIrisClient.connect(cluster))
+        self._start(AsyncIrisClient.connect(cluster, workspace=workspace))
 
     def _start(self, connecting: Coroutine[Any, Any, AsyncIrisClient]) -> None:
         self._undo = ExitStack()
@@ -172,14 +183,18 @@ class IrisClient:
             raise
 
     @classmethod
-    def remote(cls, cluster: str) -> Self:
+    def remote(cls, cluster: str, *, workspace: Path | str | bool | None = None) -> Self:
         """Connects to a cluster by its name or its address.
+
+        Args:
+            cluster: as in `AsyncIrisClient.connect`.
+            workspace: the default of `submit`.
 
         Raises:
             Unreachable: the cluster does not run or does not answer.
             NotFound: the service has no such cluster.
         """
-        return cls(cluster)
+        return cls(cluster, workspace=workspace)
 
     @classmethod
     def from_env(cls) -> Self:
@@ -189,24 +204,33 @@ class IrisClient:
         return client
 
     @classmethod
-    def local(cls, config: "ClusterConfig | None" = None) -> Self:
+    def local(
+        cls, config: "ClusterConfig | None" = None, *, tpu: str | None = None, workspace: Path | str | bool | None = None
+    ) -> Self:
         """Starts a cluster on this machine, which ends with the client and at the latest with this program.
 
         Args:
             config: its groups' shapes; None: one host.
+            tpu: instead of `config`: the cluster also has one simulated slice of this type, such as `"v5litepod-16"`.
+            workspace: the default of `submit`.
 
         Raises:
+            InvalidValue: there is no such type, or `config` and `tpu` are both given.
             IrisError: it did not start.
         """
         from iris.client.operate.cluster_manager import ClusterManager
         from iris.config import local_config, make_local_config
+        from iris.model.accelerators import tpu as parse_tpu_kind
 
         name = f"python-{secrets.token_hex(4)}"
-        own = make_local_config(config, name) if config is not None else local_config(name)
+        if config is not None and tpu is not None:
+            raise InvalidValue("tpu", tpu, "does not go with a configuration", "add a scale group to the configuration")
+        kind = parse_tpu_kind(tpu) if tpu is not None else None
+        own = make_local_config(config, name) if config is not None else local_config(name, tpu=kind)
         manager = ClusterManager(own, ephemeral=True, owned=True)
         manager.start()
         try:
-            client = cls(name)
+            client = cls(name, workspace=workspace)
         except BaseException:
             manager.stop()
             raise
@@ -233,6 +257,13 @@ class IrisClient:
         from iris.client.blocking.operations import Autoscaler
 
         return Autoscaler(self._client, self._loop)
+
+    @cached_property
+    def schedules(self) -> "Schedules":
+        """The operations on schedules, as `iris schedule` has them."""
+        from iris.client.blocking.operations import Schedules
+
+        return Schedules(self._client, self._loop)
 
     @cached_property
     def cluster(self) -> "Cluster":
@@ -277,6 +308,10 @@ class IrisClient:
         one_of_both = cast("Callable[..., Any]", work)  # the type checker wants to know which
         made = self._client.submit(one_of_both, *args, kwargs=kwargs, workspace=workspace, **options)
         return Job(self._loop.run(made), self._loop)
+
+    def forecast(self, **options: Unpack[JobOptions]) -> "Forecast":
+        """As `AsyncIrisClient.forecast`."""
+        return self._loop.run(self._client.forecast(**options))
 
     def job(self, job: str) -> Job[Any]:
         """As `AsyncIrisClient.job`."""

@@ -24,11 +24,16 @@ class JobContext:
         task: the task's number, from 0: the rank in a gang.
         attempt: the number of this run of the task, from 1.
         slice: the id of the host's slice.
-        slice_index, num_slices, tasks_per_slice: the position in a gang; 0, 1 and `num_tasks` otherwise.
+        slice_index: the number of this slice among those of the gang; 0 without one.
+        num_slices: how many slices the gang has; 1 without one.
+        tasks_per_slice: how many tasks of the gang share a slice; `num_tasks` without one.
         address: at which other hosts reach this one; empty: unknown.
         coordinator: `HOST:PORT` on the host of task 0, where the gang meets; empty: a single task.
         ports: the task's ports by their variables; `port` finds one by its name.
         outputs: what the program leaves in this directory is kept.
+        checkpoint_dir: what the program leaves in this directory is saved, and is there for the task's next attempt.
+        checkpoint_url: a folder of the object store, the same for all tasks and attempts of the job; empty: the program does not
+            reach the store.
     """
 
     cluster: str
@@ -46,6 +51,8 @@ class JobContext:
     ports: Mapping[str, int]
     workdir: Path
     outputs: Path
+    checkpoint_dir: Path
+    checkpoint_url: str
 
     @property
     def parent(self) -> str | None:
@@ -122,8 +129,11 @@ def context(env: Mapping[str, str] = os.environ) -> JobContext:
         ports={name: int(value) for name, value in env.items() if name.startswith(names.env_port(""))},
         workdir=Path(env[names.ENV_WORKDIR]),
         outputs=Path(env[names.ENV_OUTPUT_DIR]),
+        checkpoint_dir=Path(env[names.ENV_CHECKPOINT_DIR]),
+        checkpoint_url=env.get(names.ENV_CHECKPOINT_URL, ""),
     )
 
 
-#: The name of `context` in the original Iris.
-iris_ctx = context
+def iris_ctx(env: Mapping[str, str] = os.environ) -> JobContext:
+    """As `context`, under its name in the original Iris."""
+    return context(env)

@@ -1,4 +1,4 @@
-"""The operations on hosts, slices, the autoscaler and the cluster, for programs that are not asynchronous."""
+"""The operations on hosts, slices, the autoscaler, the cluster and schedules, for programs that are not asynchronous."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.client import AsyncIrisClient
+from iris.client.schedules import Overlap, ScheduleRow, ScheduleView, When
 from iris.client.slices import SliceRow
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView, Snapshot
+from iris.model.jobs import JobSpec
 from iris.model.rules import Rules
 from iris.model.slices import SliceStatus
 
@@ -121,3 +123,39 @@ class Cluster:
     def set_rules(self, rules: Rules) -> None:
         """As `ClusterClient.set_rules`."""
         self._loop.run(self._cluster.set_rules(rules))
+
+
+class Schedules:
+    """The schedules of a cluster, as `iris schedule`."""
+
+    def __init__(self, client: AsyncIrisClient, loop: BackgroundLoop) -> None:
+        self._schedules = client.schedules
+        self._loop = loop
+
+    def create(self, spec: JobSpec, when: When, *, overlap: Overlap = Overlap.SKIP, paused: bool = False) -> ScheduleRow:
+        """As `SchedulesClient.create`."""
+        return self._loop.run(self._schedules.create(spec, when, overlap=overlap, paused=paused))
+
+    def list(self) -> Sequence[ScheduleRow]:
+        """As `SchedulesClient.list`."""
+        return self._loop.run(self._schedules.list())
+
+    def show(self, name: str) -> ScheduleView:
+        """As `SchedulesClient.show`."""
+        return self._loop.run(self._schedules.show(name))
+
+    def pause(self, name: str, note: str = "") -> str:
+        """As `SchedulesClient.pause`."""
+        return self._loop.run(self._schedules.pause(name, note))
+
+    def resume(self, name: str) -> str:
+        """As `SchedulesClient.resume`."""
+        return self._loop.run(self._schedules.resume(name))
+
+    def trigger(self, name: str) -> str:
+        """As `SchedulesClient.trigger`."""
+        return self._loop.run(self._schedules.trigger(name))
+
+    def delete(self, name: str) -> str:
+        """As `SchedulesClient.delete`."""
+        return self._loop.run(self._schedules.delete(name))

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client, Plugin
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
@@ -15,7 +16,9 @@ from temporalio.converter import (
     DefaultFailureConverter,
     DefaultFailureConverterWithEncodedAttributes,
     PayloadCodec,
+    PayloadConverter,
 )
+from temporalio.exceptions import ApplicationError
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
@@ -123,6 +126,24 @@ class SharedConverter(PydanticPayloadConverter):
         self.__dict__ = self._shared.__dict__
 
 
+class FailureConverter(DefaultFailureConverter):
+    """Leaves out the traceback of a verdict, such as the end of a job. Temporal's Web UI would show where Iris raised it."""
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """See base class."""
+        traceback = exception.__traceback__
+        try:
+            if isinstance(exception, ApplicationError) and exception.non_retryable:
+                exception.__traceback__ = None
+            super().to_failure(exception, payload_converter, failure)
+        finally:
+            exception.__traceback__ = traceback
+
+
+class EncodedFailureConverter(FailureConverter, DefaultFailureConverterWithEncodedAttributes):
+    """The same, with the texts in a payload, which the codec encrypts."""
+
+
 def data_converter(keys: PayloadKeys | None = None, *, tolerant: bool = False) -> DataConverter:
     """Returns the converter and codec that every client, worker and replayer of Iris uses.
 
@@ -134,7 +155,7 @@ def data_converter(keys: PayloadKeys | None = None, *, tolerant: bool = False) -
     return DataConverter(
         payload_converter_class=SharedConverter,
         payload_codec=TolerantCodec(codec) if tolerant else codec,
-        failure_converter_class=DefaultFailureConverterWithEncodedAttributes if keys else DefaultFailureConverter,
+        failure_converter_class=EncodedFailureConverter if keys else FailureConverter,
     )
 
 

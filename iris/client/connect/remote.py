@@ -10,7 +10,6 @@ from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import ClusterRecord, known_clusters, not_running
 from iris.client.connect.connection import connect
 from iris.client.connect.discovery import discover
-from iris.client.connect.tunnel import last_output, open_tunnel
 from iris.model import names
 from iris.model.errors import Unreachable
 from iris.retrying import retry
@@ -53,6 +52,7 @@ async def connect_remote(name: str, timeout: timedelta = TUNNEL_TIMEOUT) -> tupl
     Raises:
         Unreachable: the cluster is not known here, no tunnel can be opened, or no service answers through it in time.
     """
+    from iris.client.connect.tunnel import last_output, open_tunnel  # with the supervision of processes
 
     @retry(_NoAnswer, every=POLL_INTERVAL, timeout=timeout)
     async def attempt() -> tuple[Client, ClusterRecord]:

@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 from iris.client.functions import run
+from iris.client.workspace.files import workspace_files
 from iris.client.workspace.pack import ExtraFile, Packed, pack
 from iris.model import names
 from iris.model.bundles import MAX_BUNDLE
@@ -142,6 +143,8 @@ def is_missing(module: ModuleType, workspace: Path | None) -> bool:
         return False
     if workspace is None or not path.is_relative_to(workspace.resolve()):
         return True
+    if str(path.relative_to(workspace.resolve())) not in workspace_files(workspace.resolve()):
+        return True  # git ignores it
     # The job imports from the workspace's directory, and what its projects install. A script's own directory is not among them.
     depth = len(module.__name__.split(".")) + (path.name == "__init__.py")
     base = path.parents[depth - 1]

@@ -1,10 +1,15 @@
 """Starts a cluster, gives its address, and stops it again."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 from iris.client.operate.controllers import ControllerProtocol, Progress, create_controller
 from iris.config import ClusterConfig
+
+T = TypeVar("T")
 
 
 class ClusterManager:
@@ -58,14 +63,14 @@ class ClusterManager:
             IrisError: the cluster did not start.
         """
         controller = create_controller(self._config, ephemeral=self._ephemeral, owned=self._owned, progress=self._progress)
-        address = controller.start(new=new)
+        address = _without_event_loop(lambda: controller.start(new=new))
         self._controller = controller
         return address
 
     def stop(self) -> None:
         """Stops the cluster that was started or found, if any. It can be started again afterwards."""
         if self._controller is not None:
-            self._controller.stop()
+            _without_event_loop(self._controller.stop)
             self._controller = None
 
     @contextmanager
@@ -81,3 +86,13 @@ class ClusterManager:
             yield address
         finally:
             self.stop()
+
+
+def _without_event_loop(call: Callable[[], T]) -> T:
+    """Makes the call in another thread if this one runs an event loop, as a notebook's does: the call runs one itself."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()

@@ -8,6 +8,7 @@ workspace.
 """
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,21 @@ def workspace_files(directory: Path) -> list[str]:
     candidates = normal.union(_walk(directory, rules=None)) if own.takes_in else normal
     chosen = (path for path in candidates if _NEVER.isdisjoint(path.split("/")))
     return sorted(path for path in chosen if own.includes(path, otherwise=path in normal))
+
+
+def commit_of(directory: Path) -> str:
+    """Returns the git commit of the directory, with a `+` if its files differ from it; empty if it has none."""
+    try:
+        if not _in_git(directory.resolve()):
+            return ""
+        status = _git(directory, "status", "--porcelain=v2", "--branch", "--", ".", may_fail=True).decode(errors="replace")
+    except (FileNotFoundError, Rejected):
+        return ""
+    lines = status.splitlines()
+    commit = next((line.rpartition(" ")[2] for line in lines if line.startswith("# branch.oid ")), "")
+    if re.fullmatch("[0-9a-f]{7,64}", commit) is None:  # there is no commit yet
+        return ""
+    return commit + "+" * any(not line.startswith("#") for line in lines)
 
 
 class _Rules(NamedTuple):

@@ -1,0 +1,365 @@
+"""Saves a task's checkpoint directory in the store while its program runs and when it has ended, and restores it before.
+
+`iris.model.checkpoints` decides what a save has. A save is a manifest with a name of its own, written after the objects of its
+files. Objects are never overwritten, and each attempt deletes only objects of its own and of earlier attempts, after it has
+saved. So the latest save of the latest attempt is complete at any time, whoever dies or wakes up when.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from pydantic import ValidationError
+
+from iris.activities.host.checkpoint_files import Changed, Reading, TooLarge, check, is_empty, open_found, scan
+from iris.activities.host.lifecycle import Lifecycle
+from iris.activities.host.runtimes import links
+from iris.activities.host.runtimes.job_users import files_of, owner_of
+from iris.activities.host.runtimes.program import Exit
+from iris.model.checkpoints import (
+    Changes,
+    Found,
+    Plan,
+    Save,
+    SavedItem,
+    attempt_folder,
+    plan,
+    save_name,
+    too_large,
+    unused,
+)
+from iris.model.errors import first_line
+from iris.storage.object_store import STORE_ERRORS, Store
+
+logger = logging.getLogger(__name__)
+
+#: The interval between two looks at the directory.
+LOOK_INTERVAL = timedelta(seconds=1)
+#: The pause after a save. It is at least as long as the save took.
+SAVE_PAUSE = timedelta(seconds=10)
+#: An entry that has not changed for this long is whole, in nanoseconds.
+SETTLE_NS = 2 * 10**9
+#: The record of the last save in the attempt's directory, for the agent that continues the attempt, and its most bytes.
+RECORD, MOST_RECORD = "checkpoint.json", 64 * 1024 * 1024
+#: A change has the time of the system's last tick, so it may seem to be this much older than it is.
+TICK_NS = 10_000_000
+#: How often the directory is read again at once because a file was replaced meanwhile.
+_LOOKS = 5
+#: The most files that are held open to see whether the program replaces them.
+_HELD = 64
+
+
+class End(NamedTuple):
+    """How a program ended."""
+
+    #: Whether it ended by itself, so that nothing is half-written.
+    by_itself: bool
+    #: In nanoseconds since 1970; 0: not known.
+    at: int
+
+
+def end_of(lifecycle: Lifecycle, found: Exit | None) -> End | None:
+    """Returns how a program ended, or None if none was started.
+
+    A program that was told to stop, and exits then with any code, has had the time to write its files. Otherwise, an exit code
+    may be that of a fault, such as a full disk in the middle of a file. Codes above 128 are those of shells for a signal.
+
+    Args:
+        lifecycle: has an outcome if the program was told to stop.
+        found: None: it is not known.
+    """
+    if not lifecycle.launched:
+        return None
+    if found is None or found.status is None:
+        return End(by_itself=False, at=0)
+    by_itself = found.status == 0 or (lifecycle.outcome is not None and 0 < found.status <= 128)
+    return End(by_itself, int(found.at * 1e9))
+
+
+class Saver:
+    """Saves the checkpoint directory of one attempt.
+
+    Args:
+        prefix: the folder of the task's saves in the store; empty: nothing is saved.
+        directory: the attempt's.
+        gate: limits how many files of all attempts are uploaded at once.
+        limit: the most bytes to save.
+        say: writes a line into the log of the attempt.
+        taken_over: True if an earlier agent started the attempt.
+        pause: the pause after a save.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        attempt: int,
+        directory: Path,
+        gate: asyncio.Semaphore,
+        limit: int,
+        say: Callable[[str], None],
+        *,
+        taken_over: bool = False,
+        pause: timedelta = SAVE_PAUSE,
+    ) -> None:
+        self._store, self._prefix, self._attempt, self._dir = store, prefix, attempt, directory
+        self._gate, self._limit, self._say, self._pause = gate, limit, say, pause
+        self._changes = Changes(0 if taken_over else time.time_ns() - TICK_NS)
+        #: The last save, and the one before of this attempt.
+        self._last: Save | None = None
+        self._before: Save | None = None
+        #: Versions that the program wrote lately, open, with their inodes, by their paths.
+        self._held: dict[str, tuple[int, BinaryIO]] = {}
+        #: The objects of files that no save has yet.
+        self._uploaded: dict[Found, SavedItem] = {}
+        self._token, self._count = secrets.token_hex(6), 0
+        #: True if the store has no objects of this attempt or an earlier one but those of the last two saves.
+        self._swept = False
+        self._problem = ""
+        #: The most bytes that one try to save the end has read. A try that repeats what another has done is no progress.
+        self.progress = 0
+        self._reads, self._finishing = 0, False
+
+    async def save_on(self) -> None:
+        """Saves changes of the directory until this is cancelled. Raises nothing."""
+        if not self._prefix:
+            await asyncio.Event().wait()
+        while True:
+            begun = time.monotonic()
+            result = await self._try_to_save(lambda: time.time_ns() - SETTLE_NS)
+            took = time.monotonic() - begun
+            saved = result is _Result.SAVED
+            pause = max(self._pause.total_seconds(), took) if saved else max(LOOK_INTERVAL.total_seconds(), 20 * took)
+            await asyncio.sleep(pause)
+
+    async def finish(self, end: End | None) -> bool:
+        """Saves the last changes of a program that has ended. Returns False if it has to be tried again.
+
+        Args:
+            end: None: no program was started, and the directory may be half-restored.
+        """
+        if not self._prefix or end is None:
+            return True
+        if not self._finishing:
+            self._finishing, self.progress = True, 0
+        at = end.at - SETTLE_NS if end.at else -math.inf
+        result = await self._try_to_save(lambda: math.inf if end.by_itself else at)
+        self._release()
+        return result is not _Result.LATER
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    async def _try_to_save(self, settled_at: Callable[[], float]) -> "_Result":
+        try:
+            if self._last is None:
+                self._last = self._recorded()
+            if not self._last.items and is_empty(files_of(self._dir)):
+                return _Result.NOTHING
+            saved = await self._save_changes(self._last, settled_at)
+        except Changed as changed:
+            logger.debug("the checkpoint is not saved now: %s has just changed", changed)
+            return _Result.LATER
+        except TooLarge as error:
+            self._report(f"the checkpoint is not saved: {error}")
+            return _Result.NOTHING
+        except (links.Replaced, FileNotFoundError):
+            self._report("the checkpoint is not saved: the directory, or Iris's record of it, was deleted or replaced")
+            return _Result.NOTHING
+        except STORE_ERRORS as error:
+            self._report(f"the checkpoint could not be saved, trying again: {first_line(error)}")
+            return _Result.LATER
+        if saved and self._problem:
+            self._problem = ""
+            self._say("the checkpoint is saved again")
+        return _Result.SAVED if saved else _Result.NOTHING
+
+    def _report(self, problem: str) -> None:
+        if problem.partition(":")[0] != self._problem:  # once, however often it is tried again
+            self._problem = problem.partition(":")[0]
+            self._say(problem)
+
+    def _recorded(self) -> Save:
+        """Returns the last save of an earlier agent, or the restored one.
+
+        Raises:
+            links.Replaced: the record was deleted, or is not Iris's.
+        """
+        path = self._dir / RECORD
+        try:
+            return Save.model_validate_json(links.read(path, MOST_RECORD))
+        except FileNotFoundError:
+            if self._attempt == 1:
+                return Save()
+            raise links.Replaced(path) from None
+        except ValidationError:
+            raise links.Replaced(path) from None
+
+    async def _save_changes(self, last: Save, settled_at: Callable[[], float]) -> bool:
+        with contextlib.ExitStack() as opened:
+            looked = await asyncio.to_thread(self._look, last, settled_at, opened)
+            planned = looked.plan
+            if not planned.is_due:
+                return False
+            if reason := too_large(planned, self._limit):
+                raise TooLarge(reason)
+            swept, self._swept, self._reads = self._swept, False, 0
+            new = await _all(self._upload(item, looked.files.get(item.path)) for item in planned.new)
+            kept = await _all(self._own(item, looked.found.get(item.path)) for item in planned.kept)
+        save = await self._commit(last, tuple(sorted((*new, *kept), key=lambda item: item.path)))
+        self._uploaded.clear()
+        self._changes.saved(planned)
+        dropped, self._before, self._last = self._before, (last if last.attempt == self._attempt else None), save
+        await asyncio.to_thread(links.write, self._dir / RECORD, save.model_dump_json())
+        await self._sweep([save, *([self._before] if self._before else [])], dropped if swept else None, listed=swept)
+        return True
+
+    def _look(self, last: Save, settled_at: Callable[[], float], opened: contextlib.ExitStack) -> "_Look":
+        """Decides what to save, and opens those files that the program may replace before they are uploaded.
+
+        Raises:
+            Changed: the program replaces files faster than they can be opened.
+        """
+        files, owner = files_of(self._dir), owner_of(self._dir)
+        for further in reversed(range(_LOOKS)):
+            at, settled = time.time_ns() - (0 if self._finishing else TICK_NS), settled_at()
+            found = scan(files, owner)
+            self._changes.look(last, found, at, settled)
+            self._find_replaced(files, owner, found, settled)
+            planned = plan(last, found, self._changes, settled)
+            try:
+                # All that can be opened was unchanged from the end of the scan to now.
+                taken = {
+                    item.path: opened.enter_context(open_found(files, item, owner))
+                    for item in planned.new
+                    if item.is_file and item.path in self._changes.replaced
+                }
+            except Changed:
+                if not further:
+                    raise
+            else:
+                return _Look(planned, {item.path: item for item in found}, taken)
+        raise AssertionError("the loop returns or raises")
+
+    def _find_replaced(self, files: Path, owner: int | None, found: Sequence[Found], settled: float) -> None:
+        """Finds the files that the program replaces by renaming: of those, the version of the last look has no name any more.
+
+        While that version is open, no other file has its inode number.
+        """
+        now = {item.path: item for item in found}
+        for path, (inode, file) in self._held.items():
+            if path in now and now[path].inode != inode and os.fstat(file.fileno()).st_nlink == 0:
+                self._changes.replaced.add(path)
+        self._release()
+        for item in found:
+            written = item.is_file and item.changed_ns > settled and item.path in self._changes.since
+            if written and item.path not in self._changes.replaced and len(self._held) < _HELD:
+                with contextlib.suppress(Changed):
+                    self._held[item.path] = (item.inode, open_found(files, item, owner))
+
+    def _release(self) -> None:
+        for _, file in self._held.values():
+            file.close()
+        self._held.clear()
+
+    async def _upload(self, item: Found, file: BinaryIO | None) -> SavedItem:
+        """Stores a new version.
+
+        Raises:
+            Changed: it has changed before it was stored.
+        """
+        saved = SavedItem(path=item.path, mode=item.mode, size=item.size, mtime_ns=item.mtime_ns, target=item.target)
+        if not item.is_file:
+            return saved
+        if (known := self._uploaded.get(item)) is not None:
+            return known
+        async with self._gate:
+            if file is None:
+                file = await asyncio.to_thread(open_found, files_of(self._dir), item, owner_of(self._dir))
+            with file:
+                reading = Reading(file, item.size, self._read)
+                name = self._new_name()
+                await self._store.put_blocks(name, iter(reading))
+                check(file, item)
+                if reading.read != item.size:
+                    raise Changed(item.path)
+        self._uploaded[item] = saved.model_copy(update={"stored_as": name, "sha256": reading.sha256})
+        return self._uploaded[item]
+
+    async def _own(self, item: SavedItem, found: Found | None) -> SavedItem:
+        """Returns an unchanged item with an object of this attempt: no other attempt deletes it.
+
+        Raises:
+            Changed: the object of an earlier attempt is gone, and so is the file.
+        """
+        if not item.stored_as or item.stored_as.startswith(f"{attempt_folder(self._prefix, self._attempt)}/"):
+            return item
+        name = self._new_name()
+        async with self._gate:
+            if await self._store.copy(item.stored_as, name):
+                return item.model_copy(update={"stored_as": name})
+        if found is None or found.identity != item.identity:
+            raise Changed(item.path)
+        return await self._upload(found, None)
+
+    async def _commit(self, last: Save, items: tuple[SavedItem, ...]) -> Save:
+        number = last.number + 1 if last.attempt == self._attempt else 1
+        while True:
+            save = Save(attempt=self._attempt, number=number, saved_at=datetime.now(UTC), items=items)
+            name = save_name(self._prefix, self._attempt, number)
+            if await self._store.put_new(name, save.model_dump_json(exclude_defaults=True).encode()):
+                return save
+            number += 1  # of an agent that died before it could record it
+
+    async def _sweep(self, keep: Sequence[Save], dropped: Save | None, *, listed: bool) -> None:
+        """Deletes the objects that no save needs any more. What cannot be deleted is deleted after the next save."""
+        try:
+            if not listed:
+                stored = [name for name, _ in await self._store.sizes(self._prefix)]
+            elif dropped is not None:
+                stored = [*dropped.objects, save_name(self._prefix, dropped.attempt, dropped.number)]
+            else:
+                stored = []
+            await self._store.delete(unused(stored, self._prefix, self._attempt, keep))
+            self._swept = True
+        except STORE_ERRORS as error:
+            logger.warning("old objects below %s could not be deleted: %s", self._prefix, first_line(error))
+
+    def _new_name(self) -> str:
+        """Returns a name that no object has had: the token belongs to this saver."""
+        self._count += 1
+        return f"{attempt_folder(self._prefix, self._attempt)}/files/{self._token}-{self._count}"
+
+    def _read(self, count: int) -> None:
+        self._reads += count
+        self.progress = max(self.progress, self._reads)
+
+
+class _Result(Enum):
+    SAVED = auto()
+    NOTHING = auto()
+    LATER = auto()
+
+
+class _Look(NamedTuple):
+    plan: Plan
+    found: dict[str, Found]
+    #: The open files that the program may replace, by their paths.
+    files: dict[str, BinaryIO]
+
+
+async def _all(work: Iterable[Awaitable[SavedItem]]) -> list[SavedItem]:
+    """Waits for all, and then raises the first exception, if there is one."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if isinstance(result, SavedItem)]

@@ -1,0 +1,106 @@
+"""The shim's part that ends everything a program left behind. Uses only the standard library, as the shim does.
+
+The shim inherits the program's orphans. Where no cgroup holds them, a process that starts the next one and ends is gone before a
+list of all processes is read. So the processes that the system started last are looked at first, and each is killed at once and
+together with its process group: the kernel lets no process of a group start another one while it kills the group, so a process
+escapes only if it starts one, and that one leaves the group, between two calls of this module.
+"""
+
+# ruff: noqa: PTH112, PTH118, PTH123, PTH208
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+#: How many of the process numbers that the system gave out last are looked at first.
+_NEWEST = 64
+#: The pause after a pass that found nothing new, in seconds.
+_PAUSE = 0.005
+_PROC = "/proc"
+
+
+def sweep(cgroups: Sequence[str], over: Callable[[], bool], reap: Callable[[], object]) -> None:
+    """Kills what is left in the cgroups and below this process, until nothing is or the time is over. Makes at least one pass.
+
+    Args:
+        over: tells whether the time is over.
+        reap: takes the ends of this process's children.
+    """
+    for cgroup in cgroups:  # no process that is left can start another one before it is killed
+        with contextlib.suppress(OSError), open(os.path.join(cgroup, "pids.max"), "r+") as limit:
+            limit.write("0")
+    known: set[int] = set()
+    while _has_children():
+        found = {pid for cgroup in cgroups for pid in _members(cgroup)}
+        for pid in found:
+            _kill(os.kill, pid)
+        found |= _kill_children(_newest()) or _kill_children(_all())
+        if over() or not (found or os.path.isdir(_PROC)):
+            return
+        if found <= known:
+            time.sleep(_PAUSE)
+        known |= found
+        reap()
+
+
+def _has_children() -> bool:
+    """Returns True if any process is below this one. Where this process inherits orphans, that is all of the program."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _members(cgroup: str) -> list[int]:
+    with contextlib.suppress(OSError), open(os.path.join(cgroup, "cgroup.procs")) as file:
+        return [int(line) for line in file]
+    return []
+
+
+def _newest() -> Iterable[int]:
+    """Returns the numbers that the system gave out last, the last one first; none on other systems than Linux."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        last = int(_read("loadavg").split()[-1])
+        return range(last, max(1, last - _NEWEST), -1)
+    return ()
+
+
+def _all() -> Iterable[int]:
+    with contextlib.suppress(OSError):
+        return [int(name) for name in os.listdir(_PROC) if name.isdigit()]
+    return ()
+
+
+def _kill_children(pids: Iterable[int]) -> set[int]:
+    """Kills those of the processes that are this one's living children, with their groups, and returns them."""
+    found, me = set(), os.getpid()
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            state, parent, group = _read(f"{pid}/stat").rpartition(b")")[2].split()[:3]
+            if int(parent) == me and state != b"Z":
+                if int(group) not in (0, os.getpgrp()):  # 0: the group is in another PID namespace
+                    _kill(os.killpg, int(group))
+                _kill(os.kill, pid)
+                found.add(pid)
+    return found
+
+
+def _kill(function: Callable[[int, int], None], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        function(number, signal.SIGKILL)
+
+
+def _read(name: str) -> bytes:
+    file = os.open(f"{_PROC}/{name}", os.O_RDONLY)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)

@@ -1,0 +1,35 @@
+"""Finds the save of a task's checkpoint directory that counts."""
+
+from iris.model.checkpoints import Save, attempt_folder, number_of, save_name
+from iris.model.errors import InvalidValue
+from iris.storage.object_store import Store
+
+
+async def latest_save(store: Store, prefix: str) -> Save | None:
+    """Returns the latest save of the latest attempt that has one, or None if no attempt has one.
+
+    Args:
+        prefix: the folder of the task's saves.
+
+    Raises:
+        InvalidValue: a manifest is not what an agent has written.
+        obstore's exceptions: the store does not answer.
+    """
+    for attempt in sorted((int(name) for name in await store.folders(prefix) if name.isdecimal()), reverse=True):
+        found = [number_of(name) for name in await store.objects(attempt_folder(prefix, attempt))]
+        if numbers := [number for number in found if number is not None]:
+            name = save_name(prefix, attempt, max(numbers))
+            data = await store.get(name)
+            return await latest_save(store, prefix) if data is None else _parsed(prefix, name, data)
+    return None
+
+
+def _parsed(prefix: str, name: str, data: bytes) -> Save:
+    try:
+        save = Save.model_validate_json(data)
+    except ValueError as error:
+        raise InvalidValue("checkpoint", name, "is not a manifest of Iris", "check what wrote it") from error
+    # A job may be able to write to the store. It must not get other users' objects by their names.
+    if not all(each.startswith(f"{prefix}/") for each in save.objects):
+        raise InvalidValue("checkpoint", name, "names objects that are not the task's", "check what wrote it")
+    return save

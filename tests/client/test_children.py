@@ -1,0 +1,180 @@
+"""What a job of a job inherits, and by what a retry finds it again."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.client.inheritance import inherit
+from iris.client.parent import work_of_call, work_of_command
+from iris.model.bundles import Bundle
+from iris.model.children import Parent, Reuse, reuse
+from iris.model.constraints import parse_constraint
+from iris.model.environments import EnvironmentSpec
+from iris.model.errors import InvalidJob
+from iris.model.jobs import Band, JobSpec
+from iris.model.states import JobState
+from tests.builders import a_spec, some
+
+FILES = Bundle(sha256="0" * 64, size=1)
+PARENT = a_spec(
+    name="top",
+    resources=some(cpu=8, device="tpu:v5litepod-4:4"),
+    env={"LR": "1", "SEED": "2", "TOKEN": "plain"},
+    secrets={"KEY": "env:KEY"},
+    constraints=(parse_constraint("zone = a"), parse_constraint("driver >= 5")),
+    bundle=FILES,
+    environment=EnvironmentSpec(pip=("numpy",), project="apps/train", build_env={"V": "1"}),
+    image="python:3.11",
+    band=Band.BATCH,
+    replicas=4,
+    timeout=None,
+)
+
+
+def inherited(parent: JobSpec = PARENT, given: tuple[str, ...] = (), **child: Any) -> JobSpec:
+    return inherit(a_spec(name="child", **child), parent, given=given)
+
+
+def test_a_child_has_its_parents_environment_and_never_its_resources() -> None:
+    """A launcher with one core must not become twenty jobs with a slice each."""
+    child = inherited()
+
+    assert (child.env, child.secrets, child.image, child.band) == (PARENT.env, PARENT.secrets, "python:3.11", Band.BATCH)
+    assert (child.bundle, child.environment) == (FILES, PARENT.environment)
+    assert [str(each) for each in child.constraints] == ["zone = a"]
+    assert (child.resources, child.replicas) == (a_spec().resources, 1)
+
+
+def test_what_is_given_for_the_child_counts_and_a_variable_has_one_value() -> None:
+    """As everywhere, the nearer wins."""
+    child = inherited(
+        env={"LR": "3", "KEY": "plain"},
+        secrets={"TOKEN": "env:TOKEN"},
+        constraints=(parse_constraint("region = b"),),
+        environment=EnvironmentSpec(pip=("scipy",)),
+        image="python:3.12",
+        band=Band.INTERACTIVE,
+        given=("priority",),
+    )
+    assert child.env == {"LR": "3", "SEED": "2", "KEY": "plain"}
+    assert child.secrets == {"TOKEN": "env:TOKEN"}
+    assert [str(each) for each in child.constraints] == ["region = b"]
+    assert child.environment == EnvironmentSpec(pip=("scipy",), project="apps/train", build_env={"V": "1"})
+    assert (child.image, child.band) == ("python:3.12", Band.INTERACTIVE)
+
+
+def test_a_child_with_files_of_its_own_has_the_environment_that_goes_with_them() -> None:
+    """The packages and extras of another project are of no use to it."""
+    own = Bundle(sha256="1" * 64, size=1)
+    child = inherited(given=("files",), bundle=own)
+
+    assert (child.bundle, child.environment) == (own, EnvironmentSpec())
+    assert inherited(given=("files",), workdir="/home/ada").workdir is None, "the image does not have this directory"
+    assert inherited(given=("files", "workdir"), workdir="/data").workdir == "/data"
+
+
+def test_a_child_that_becomes_too_large_by_what_it_inherits_is_refused() -> None:
+    """Before it is submitted, with the field that is too large."""
+    with pytest.raises(InvalidJob, match=r"env: '.* bytes' makes the job larger than"):
+        inherited(a_spec(env={"A": "x" * 40_000}), env={"B": "x" * 40_000})
+
+
+def test_the_names_of_a_family_have_a_limit_together() -> None:
+    """Temporal's databases keep ids of 255 characters."""
+    parent = Parent(job="/".join(["ada", *["x" * 50] * 3]), run_id="r", current_run="r", task=0, attempt=1, work="w")
+    with pytest.raises(ValueError, match="with the names of the jobs that it belongs to; the limit is 160"):
+        a_spec(name="child", parent=parent)
+
+
+@dataclass
+class Config:
+    """As a program defines it for its functions."""
+
+    lr: float
+    path: Path = Path()
+
+
+def train(config: Config, *, steps: int = 1) -> float:
+    return config.lr * steps
+
+
+CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
+    (train, (Config(0.1),), {}),
+    (train, (Config(0.2),), {}),
+    (train, (Config(0.1),), {"steps": 2}),
+    (lambda: 1, (), {}),
+    (lambda: 2, (), {}),
+    ((lambda base: lambda: base)(3), (), {}),
+    ((lambda base: lambda: base)(4), (), {}),
+    (abs, (-1,), {}),
+]
+
+
+def test_calls_that_differ_are_different_work_and_equal_ones_the_same() -> None:
+    """A program that goes on from a checkpoint must not get the results of the calls that it skips."""
+    works = [work_of_call(function, args, kwargs) for function, args, kwargs in CALLS]
+
+    assert len(set(works)) == len(works)
+    assert works == [work_of_call(function, args, kwargs) for function, args, kwargs in CALLS]
+    assert work_of_call(train, (object(),), {}) == work_of_call(train, (object(),), {}), "an address is no difference"
+
+
+def test_work_is_the_same_in_another_process_and_in_another_directory_of_an_attempt() -> None:
+    """A retry is another process, on another host, in another directory."""
+    code = (
+        "import os; from tests.client.test_children import *; "
+        "print(hash(work_of_call(train, (Config(0.1, Path(os.environ['IRIS_WORKDIR'], 'x')),), {})))"
+    )
+    seen = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "IRIS_WORKDIR": f"/attempts/{number}", "PYTHONHASHSEED": "0"},
+            check=True,
+            capture_output=True,
+            cwd=Path(__file__).parents[2],
+        ).stdout
+        for number in (1, 2)
+    ]
+    assert seen[0] == seen[1]
+    first, second = ({"IRIS_OUTPUT_DIR": f"/attempts/{number}/out"} for number in (1, 2))
+    assert work_of_command(["eval", "/attempts/1/out/model"], first) == work_of_command(["eval", "/attempts/2/out/model"], second)
+
+
+def submission(**changes: Any) -> Parent:
+    settings = {"job": "ada/top", "run_id": "r1", "current_run": "r1", "task": 0, "attempt": 1, "work": "w"} | changes
+    return Parent(**settings)
+
+
+submissions = st.builds(
+    submission,
+    run_id=st.sampled_from(["r1", "r2"]),
+    task=st.integers(0, 1),
+    attempt=st.integers(1, 2),
+    work=st.sampled_from(["w", "v"]),
+    named=st.booleans(),
+)
+
+
+@given(child=submissions, found=st.none() | submissions, state=st.sampled_from(JobState))
+def test_a_live_job_is_never_replaced_and_a_submission_never_gets_the_result_of_other_work(
+    child: Parent, found: Parent | None, state: JobState
+) -> None:
+    """Whatever was submitted before, by whom and how it went."""
+    decision = reuse(child, found, state)
+
+    if not state.ended:
+        assert decision is not Reuse.START
+    if decision is Reuse.ATTACH:
+        assert found is not None
+        assert (found.job, found.run_id, found.work) == (child.job, child.run_id, child.work)
+        assert state is JobState.SUCCEEDED or not state.ended
+    if decision is Reuse.RENAME:
+        assert not child.named

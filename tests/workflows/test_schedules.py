@@ -1,0 +1,89 @@
+"""A run of a schedule: it starts the job under the job's name, ends as the job does, and takes the job with it when cancelled."""
+
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError, ChildWorkflowError
+
+from iris.messages.scheduled_job import NOT_STARTED, ScheduledJob
+from iris.model import names
+from iris.model.states import JobState
+from iris.workflows.scheduled_job import ScheduledJobWorkflow
+from tests.builders import a_spec
+from tests.harness import Cluster, Held, fails
+
+
+async def start(cluster: Cluster, run: str = "1") -> WorkflowHandle[Any, Any]:
+    """What a schedule of the service does at its time."""
+    return await cluster.client.start_workflow(
+        ScheduledJobWorkflow.run,
+        ScheduledJob(cluster=cluster.name, spec=a_spec(name="nightly")),
+        id=f"{names.schedule_id(cluster.name, 'ada/nightly')}-{run}",
+        task_queue=names.control_queue(cluster.name),
+    )
+
+
+async def why_not(cluster: Cluster, run: WorkflowHandle[Any, Any]) -> ApplicationError:
+    """Why the run failed."""
+    with pytest.raises(WorkflowFailureError) as failed:
+        await cluster.result(run)
+    cause = failed.value.cause
+    cause = cause.cause if isinstance(cause, ChildWorkflowError) else cause
+    assert isinstance(cause, ApplicationError)
+    return cause
+
+
+async def runs(cluster: Cluster) -> bool:
+    return (await cluster.snapshot()).running == 1
+
+
+async def test_each_run_is_a_job_of_the_same_name(cluster: Cluster) -> None:
+    """It is found, listed and explained like every other job."""
+    await cluster.join()
+    for number in ("1", "2"):
+        await cluster.result(await start(cluster, number))
+        assert (await cluster.end("ada/nightly")).state is JobState.SUCCEEDED
+    assert await cluster.nothing_held()
+
+
+async def test_a_run_fails_as_its_job_does(cluster: Cluster) -> None:
+    """The list of runs tells what happened in the night."""
+    await cluster.join(program=fails)
+    cause = await why_not(cluster, await start(cluster))
+    assert cause.type == JobState.FAILED
+    assert cause.message == (await cluster.end("ada/nightly")).reason
+
+
+async def test_a_cancelled_run_cancels_its_job_and_ends_after_it(cluster: Cluster) -> None:
+    """The next run takes its place, and must find the name free."""
+    await cluster.join(program=Held())
+    run = await start(cluster)
+    await cluster.until(lambda: runs(cluster))
+    await run.cancel()
+    with pytest.raises(WorkflowFailureError):
+        await cluster.result(run)
+    assert (await cluster.job("ada/nightly").describe()).close_time is not None
+    assert await cluster.nothing_held()
+
+
+async def test_a_job_outlives_a_run_that_was_terminated(cluster: Cluster) -> None:
+    """Nobody asked for the end of the job."""
+    program = Held()
+    await cluster.join(program=program)
+    run = await start(cluster)
+    await cluster.until(lambda: runs(cluster))
+    await run.terminate()
+    program.let_go()
+    assert (await cluster.end("ada/nightly")).state is JobState.SUCCEEDED
+
+
+async def test_a_run_does_not_replace_a_job_that_somebody_else_started(cluster: Cluster) -> None:
+    """Two jobs cannot have one name, and a submitted job is not the schedule's to end."""
+    program = Held()
+    await cluster.join(program=program)
+    mine = await cluster.submit("nightly")
+    cause = await why_not(cluster, await start(cluster))
+    assert (cause.type, "a job of this name" in cause.message) == (NOT_STARTED, True)
+    program.let_go()
+    assert (await cluster.end(mine)).state is JobState.SUCCEEDED

@@ -1,0 +1,26 @@
+"""Signals from one workflow to another."""
+
+import asyncio
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+
+async def send_signal(receiver: workflow.ExternalWorkflowHandle[Any], signal: str, *payload: object) -> bool:
+    """Signals another workflow. Returns False if it has ended or never was.
+
+    A cancellation interrupts the wait for the service's answer, and not the signal itself.
+
+    If both came in one workflow task, the SDK would cancel a signal that is answered already. Its core refuses that as
+    nondeterministic, in each replay again, so the workflow would never continue.
+    """
+    sending = receiver.signal(signal, args=payload)
+    try:
+        if workflow.patched("shielded-signals"):
+            await asyncio.shield(asyncio.create_task(sending))
+        else:
+            await sending
+    except ApplicationError:
+        return False
+    return True
