@@ -200,7 +200,8 @@ def agent(
     from iris.client.connect.process import be_private
     from iris.config import load_config, secrets_of
     from iris.config.schema import Bootstrap
-    from iris.worker_agents.host.agent import AgentOptions, serve
+    from iris.worker_agents.host.agent import serve
+    from iris.worker_agents.host.agent_options import AgentOptions
     from iris.worker_agents.host.probe import default_host_id
 
     log_to_stderr()

@@ -16,7 +16,8 @@ from iris.model.secrets import ALL_OF_THE_USERS
 from iris.model.slice_keys import MachineProof
 from iris.model.slices import SliceState, SliceStatus
 from iris.worker_agents.host import incarnation as life_of_host
-from iris.worker_agents.host.agent import AgentOptions, _secrets
+from iris.worker_agents.host.agent import _secrets
+from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.incarnation import KEY_FILE, machine_key
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.probe import default_address, describe_host

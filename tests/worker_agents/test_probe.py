@@ -10,7 +10,8 @@ import pytest
 from iris.activities.host.runtimes.environment import Accelerators
 from iris.activities.host.runtimes.job_users import JobUsers
 from iris.model.resources import Device, DeviceKind
-from iris.worker_agents.host.agent import AgentOptions, _this_host
+from iris.worker_agents.host.agent import _this_host
+from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.metadata import Metadata
 from iris.worker_agents.host.probe import find_accelerators, gpu_variant, parse_gpus, probe
 from tests.fakes.metadata import FakeMetadata

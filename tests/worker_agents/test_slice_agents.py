@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from iris.platforms.local import LocalPlatform, simulated_hosts
-from iris.worker_agents.host.agent import AgentOptions
+from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.local.slice_agents import agents_of_slice
 from tests.platforms.worlds import a_group, wanted
 

@@ -20,7 +20,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
@@ -39,17 +38,14 @@ from iris.activities.host.secret_values import HostSecrets, SecretManager
 from iris.client.connect.connection import connect
 from iris.client.connect.process import locked, rest_memory, stop_event
 from iris.model import names
-from iris.model.constraints import Attribute
 from iris.model.errors import Rejected, Unreachable
-from iris.model.faults import FAULTS, Fault
+from iris.model.faults import FAULTS
 from iris.model.hosts import Host
-from iris.model.resources import Device
-from iris.model.slice_keys import MachineProof
-from iris.model.store_limits import StoreLimits
 from iris.storage.files import make_private
 from iris.storage.object_store import Store
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
+from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.contact import contact_env
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
@@ -70,63 +66,6 @@ RETRY_INTERVAL = timedelta(seconds=2)
 SIGN_OFF_TIMEOUT = timedelta(seconds=1)
 #: The most attempts that start at once. The scheduler limits the number that run.
 MAX_CONCURRENT_STARTS = 100
-
-
-class AgentOptions(BaseModel):
-    """The options of an agent."""
-
-    model_config = ConfigDict(frozen=True)
-
-    #: The address of the Temporal service.
-    address: str
-    namespace: str
-    cluster: str
-    store: str
-    host_id: str
-    #: None: the host is a slice by itself.
-    slice_id: str | None = None
-    #: On a machine that was created for the slice; None: a user brought the machine, which starts the slice.
-    proof: MachineProof | None = None
-    #: The file with its private key.
-    key_file: Path | None = None
-    #: The number of the slice's hosts.
-    slice_size: int = 1
-    #: The address at which other hosts reach this one; None: the agent finds it.
-    host_address: str | None = None
-    directory: Path
-    #: The cache of bundles and environments; None: in the directory. Hosts on one machine may share it.
-    cache_dir: Path | None = None
-    #: The uids of tasks that run as processes, as `iris.model.run_as` reads them.
-    run_as: str = ""
-    #: The directory for the files of tasks with uids of their own. All agents of a machine should share it.
-    jobs_dir: Path = Path("/var/lib/iris-jobs")
-    #: The container image of tasks that name none; None: they run as processes.
-    image: str | None = None
-    #: Tasks whose image is not named by digest are refused.
-    require_digests: bool = False
-    #: Directories of the host that every task's container gets.
-    mounts: tuple[Path, ...] = ()
-    #: Defaults for every task's environment; a job may override them.
-    env_vars: dict[str, str] = Field(default_factory=dict)
-    #: What an attempt may store.
-    limits: StoreLimits = StoreLimits()
-    #: The secrets that jobs may use, as in `iris.model.secrets.why_not`.
-    secrets: tuple[str, ...] = ()
-    #: The project of secrets in Google Secret Manager that name none, and the address of its interface; empty: Google's own.
-    secrets_project: str = ""
-    secrets_endpoint: str = ""
-    #: The host is simulated: the real machine's hardware does not belong to it.
-    simulated: bool = False
-    #: The umask of users' programs; -1: the agent's.
-    umask: int = -1
-    cpu_millis: int | None = None
-    memory_bytes: int | None = None
-    disk_bytes: int | None = None
-    device: Device | None = None
-    attributes: dict[str, Attribute] = Field(default_factory=dict)
-    accept_cpu_jobs: bool = False
-    #: Faults that are recognised in addition to Iris' own.
-    faults: tuple[Fault, ...] = ()
 
 
 async def serve(options: AgentOptions) -> None:
