@@ -7,6 +7,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from iris.client.actors.client import ActorClient, ActorPool, ActorResult
+    from iris.client.actors.server import ActorServer
+    from iris.client.actors.wire import ActorUnavailable, CallInterrupted
     from iris.client.blocking.client import IrisClient, Job
     from iris.client.blocking.context import JobContext, context, get_job_info, iris_ctx
     from iris.client.blocking.pool import WorkerPool
@@ -26,9 +29,15 @@ if TYPE_CHECKING:
     from iris.model.states import JobState, TaskState
 
 __all__ = [
+    "ActorClient",
+    "ActorPool",
+    "ActorResult",
+    "ActorServer",
+    "ActorUnavailable",
     "AsyncIrisClient",
     "AsyncJob",
     "AsyncWorkerPool",
+    "CallInterrupted",
     "CallLost",
     "ClusterConfig",
     "ClusterManager",
@@ -65,9 +74,15 @@ __all__ = [
 ]
 
 _MODULES = {
+    "ActorClient": "iris.client.actors.client",
+    "ActorPool": "iris.client.actors.client",
+    "ActorResult": "iris.client.actors.client",
+    "ActorServer": "iris.client.actors.server",
+    "ActorUnavailable": "iris.client.actors.wire",
     "AsyncIrisClient": "iris.client.client",
     "AsyncJob": "iris.client.job",
     "AsyncWorkerPool": "iris.client.pool.pool",
+    "CallInterrupted": "iris.client.actors.wire",
     "CallLost": "iris.client.pool.errors",
     "ClusterConfig": "iris.config",
     "ClusterManager": "iris.client.operate.cluster_manager",

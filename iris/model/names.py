@@ -318,6 +318,20 @@ def exec_files(session: str) -> str:
     return f"exec/{session}"
 
 
+def is_job_uid(text: str, job: str) -> bool:
+    """Returns whether the text can be the `job_uid` of a run of the job."""
+    return re.fullmatch(rf"{re.escape(job.replace('/', '-'))}-[0-9a-f-]{{1,13}}", text) is not None
+
+
+def actor_token(uid: str) -> str:
+    """Returns the path of the token of a job's actors.
+
+    Args:
+        uid: the job's `job_uid`.
+    """
+    return f"actors/{uid}/token"
+
+
 def pool_files(queue: str) -> str:
     """Returns the folder of a pool's large messages."""
     return f"pools/{queue}"

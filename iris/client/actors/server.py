@@ -1,0 +1,150 @@
+"""Serves the methods of objects in a task to other programs of its job."""
+
+import contextlib
+import io
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Mapping
+from multiprocessing import AuthenticationError
+from types import TracebackType
+from typing import Any, Self
+
+import cloudpickle
+
+from iris.client.actors.wire import RUN, accepted, make_token
+from iris.client.blocking.context import JobContext, context
+from iris.client.functions import run
+from iris.model import names
+from iris.model.errors import InvalidValue, IrisError
+from iris.storage.object_store import Store
+
+#: Connections that wait to be accepted.
+_BACKLOG = 128
+
+
+class ActorServer:
+    """Serves actors: objects whose public methods other programs of the job call, with `ActorClient` or `ActorPool`.
+
+    with ActorServer() as server:
+        server.register("replay", ReplayBuffer())
+        server.serve()
+    """
+
+    def __init__(self, host: str = "", port: int = 0) -> None:
+        """Creates a server in a task.
+
+        Args:
+            host: the address to listen at; empty: that at which other hosts reach this one.
+            port: such as that of `--port`; 0: any free one.
+
+        Raises:
+            IrisError: the program does not run in a job.
+        """
+        self._context: JobContext = context()
+        self._host = host or self._context.address or "127.0.0.1"
+        self._port = port
+        self._actors: dict[str, tuple[Any, contextlib.AbstractContextManager[Any], Mapping[str, str]]] = {}
+        self._listening: socket.socket | None = None
+        self._stopped = threading.Event()
+        self._token = b""
+
+    def register(self, name: str, actor: object, metadata: Mapping[str, str] = {}, *, concurrent: bool = False) -> None:
+        """Adds an actor, before the server is started. Several tasks may have actors of one name.
+
+        Args:
+            concurrent: calls of several callers run at the same time; otherwise one after the other.
+
+        Raises:
+            RuntimeError: the server was started.
+            InvalidValue: the server has an actor of this name.
+        """
+        if self._listening is not None:
+            raise RuntimeError(f"the server was started; register actor {name!r} before")
+        if name in self._actors:
+            raise InvalidValue("actor", name, "is registered twice", "give each actor a name of its own")
+        self._actors[name] = (actor, contextlib.nullcontext() if concurrent else threading.Lock(), dict(metadata))
+
+    def serve_background(self) -> int:
+        """Serves the actors in threads, and registers their endpoints. Returns the port.
+
+        Raises:
+            OSError: the port is in use.
+            Rejected: a name is not one that an endpoint may have.
+            Unreachable: the cluster does not answer.
+        """
+        if self._listening is not None:
+            raise RuntimeError("the server was started before")
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        self._listening = socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
+        port: int = self._listening.getsockname()[1]
+        try:
+            client, loop = self._context.client.parts
+            uid = os.environ[names.ENV_JOB_UID]
+            self._token = loop.run(make_token(Store(client.record.store), uid))
+            threading.Thread(target=self._accept, args=(self._listening,), name="iris-actors", daemon=True).start()
+            address = f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
+            for name, (_, _, metadata) in self._actors.items():
+                self._context.register_endpoint(name, address, {**metadata, RUN: uid})
+        except BaseException:
+            self._listening.close()
+            raise
+        return port
+
+    def serve(self) -> None:
+        """Serves the actors until `stop` is called, by default until the task ends."""
+        if self._listening is None:
+            self.serve_background()
+        self._stopped.wait()
+
+    def stop(self) -> None:
+        """Withdraws the endpoints and ends the server. Calls that run finish, and their callers get the results."""
+        if self._listening is None or self._stopped.is_set():
+            return
+        self._stopped.set()
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for name in self._actors:
+            with contextlib.suppress(IrisError):  # it goes with the attempt at the latest
+                self._context.withdraw_endpoint(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    # -- in threads ------------------------------------------------------------------------------------------------------------
+
+    def _accept(self, listening: socket.socket) -> None:
+        while not self._stopped.is_set():
+            try:
+                caller, _ = listening.accept()
+            except OSError:  # it was closed, or there are too many files
+                if self._stopped.wait(0.1):
+                    return
+                continue
+            threading.Thread(target=self._serve, args=(caller,), name="iris-actor-calls", daemon=True).start()
+
+    def _serve(self, caller: socket.socket) -> None:
+        with contextlib.suppress(AuthenticationError, OSError, EOFError), accepted(caller, self._token) as connection:
+            while not self._stopped.is_set():
+                connection.send_bytes(self._answer(connection.recv_bytes()))
+
+    def _answer(self, request: bytes) -> bytes:
+        out = io.BytesIO()
+        try:
+            name, method, args, kwargs = pickle.loads(request)  # noqa: S301 the caller has proved that it knows the token
+            actor, lock, _ = self._actors[name]
+            if method.startswith("_"):
+                raise AttributeError(f"{method!r} of actor {name!r} is not public")
+            with lock:
+                value = getattr(actor, method)(*args, **kwargs)
+        except Exception as error:  # of the actor, which may raise anything
+            run.write_error(out, error, cloudpickle)
+        else:
+            with contextlib.suppress(TypeError):  # the caller gets it
+                run.write_value(out, value, f"{name}.{method}", cloudpickle)
+        return out.getvalue()
