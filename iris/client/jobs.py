@@ -9,7 +9,6 @@ from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionSta
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client import usage
-from iris.client.attempts import attempts_of
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.family import FamilyClient
@@ -29,7 +28,6 @@ from iris.client.views import (
     page_of,
     state_of,
 )
-from iris.messages.task import TaskCancellation
 from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.errors import NotFound, Rejected, Unreachable, WaitTimeout
@@ -103,6 +101,8 @@ class JobsClient:
             Unreachable: no control plane answers.
         """
         status, refusal = await self._status_and_refusal(job, run_id, index)
+        from iris.client.attempts import attempts_of  # most commands list no attempts
+
         attempts = await attempts_of(self._connection, status, index, run_id)
         message = refusal.message if refusal else status.reason or described(status)
         if refusal is not None and (remark := await self.family.held_above(job, refusal)):
@@ -160,6 +160,8 @@ class JobsClient:
         if task.state in ENDED:
             return task.state
         await self._connection.check_keys()
+        from iris.messages.task import TaskCancellation  # only this needs it
+
         cancellation = TaskCancellation(index=index, reason=reason or f"cancelled by {current_user()}")
         with self._connection.rpc_errors():
             await self._handle(job, described.run_id).signal("cancel_task", cancellation)

@@ -54,7 +54,7 @@ if "{module}" in ("jobs", "submit", "logs"):  # the state of the scheduler, and 
 if "{module}" == "submit":  # what only a followed job or a batch needs
     hosts |= {{"iris.cli.follow", "iris.cli.batch", "iris.client.logs.stored"}}
 if "{module}" == "jobs":
-    hosts |= {{"obstore", "iris.client.submission", "iris.model.scaling"}}
+    hosts |= {{"obstore", "iris.client.submission", "iris.model.scaling", "iris.client.attempts"}}
 heavy = hosts & set(sys.modules)
 sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """

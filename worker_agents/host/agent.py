@@ -14,11 +14,9 @@ import contextlib
 import functools
 import logging
 import signal
-from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
@@ -46,6 +44,7 @@ from iris.storage.object_store import Store
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
 from iris.worker_agents.host.agent_options import AgentOptions
+from iris.worker_agents.host.background import beside, pause
 from iris.worker_agents.host.contact import contact_env
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
@@ -106,9 +105,9 @@ async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None
                 # Removes the containers of a host that lost its directory. Known attempts take care of their own containers.
                 await clear_strays(options.cluster, options.host_id, ())
             users = job_users(options.run_as, options.jobs_dir, simulated=options.simulated)
-            async with contextlib.AsyncExitStack() as beside:
+            async with contextlib.AsyncExitStack() as stack:
                 if metadata is not None:
-                    await beside.enter_async_context(_beside(watch_for_preemption(metadata, stop_request.end)))
+                    await stack.enter_async_context(beside(watch_for_preemption(metadata, stop_request.end)))
                 registry_token: Token = metadata.access_token if metadata is not None else lambda: None
                 await _serve_incarnations(store, options, accelerators, users, registry_token, stop_request)
 
@@ -263,7 +262,7 @@ class _Incarnation:
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
             max_concurrent_activities=MAX_CONCURRENT_STARTS,
         )
-        async with worker, _beside(self._tasks.measure()), _beside(self._tasks.limit_disk()):
+        async with worker, beside(self._tasks.measure()), beside(self._tasks.limit_disk()):
             await self._report_until_accepted()
             self._tasks.report_lost()
             self._log.info("host %s (%s) takes work: %s", self._host.id, self._host.incarnation, self._host.resources)
@@ -318,22 +317,3 @@ def _secrets(options: AgentOptions) -> HostSecrets:
 
     own = (options.directory, _cache_dir(options), options.jobs_dir, *filter(None, (options.key_file,)))
     return HostSecrets(options.secrets, manager, own=own)
-
-
-async def pause(stop: asyncio.Event, time: timedelta) -> None:
-    """Waits for this time or until the stop, whichever is first."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), time.total_seconds())
-
-
-@contextlib.asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs the coroutine for the duration of the block."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        for fault in await asyncio.gather(task, return_exceptions=True):
-            if isinstance(fault, Exception):
-                logger.error("a background task of the agent failed", exc_info=fault)

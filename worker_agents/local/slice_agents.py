@@ -15,8 +15,9 @@ from pathlib import Path
 from iris.client.connect.children import Restarts
 from iris.model.errors import IrisError
 from iris.platforms.local import agent_directory, read_request, simulated_hosts
-from iris.worker_agents.host.agent import StopRequest, pause, prepare_process, serve_host
+from iris.worker_agents.host.agent import StopRequest, prepare_process, serve_host
 from iris.worker_agents.host.agent_options import AgentOptions
+from iris.worker_agents.host.background import pause
 from iris.worker_agents.logging_setup import host_of_context
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,29 @@
+"""Work that an agent does beside its tasks, and waits that its end cuts short."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from datetime import timedelta
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+async def pause(stop: asyncio.Event, time: timedelta) -> None:
+    """Waits for this time or until the stop, whichever is first."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), time.total_seconds())
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs the coroutine for the duration of the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        for fault in await asyncio.gather(task, return_exceptions=True):
+            if isinstance(fault, Exception):
+                logger.error("a background task of the agent failed", exc_info=fault)
