@@ -233,8 +233,7 @@ class _Incarnation:
         self._execs = Execs(store, self._tasks)
         self._profiles = Profiles(store, self._tasks)
         self._ping = Ping(host)
-        own_key = "" if options.proof is not None else incarnations.machine_key(options.directory)
-        self._membership = Membership(client, options.cluster, host, options.proof, options.slice_size, own_key)
+        self._membership = Membership(client, options.cluster, host, options.proof, options.slice_size, options.directory)
 
     async def is_over(self) -> bool:
         """Returns True if the cluster has given up this incarnation, which an earlier agent began."""

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowQueryFailedError
@@ -16,6 +17,7 @@ from iris.model.errors import Rejected
 from iris.model.hosts import Host
 from iris.model.slice_keys import MachineProof, public_key, sign
 from iris.model.slices import SliceState, SliceStatus
+from iris.worker_agents.host.incarnation import machine_key
 from iris.workflows.search_attributes import keywords
 from iris.workflows.slice import SliceWorkflow
 
@@ -30,18 +32,24 @@ class Membership:
     Args:
         proof: on a machine that was created for the slice; None: a user brought the machine.
         slice_size: the number of the slice's hosts.
-        own_key: the private key of a machine that a user brought.
+        directory: that of the agent, with the key of a machine that a user brought; None: it has no key.
     """
 
     def __init__(
-        self, client: Client, cluster: str, host: Host, proof: MachineProof | None, slice_size: int, own_key: str = ""
+        self,
+        client: Client,
+        cluster: str,
+        host: Host,
+        proof: MachineProof | None,
+        slice_size: int,
+        directory: Path | None = None,
     ) -> None:
         self._client = client
         self._cluster = cluster
         self._host = host
         self._proof = proof
         self._slice_size = slice_size
-        self._own_key = own_key
+        self._own_key = machine_key(directory) if proof is None and directory is not None else ""
         #: True once the slice must know this incarnation. Before, the report may still be in the slice's inbox.
         self.expected = False
         #: The time on this process's clock at which the slice's workflow was first seen to be terminated.
