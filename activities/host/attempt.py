@@ -114,8 +114,8 @@ class Attempt:
         )
         store, gate, task, say = context.store, context.gate, self.task, self._logs.say
         self._saver = Saver(store, task.checkpoints, task.attempt, directory, gate, limits.checkpoint, say, taken_over=found)
-        ends = (self._saver, lambda: end_of(self._lifecycle, self._exit))
-        self._delivery = Delivery(store, self._logs, directory, task.outputs, gate, limits.outputs, *ends)
+        last = (limits.outputs, self._saver, lambda: end_of(self._lifecycle, self._exit))
+        self._delivery = Delivery(store, self._logs, directory, task.outputs, gate, *last)
         if not self.settled:
             context.claims.append(self.task.placement_key)
 
@@ -271,9 +271,8 @@ class Attempt:
         """Prepares the attempt and starts its program. Returns None, or the outcome if no program was started."""
         if self._found:
             await self._runtime.clear()  # removes what the dead agent was preparing
-        free = shutil.disk_usage(self._dir).free
-        listeners = prepare.Listeners(self._logs.say, self._heartbeat.prepares)
-        self._preparing = asyncio.create_task(prepare.build(self._context, self.task, self._dir, self._runtime, listeners))
+        texts, free = prepare.Listeners(self._logs.say, self._heartbeat.prepares), shutil.disk_usage(self._dir).free
+        self._preparing = asyncio.create_task(prepare.build(self._context, self.task, self._dir, self._runtime, texts))
         if self._lifecycle.state is not State.PREPARING:
             self._preparing.cancel()
         shipping = asyncio.create_task(self._ship_on())
