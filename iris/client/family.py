@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from temporalio.service import RPCError, RPCStatusCode
+
 from iris.client.connect.rpc import Connection
 from iris.client.job_filter import JobFilter
 from iris.client.job_lists import list_jobs
@@ -22,7 +24,7 @@ class FamilyClient:
         self._connection = connection
 
     async def children(self, job: str, first_run: str) -> list[JobRow]:
-        """Returns the jobs that belong to the job, the first one first.
+        """Returns the jobs that belong to the job, the first one first; none from a service that cannot list workflows.
 
         Args:
             first_run: which of the jobs of this name.
@@ -30,7 +32,12 @@ class FamilyClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        rows = await list_jobs(self._connection, JobFilter(below=job), MAX_CHILDREN)
+        try:
+            rows = await list_jobs(self._connection, JobFilter(below=job), MAX_CHILDREN)
+        except RPCError as error:
+            if error.status is RPCStatusCode.UNIMPLEMENTED:  # it keeps no lists; the rest of an explanation does not need them
+                return []
+            raise
         return [row for row in reversed(rows) if row.parent_run == first_run and names.parent_id(row.id) == job]
 
     async def live_below(self, job: str) -> int:

@@ -88,6 +88,21 @@ async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list
     return runs
 
 
+async def numbered_run(connection: Connection, job: str, number: int) -> str:
+    """Returns the id of a run of the job, by its number among the runs that the service knows, the oldest of which is 1.
+
+    Raises:
+        NotFound: the job has no such run.
+        Unreachable: the service does not answer.
+    """
+    runs = (await runs_of(connection, [job])).get(job) or []
+    if not runs:
+        raise await unknown_job(connection, job)
+    if not 1 <= number <= len(runs):
+        raise NotFound(f"job {job} has no run {number}; its runs are 1 to {len(runs)}")
+    return runs[number - 1]
+
+
 async def executions_of(connection: Connection, jobs: Iterable[str]) -> list[WorkflowExecution]:
     """Returns all runs of each of these jobs that the service knows, in no particular order, as `runs_of` does.
 

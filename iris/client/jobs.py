@@ -13,7 +13,7 @@ from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.family import FamilyClient
 from iris.client.job_filter import JobFilter, tasks_in
-from iris.client.job_lists import count_ended, list_jobs, runs_of, unknown_job
+from iris.client.job_lists import count_ended, list_jobs, numbered_run, unknown_job
 from iris.client.usage import InUse
 from iris.client.views import (
     Explanation,
@@ -30,7 +30,7 @@ from iris.client.views import (
 )
 from iris.model import names
 from iris.model.bounds import check_demands
-from iris.model.errors import NotFound, Rejected, Unreachable, WaitTimeout
+from iris.model.errors import Rejected, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.overrides import Hold
 from iris.model.requests import Request, request_for
@@ -243,22 +243,12 @@ class JobsClient:
             raise
 
     async def run(self, job: str, number: int | None) -> str | None:
-        """Returns the id of a run of the job, by its number among the runs that the service knows, the oldest of which is 1.
-
-        Returns:
-            None, the latest run, if no number is given.
+        """Returns the id of a run of the job, by its number as in `numbered_run`; None, the latest run, if no number is given.
 
         Raises:
             NotFound: the job has no such run.
         """
-        if number is None:
-            return None
-        runs = (await runs_of(self._connection, [job])).get(job) or []
-        if not runs:
-            raise await unknown_job(self._connection, job)
-        if not 1 <= number <= len(runs):
-            raise NotFound(f"job {job} has no run {number}; its runs are 1 to {len(runs)}")
-        return runs[number - 1]
+        return None if number is None else await numbered_run(self._connection, job, number)
 
     def page(self, job: str, run_id: str | None = None) -> str:
         """Returns the address of the job's page in Temporal's Web UI; empty when the cluster has none."""
