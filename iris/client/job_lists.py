@@ -125,7 +125,8 @@ async def unknown_job(connection: Connection, job: str) -> NotFound:
         Unreachable: the service does not answer.
     """
     known = list(dict.fromkeys(row.id for row in await list_jobs(connection, JobFilter(), 500)))
-    near = difflib.get_close_matches(job, known, n=3, cutoff=0.6)
+    alike = [other for other in known if other.count("/") == job.count("/")]  # a child's id is not a misspelt one of a job
+    near = difflib.get_close_matches(job, alike, n=3, cutoff=0.6)
     name = job.partition("/")[2]
     near += [other for other in known if f"/{other}".endswith(f"/{name}") and other not in near]
     hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"

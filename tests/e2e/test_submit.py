@@ -47,13 +47,13 @@ def test_a_job_file_submits_its_jobs_and_says_where_it_stopped(cluster: Cluster)
     cluster.file("one.yaml").write_text("name: from-file\nenv: {WHO: '${WHO:-nobody}'}\ncommand: echo hello $WHO\n")
     ran = cluster.iris("submit", "-f", "one.yaml", "-e", "WHO=ada")
     assert ran.out == "hello ada\n"
-    cluster.submit("taken", "--", "sh", "-c", until("taken.go"))
-    names = ("before", "taken", "after")
+    cluster.submit("occupied", "--", "sh", "-c", until("occupied.go"))
+    names = ("before", "occupied", "after")
     cluster.file("three.yaml").write_text("---\n".join(f"name: {name}\ncommand: [true]\n" for name in names))
     stopped = cluster.iris("submit", "-q", "-f", "three.yaml", code=5)
     assert stopped.out == f"{USER}/before\n"
     assert "1 of 3 jobs were submitted; three.yaml, document 2 was not:" in stopped.err
-    cluster.file("taken.go").touch()
+    cluster.file("occupied.go").touch()
 
 
 def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(cluster: Cluster) -> None:
@@ -93,7 +93,8 @@ def test_the_status_of_a_job_has_every_key_of_its_contract(cluster: Cluster) -> 
     cluster.submit("contract-status", "--replicas", "2", "--", "sh", "-c", "exit $((IRIS_TASK_INDEX * 3))")
     cluster.iris("wait", "contract-status", code=125)
     status = cluster.status("contract-status")
-    assert set(status) == {"id", "state", "reason", "user", "submitted_at", "started_at", "finished_at", "tasks"}
+    keys = {"id", "parent", "state", "reason", "user", "submitted_at", "started_at", "finished_at", "tasks"}
+    assert set(status) == keys
     assert (status["id"], status["user"], status["state"]) == (f"{USER}/contract-status", USER, "FAILED")
     times = [datetime.fromisoformat(status[key]) for key in ("submitted_at", "started_at", "finished_at")]
     assert times == sorted(times)
