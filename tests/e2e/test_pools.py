@@ -133,7 +133,7 @@ def test_the_calls_of_a_pool_whose_job_is_cancelled_fail_and_say_so(client: iris
 
 async def test_an_asynchronous_program_has_the_same_pool(client: iris.IrisClient) -> None:
     """Without a thread for each call."""
-    asynchronous = await iris.AsyncIrisClient.connect(client.cluster)
+    asynchronous = await iris.AsyncIrisClient.connect(client.cluster.name)
     async with await iris.AsyncWorkerPool.start(asynchronous, 1, resources=SMALL) as pool:
         assert await pool.submit(pow, 2, 5) == 32
         assert [number async for number in pool.map(abs, range(-5, 0))] == [5, 4, 3, 2, 1]

@@ -100,3 +100,36 @@ def test_ctrl_c_ends_a_wait_and_not_the_job() -> None:
         cluster.file("go").touch()
         cluster.iris("wait", "long")
         assert cluster.logs("long") == ["begun"]
+
+
+MAPPED = """
+import time
+import iris
+
+def slow(number):
+    time.sleep(0.1)
+    return number
+
+try:
+    with iris.WorkerPool(iris.IrisClient("local"), 2, resources=iris.Resources(cpu=0.2, memory="256m")) as pool:
+        for calls in (60, 100):
+            for number in pool.map(slow, range(calls), chunksize=5):
+                print(calls, number, flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_a_map_of_a_pool_survives_the_service_and_ctrl_c_ends_it() -> None:
+    """A lost connection costs no result. Who presses Ctrl-C gets the terminal back, also right after a restart of the service."""
+    with a_cluster("--cpu", "4", "--hosts", "1") as cluster:
+        env = {"IRIS_STATE_DIR": str(cluster.home), "IRIS_USER": USER}
+        program = Running([sys.executable, "-c", MAPPED], env, cluster.work, cluster.home)
+        for seen in ("60 5\n", "100 5\n"):
+            eventually(lambda seen=seen: seen in program.out)  # type: ignore[misc]
+            killed = cluster.kill("start-dev")
+            eventually(lambda killed=killed: cluster.pid("start-dev") not in (None, killed))  # type: ignore[misc]
+        program.process.send_signal(signal.SIGINT)
+        lines = program.ends().out.splitlines()
+        assert [line for line in lines if line.startswith("60 ")] == [f"60 {number}" for number in range(60)]
+        assert lines[-1] == "interrupted"

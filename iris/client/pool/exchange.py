@@ -29,6 +29,8 @@ RETRIES = RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=
 MAX_CRASHES = 3
 #: The delays between two tries while the service or the store does not answer.
 RETRY_INTERVAL, LONGEST_RETRY_INTERVAL = timedelta(seconds=0.2), timedelta(seconds=5)
+#: What the service says of the end of a batch that has ended already. Its sender may not know yet, after a lost connection.
+_ENDED = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION)
 #: Before any batch.
 _FIRST = Priority(priority_key=1)
 
@@ -93,7 +95,7 @@ class Exchange:
                 try:
                     await handle.terminate(reason="the pool was shut down")
                 except RPCError as error:
-                    if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended meanwhile
+                    if error.status not in _ENDED:
                         raise
 
         for handle in list(self._under_way.values()):
