@@ -157,6 +157,10 @@ class Connection:
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
                 raise Unreachable(f"the control plane of cluster {self.record.name} could not answer: {error}") from None
             except RPCError as error:
+                if error.status is RPCStatusCode.FAILED_PRECONDITION:  # its worker has not polled since the service started, or failed
+                    raise Unreachable(
+                        f"the control plane of cluster {self.record.name} takes no questions: {error.message}; if it runs, try again"
+                    ) from None
                 raise self._not_started(error) from None
 
     async def signal_autoscaler(self, signal: str, *arguments: Any) -> None:
