@@ -69,6 +69,10 @@ class IndependentTasks:
         """The tasks' workflows have the requests and the hosts."""
         return GangReport()
 
+    def ready(self) -> None:
+        """Begins to count the time that the tasks wait for hosts: the last job that the job depends on has ended."""
+        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
+
     def receive(self, message: JobMessage) -> None:
         """Records a signal. Messages about a gang are ignored."""
         match message:
@@ -178,6 +182,7 @@ class IndependentTasks:
                 parent=workflow.info().workflow_id,
                 run_id=job.run_id,
                 submitted_at=job.submission,
+                ready_at=job.ready_at,
                 tasks=(job.tasks[index],),
                 overrides=job.overrides,
             ),

@@ -26,6 +26,8 @@ def _facts(spec: JobSpec, page: str) -> Iterator[tuple[str, str]]:
     yield "command", command if len(command) <= MAX_COMMAND else f"{command[: MAX_COMMAND - 1]}…"
     each = f" for each of {spec.replicas} tasks" if spec.replicas > 1 else ""
     yield "resources", f"{spec.resources}{each}; submitted in band {spec.band}"
+    if spec.after:
+        yield "after", ", ".join(map(str, spec.after))
     if variables := [f"{name}=…" for name in sorted(spec.env)]:
         yield "env", ", ".join(variables)
     if spec.secrets:

@@ -22,6 +22,7 @@ from iris.model.constraints import (
     region_constraint,
     zone_constraint,
 )
+from iris.model.dependencies import Condition, parse_dependencies
 from iris.model.errors import InvalidJob
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.resources import Device, Resources
@@ -31,7 +32,7 @@ from iris.model.units import format_duration
 if TYPE_CHECKING:
     from iris.client.parent import EnclosingJob
 
-#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, and a name with its source.
+#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, a name with its source, and `Dependency`s.
 TPU = Parsed("variant[,variant]", parse_tpu)
 GPU = Parsed("variant[xcount]", parse_gpu)
 KEY = Parsed("key", lambda text: check_key(text, "gang-by"))
@@ -39,6 +40,9 @@ REQUIRED = Parsed("constraint", parse_constraint)
 PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=True))
 FILE = Parsed("path[:dest]", parse_extra)
 SECRET = Parsed("secret", parse_secret)
+AFTER = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.OK, current_user()))
+AFTER_ANY = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.ANY, current_user()))
+AFTER_FAIL = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.FAIL, current_user()))
 
 #: The words of the command line, in the `meta` of its context.
 WORDS = "iris.cli.words"
@@ -119,6 +123,12 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             f"[default: {Band.INTERACTIVE.value}; in a job, that job's]",
         ),
         click.option("--scheduling-timeout", type=DURATION, help="Fail after waiting this long for hosts, such as 10m."),
+        click.option(
+            "--after", "--after-ok", "after", type=AFTER, multiple=True,
+            help="Start when these jobs have succeeded; end if one of them does not. Repeatable.",
+        ),
+        click.option("--after-any", type=AFTER_ANY, multiple=True, help="Start when these jobs have ended. Repeatable."),
+        click.option("--after-fail", type=AFTER_FAIL, multiple=True, help="Start when these jobs have failed. Repeatable."),
     ),
     "When it ends": (
         click.option("--timeout", type=DURATION, help="How long a task may run, such as 12h."),
@@ -257,6 +267,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
             max_retries_failure=options["max_retries"],
             max_retries_preemption=options["max_retries_preemption"],
             max_task_failures=options["max_task_failures"],
+            after=[each for name in ("after", "after_any", "after_fail") for given in options[name] for each in given],
         )
     except ValidationError as error:
         raise InvalidJob("; ".join(problems_of(error))) from None

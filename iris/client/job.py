@@ -74,7 +74,8 @@ class AsyncJob(Generic[T]):
         self._jobs = client.jobs
         self._exec = client.exec
         self._store_url = client.record.store
-        self._run_id = run_id
+        #: The run of the job's workflow; None: the latest.
+        self.run_id = run_id
         #: `USER/NAME`.
         self.id = job_id
         #: The job's page in Temporal's Web UI; empty: there is none, or the job was submitted elsewhere.
@@ -87,7 +88,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Unreachable: no control plane answers.
         """
-        return await self._jobs.status(self.id, self._run_id)
+        return await self._jobs.status(self.id, self.run_id)
 
     async def tasks(self) -> tuple[TaskStatus, ...]:
         """Returns the current status of each task.
@@ -104,7 +105,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             Unreachable: no control plane answers.
         """
-        return await self._jobs.explain(self.id, task, self._run_id)
+        return await self._jobs.explain(self.id, task, self.run_id)
 
     async def cancel(self, reason: str = "", *, task: int | None = None) -> None:
         """Requests the job's cancellation. Does nothing if the job, or the task, has ended.
@@ -117,9 +118,9 @@ class AsyncJob(Generic[T]):
             Rejected: the tasks of the job are a gang, which ends as a whole.
         """
         if task is None:
-            await self._jobs.cancel(self.id, reason, self._run_id)
+            await self._jobs.cancel(self.id, reason, self.run_id)
         else:
-            await self._jobs.cancel_task(self.id, task, reason, self._run_id)
+            await self._jobs.cancel_task(self.id, task, reason, self.run_id)
 
     async def hold(self, reason: str = "") -> None:
         """Holds the job: no task of it starts until it is released, and running tasks continue.
@@ -128,7 +129,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        await self._jobs.hold(self.id, reason, self._run_id)
+        await self._jobs.hold(self.id, reason, self.run_id)
 
     async def release(self) -> None:
         """Releases a job that is held.
@@ -137,7 +138,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended, or is not held.
         """
-        await self._jobs.release(self.id, self._run_id)
+        await self._jobs.release(self.id, self.run_id)
 
     async def set_priority(self, priority: str) -> None:
         """Moves the job to another priority band: `production`, `interactive` or `batch`. Running tasks continue in that band.
@@ -147,7 +148,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        await self._jobs.set_priority(self.id, parse_band(priority), self._run_id)
+        await self._jobs.set_priority(self.id, parse_band(priority), self.run_id)
 
     async def usage(self) -> "Sequence[InUse]":
         """Returns the resource use of each task that is on a host now, from its host's last heartbeat.
@@ -168,7 +169,7 @@ class AsyncJob(Generic[T]):
             WaitTimeout: the timeout has expired; the job continues.
             NotFound: there is no such job.
         """
-        return await self._jobs.wait(self.id, self._run_id, duration_of(timeout, "timeout"))
+        return await self._jobs.wait(self.id, self.run_id, duration_of(timeout, "timeout"))
 
     async def result(self, timeout: Duration | None = None, *, trusted: bool = False) -> T:
         """Waits for the job's end and returns what its function returned; for a command, None.
@@ -229,13 +230,13 @@ class AsyncJob(Generic[T]):
             Unreachable: the cluster is local and was stopped before the job had ended.
             IrisError: the store does not answer.
         """
-        source = await self._jobs.log_source(self.id, self._run_id)
+        source = await self._jobs.log_source(self.id, self.run_id)
         if task is not None:
             check_task(self.id, task, source.tasks)
         reader = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt)
         ended: asyncio.Future[None]
         if follow:
-            ended = asyncio.create_task(self._jobs.wait_until_ended(self.id, self._run_id))
+            ended = asyncio.create_task(self._jobs.wait_until_ended(self.id, self.run_id))
         else:
             ended = asyncio.get_running_loop().create_future()
             ended.set_result(None)
@@ -261,7 +262,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             IrisError: the store does not answer.
         """
-        source = await self._jobs.log_source(self.id, self._run_id)
+        source = await self._jobs.log_source(self.id, self.run_id)
         store = Store(self._store_url)
         with reading_from(store, f"the files of {self.id}"):
             files_of = checkpoint_files if checkpoint else outputs.outputs_of
@@ -292,7 +293,7 @@ class AsyncJob(Generic[T]):
         """
         if not command:
             raise InvalidValue("command", "", "is empty", "pass words, such as 'nvidia-smi', '-L'")
-        where = await self._exec.locate(self.id, task, self._run_id)
+        where = await self._exec.locate(self.id, task, self.run_id)
         request = ExecRequest(
             session=new_session(),
             job=where.job,
@@ -335,7 +336,7 @@ class AsyncJob(Generic[T]):
         """
         if format not in list(ProfileFormat):
             raise InvalidValue("format", format, "is not a format of profiles", f"write {', '.join(ProfileFormat)}")
-        where = await self._exec.locate(self.id, task, self._run_id)
+        where = await self._exec.locate(self.id, task, self.run_id)
         request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=ProfileFormat(format))
         if duration is not None:
             request = request.model_copy(update={"duration": duration_of(duration, "duration")})
@@ -355,7 +356,7 @@ class AsyncJob(Generic[T]):
                 f"the result of {self.id} is not unpickled: this can run code of {user}; to trust it, pass trusted=True"
             )
         status = await self.wait(timeout)
-        source = await self._jobs.log_source(self.id, self._run_id)
+        source = await self._jobs.log_source(self.id, self.run_id)
         if status.state is not JobState.SUCCEEDED:
             for task in status.tasks if source.function else ():
                 if task.state is TaskState.FAILED:

@@ -3,10 +3,10 @@
 import difflib
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, Protocol, TypedDict, Unpack
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from iris.model import resources as model
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.constraints import TPU_NAME, Constraint, parse_constraint
+from iris.model.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidJob, InvalidValue
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
@@ -30,6 +31,20 @@ _OTHER_NAMES = {
     "num_tasks": "replicas",
     "secrets": "secret",
 }
+
+
+class JobHandle(Protocol):
+    """A job that `submit` or `job` returned."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def run_id(self) -> str | None: ...
+
+
+#: Jobs by their handles, or texts as for `iris submit --after`: `"prepare"`, `"ada/prepare#2"`.
+Jobs = Sequence[JobHandle | str]
 
 
 @dataclass(frozen=True)
@@ -103,6 +118,10 @@ class JobOptions(TypedDict, total=False):
     retries: int
     max_retries_preemption: int
     max_task_failures: int
+    #: Start when these jobs have succeeded, ended or failed, and end if that can no longer be.
+    after: Jobs
+    after_any: Jobs
+    after_fail: Jobs
 
 
 def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -> JobSpec:
@@ -121,9 +140,12 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     resources, gang_by = options.get("resources", Resources()), options.get("gang_by")
     if not isinstance(resources, Resources):
         raise InvalidValue("resources", resources, "is not Resources", "write resources=iris.Resources(cpu=2, memory='8g')")
-    for field in ("ports", "constraints"):
+    for field in ("ports", "constraints", "after", "after_any", "after_fail"):
         if isinstance(given := options.get(field), str):
             raise InvalidValue(field, given, "is one text", f"write {field}=[{given!r}]")
+    for field in ("after", "after_any", "after_fail"):
+        if not isinstance(given := options.get(field, ()), Sequence):
+            raise InvalidValue(field, given, "is not a list of jobs", f"write {field}=[job]")
     for field in ("env", "secret"):
         if not isinstance(given := options.get(field, {}), Mapping):
             raise InvalidValue(field, given, "is not a mapping of names to values", f"write {field}={{'NAME': 'VALUE'}}")
@@ -170,6 +192,11 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             max_retries_failure=options.get("retries", 0),
             max_retries_preemption=options.get("max_retries_preemption", 100),
             max_task_failures=options.get("max_task_failures", 0),
+            after=(
+                *_dependencies(user, options.get("after", ()), Condition.OK),
+                *_dependencies(user, options.get("after_any", ()), Condition.ANY),
+                *_dependencies(user, options.get("after_fail", ()), Condition.FAIL),
+            ),
         )
     except ValidationError as error:
         raise InvalidJob("; ".join(problems_of(error))) from None
@@ -187,6 +214,14 @@ def _sentence(problem: ErrorDetails) -> str:
         found = InvalidValue(field, problem["input"], "is not valid", remedy[:1].lower() + remedy[1:])
     field, colon, rest = str(found).partition(":")
     return f"{_OTHER_NAMES.get(field, field)}{colon}{rest}"
+
+
+def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
+    for job in jobs:
+        if isinstance(job, str):
+            yield from parse_dependencies(job, on, user)
+        else:
+            yield Dependency(job=job.id, run_id=job.run_id or "", on=on)
 
 
 def _device(resources: Resources) -> model.Device | None:

@@ -152,6 +152,9 @@ class SchedulesClient:
             Unreachable: the service does not answer.
         """
         check_demands(spec)
+        if spec.after:
+            remedy = "leave it out; a job in the schedule's job can submit further ones"
+            raise InvalidValue("after", spec.after[0].name, "is one run of a job, and a schedule starts many", remedy)
         await self._connection.check_keys()
         schedule_id = names.schedule_id(self._cluster, spec.id)
         summary = web_ui.summary(spec)

@@ -1,5 +1,6 @@
 """The input of a job's workflow, and its answers to queries."""
 
+from iris.messages.dependencies import JobEnd
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskProgress
 from iris.messages.wire import Wire
@@ -27,6 +28,10 @@ class JobInput(Gang):
 
     #: The jobs that belong to it, also those that have ended.
     children: tuple[ChildRef, ...] = ()
+    #: The jobs that wait for its end.
+    dependents: tuple[str, ...] = ()
+    #: The ends of jobs that it waits for.
+    dependency_ends: tuple[JobEnd, ...] = ()
 
 
 class EndedParent(Wire):
