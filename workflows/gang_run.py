@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from temporalio import workflow
 
-from iris.messages.job import JobMessage
 from iris.messages.scheduler import Amend, Answer, Ask, Reason, Release
 from iris.messages.task import TaskProgress
 from iris.model.gangs import Gang, GangState
@@ -26,6 +25,7 @@ from iris.scheduling.recovery import GangReport
 from iris.scheduling.refusals import Refusal, RefusalCode
 from iris.workflows import policies
 from iris.workflows.gang_attempt import GangAttempt
+from iris.workflows.job_message import JobMessage
 from iris.workflows.scheduler_call import exchange, uninterrupted
 
 

@@ -10,7 +10,6 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris.activities.control.job_tasks import JobTasks
-from iris.messages.job import JobMessage
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskRefs
 from iris.model import names
 from iris.model.gangs import Gang
@@ -22,6 +21,7 @@ from iris.scheduling.cancellations import Cancellations
 from iris.scheduling.recovery import GangReport
 from iris.scheduling.refusals import Refusal
 from iris.workflows import policies
+from iris.workflows.job_message import JobMessage
 from iris.workflows.search_attributes import keywords
 from iris.workflows.task import TaskWorkflow
 
