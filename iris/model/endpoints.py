@@ -60,7 +60,7 @@ def changed(endpoints: Sequence[Endpoint], endpoint: Endpoint, tasks: Sequence[T
         endpoint.check()
     except InvalidValue:
         return tuple(kept)
-    return (*kept, endpoint)[:MOST] if endpoint.task < len(tasks) else tuple(kept)
+    return (*kept, endpoint)[:MOST] if 0 <= endpoint.task < len(tasks) else tuple(kept)
 
 
 def visible(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tuple[Endpoint, ...]:

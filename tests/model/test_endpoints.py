@@ -17,7 +17,7 @@ def endpoint(
 
 
 ENDPOINTS = st.builds(
-    endpoint, st.sampled_from(["a", "b/c"]), st.integers(0, 3), st.integers(1, 4), st.sampled_from(["", "h:1", "h:2", "none"])
+    endpoint, st.sampled_from(["a", "b/c"]), st.integers(-3, 3), st.integers(1, 4), st.sampled_from(["", "h:1", "h:2", "none"])
 )
 
 
@@ -25,7 +25,10 @@ ENDPOINTS = st.builds(
 def test_an_endpoint_is_there_only_while_its_attempt_can_run_and_once_for_each_task(
     messages: list[Endpoint], states: list[tuple[TaskState, int]]
 ) -> None:
-    """A client that finds one connects to it: it must not be one of an ended task, an earlier attempt, or a task that is not."""
+    """A client that finds one connects to it: it must not be one of an ended task, an earlier attempt, or a task that is not.
+
+    Nor may any message stop the job: every program that reaches the service can send one.
+    """
     tasks = [a_task(index=index, state=state, attempt=attempt) for index, (state, attempt) in enumerate(states)]
     known: tuple[Endpoint, ...] = ()
     for message in messages:
@@ -34,6 +37,7 @@ def test_an_endpoint_is_there_only_while_its_attempt_can_run_and_once_for_each_t
 
     assert len({(each.task, each.name) for each in there}) == len(there)
     for each in there:
+        assert each.task >= 0
         task = tasks[each.task]
         assert task.state not in ENDED
         assert each.attempt > task.attempt or (each.attempt == task.attempt and task.state in LIVE)
