@@ -1,5 +1,6 @@
 """Defines the options of `iris submit`, and builds the job that they describe."""
 
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -225,12 +226,12 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
         click.UsageError: options contradict each other.
     """
     if within is not None:
-        from iris.client.parent import work_of_command  # few commands are typed in a job
+        from iris.client.work_digest import work_of_command  # few commands are typed in a job
 
         given = {name for name in ("workdir", "priority") if options[name] is not None}
         given |= set() if inherits_files(options, within) else {"files"}
         spec = make_spec(files_options(options, within), shares_files=shares_files)
-        return within.child(spec, work_of_command(spec.command), named=options["name"] is not None, given=given)
+        return within.child(spec, work_of_command(spec.command, spec, os.environ), named=options["name"] is not None, given=given)
     files = files_of(options, shares_files=shares_files)
     if options["extra"] and not files.sent:
         raise click.UsageError("--extra needs a project in the workspace; name its directory with --workspace DIR")
