@@ -36,6 +36,7 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
         Rejected: a live job has this name.
         Unreachable: the service does not answer.
     """
+    spec = await _with_checkpoint(connection, spec)
     if spec.parent is not None:
         return await _start_child(connection, spec, spec.parent)
     try:
@@ -85,6 +86,7 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         Rejected: another live job has this name.
         Unreachable: the service does not answer.
     """
+    spec = await _with_checkpoint(connection, spec)
     try:
         return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.REJECT_DUPLICATE, key), before=False)
     except WorkflowAlreadyStartedError:
@@ -103,6 +105,14 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.ALLOW_DUPLICATE, key), before=False)
     except WorkflowAlreadyStartedError:  # since the line above
         raise _exists(spec) from None
+
+
+async def _with_checkpoint(connection: Connection, spec: JobSpec) -> JobSpec:
+    if spec.from_checkpoint is None:
+        return spec
+    from iris.client.checkpoints import with_source  # few jobs need the store for it
+
+    return await with_source(connection, spec, spec.from_checkpoint)
 
 
 async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePolicy, key: str = "") -> Submitted:
