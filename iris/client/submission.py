@@ -38,7 +38,7 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
         NameTaken: a live job has this name.
         Unreachable: the service does not answer.
     """
-    spec = await bound(connection, spec)
+    spec = await _with_checkpoint(connection, await bound(connection, spec))
     if spec.parent is not None:
         return await _start_child(connection, spec, spec.parent)
     try:
@@ -89,7 +89,7 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         NameTaken: another live job has this name.
         Unreachable: the service does not answer.
     """
-    spec = await bound(connection, spec)
+    spec = await _with_checkpoint(connection, await bound(connection, spec))
     try:
         return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.REJECT_DUPLICATE, key), before=False)
     except WorkflowAlreadyStartedError:
@@ -108,6 +108,14 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.ALLOW_DUPLICATE, key), before=False)
     except WorkflowAlreadyStartedError:  # since the line above
         raise _exists(spec) from None
+
+
+async def _with_checkpoint(connection: Connection, spec: JobSpec) -> JobSpec:
+    if spec.from_checkpoint is None:
+        return spec
+    from iris.client.checkpoints import with_source  # few jobs need the store for it
+
+    return await with_source(connection, spec, spec.from_checkpoint)
 
 
 async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePolicy, key: str = "") -> Submitted:
