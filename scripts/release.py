@@ -5,13 +5,14 @@
     scripts/release.py                     also builds the wheel and its SBOM (CycloneDX) in dist/
     scripts/release.py --push REGISTRY     also builds and pushes the images
 
-Prints each item with `ok` or with what is to be done, and exits with 1 until all are done. `dist/release.json` then has the names and
-sha256 of the files, and the digests of the images.
+Prints each item with `ok` or with what is to be done, and exits with 1 until all are done. `dist/release.json` then has the names
+and checksums of the files, and the digests of the images.
 """
 
 import argparse
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -89,9 +90,8 @@ def main() -> None:
         sys.exit(1)
     if not options.check_only:
         (DIST / "release.json").write_text(json.dumps(record, indent=2) + "\n")
-        print(
-            f"all is done; to release it, run:\n  git tag -a v{version} && git push origin v{version}\n  uv publish dist/*.whl dist/*.tar.gz"
-        )
+        print(f"all is done; to release it, run:\n  git tag -a v{version} && git push origin v{version}")
+        print("  uv publish dist/*.whl dist/*.tar.gz")
 
 
 def _item(name: str, problems: Iterator[str]) -> bool:
@@ -133,6 +133,7 @@ def _sbom(version: str) -> dict[str, str]:
         _run("uv", "pip", "install", "--quiet", "--python", python, "--constraint", str(constraints), package)
         tool = ("uv", "tool", "run", "--from", SBOM_TOOL, "cyclonedx-py")
         _run(*tool, "environment", "--output-reproducible", "--output-file", str(out), python)
+    out.write_text(out.read_text().replace(wheel.as_uri(), wheel.name))
     return {out.name: _sha256(out)}
 
 
@@ -156,7 +157,8 @@ def _sha256(path: Path) -> str:
 
 
 def _run(*command: str) -> str:
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    env = {**os.environ, "PATH": f"{ROOT}/.tools/bin:{os.environ['PATH']}"}  # of uv, which `make env` installs
+    return subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True).stdout
 
 
 if __name__ == "__main__":
