@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from temporalio import workflow
 
+from iris.messages.job import JobMessage
 from iris.messages.scheduler import Amend, Answer, Ask, Reason, Release
 from iris.messages.task import TaskProgress
 from iris.model.gangs import Gang, GangState
@@ -52,12 +53,17 @@ class GangRun:
         return self._lifecycle.refusal
 
     @property
+    def waits_for(self) -> str:
+        """The code of the reason why the gang waits, whose message changes too often for lists; empty: there is none."""
+        return self.refusal.code if self.refusal is not None else ""
+
+    @property
     def report(self) -> GangReport:
         """The gang's request or hosts, for a scheduler that recovers its ledger."""
         return self._lifecycle.report
 
-    def receive(self, message: Placement | Eviction | Reason | TaskProgress | Overrides) -> None:
-        """Records a signal. `run` continues if it waits for that."""
+    def receive(self, message: JobMessage) -> None:
+        """Records a signal. `run` continues if it waits for that. Messages about independent tasks are ignored."""
         now = self._lifecycle
         match message:
             case Placement():

@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
-from iris.activities.host.checkpoint_files import Changed, Reading, TooLarge, check, is_empty, open_found, scan
+from iris.activities.host.checkpoint_files import Changed, Reading, TooLarge, Unreadable, check, is_empty, open_found, scan
 from iris.activities.host.lifecycle import Lifecycle
 from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.job_users import files_of, owner_of
@@ -170,6 +170,9 @@ class Saver:
             return _Result.LATER
         except TooLarge as error:
             self._report(f"the checkpoint is not saved: {error}")
+            return _Result.NOTHING
+        except Unreadable as error:
+            self._report(f"the checkpoint is not saved: the agent may not read {error}; let its user read it")
             return _Result.NOTHING
         except (links.Replaced, FileNotFoundError):
             self._report("the checkpoint is not saved: the directory, or Iris's record of it, was deleted or replaced")

@@ -13,7 +13,7 @@ from iris.messages.job import JobInput
 from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.children import Parent, Reuse, parent_in, reuse
-from iris.model.errors import Rejected
+from iris.model.errors import NameTaken
 from iris.model.jobs import JobSpec
 from iris.model.states import JobState
 from iris.workflows import policies, web_ui
@@ -33,7 +33,7 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
 
     Raises:
         InvalidValue: the job demands more of its hosts than the scheduler can represent.
-        Rejected: a live job has this name.
+        NameTaken: a live job has this name.
         Unreachable: the service does not answer.
     """
     if spec.parent is not None:
@@ -48,7 +48,7 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
     """Starts a job that belongs to another job, or finds the one that an earlier attempt of that job has started.
 
     Raises:
-        Rejected: a live job has this name, and is not the same.
+        NameTaken: a live job has this name, and is not the same.
     """
     number, policy = parent.number, WorkflowIDReusePolicy.REJECT_DUPLICATE
     base = spec.name.removesuffix(f"-{number}") if number > 1 else spec.name
@@ -82,7 +82,7 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
 
     Raises:
         InvalidValue: the job demands more of its hosts than the scheduler can represent.
-        Rejected: another live job has this name.
+        NameTaken: another live job has this name.
         Unreachable: the service does not answer.
     """
     try:
@@ -139,7 +139,7 @@ def _first_run(found: WorkflowExecutionDescription) -> str:
     return found.raw_description.workflow_execution_info.first_run_id or found.run_id or ""
 
 
-def _exists(spec: JobSpec, found: Parent | None = None) -> Rejected:
+def _exists(spec: JobSpec, found: Parent | None = None) -> NameTaken:
     """Returns the error about a live job of this name.
 
     Args:
@@ -152,7 +152,7 @@ def _exists(spec: JobSpec, found: Parent | None = None) -> Rejected:
         elif (found.task, found.attempt) != (spec.parent.task, spec.parent.attempt):
             whose = f" for other work that task {found.task} submitted in attempt {found.attempt}"
             again = ": a later attempt finds a job again if it does the same"
-    return Rejected(
+    return NameTaken(
         f"job {spec.id} already exists{whose} and has not ended{again}; show it with `iris status {spec.id}`, "
         f"cancel it with `iris cancel {spec.id}`, or choose another name with -n"
     )

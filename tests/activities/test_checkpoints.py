@@ -21,6 +21,7 @@ from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
 from tests.activities.test_attempt import Bench
+from tests.activities.test_caches import unprivileged
 from tests.images import docker_image
 
 PREFIX = "checkpoints/ada/train/run/0"
@@ -257,6 +258,16 @@ async def test_a_directory_beyond_the_limit_is_not_saved_and_the_log_says_so(sto
 
     assert await host.saver.finish(BY_ITSELF)
     assert host.said == ["the checkpoint is not saved: it has 14 B, and a task may save 10 B (bootstrap.max_checkpoint)"]
+
+
+async def test_a_file_that_the_agent_may_not_read_is_told_and_is_no_reason_to_wait_at_the_end() -> None:
+    """A container's root makes it for an agent that is not root, which kept the attempt's directory for a day."""
+    with unprivileged(), tempfile.TemporaryDirectory() as directory:
+        host = Host(Fragile(Path(directory, "store").as_uri()), Path(directory, "1"), 1)
+        (host.files / "closed").touch(mode=0)
+
+        assert await host.saver.finish(BY_ITSELF)
+    assert host.said == ["the checkpoint is not saved: the agent may not read closed; let its user read it"]
 
 
 async def test_files_of_other_users_are_not_saved(store: Fragile, tmp_path: Path) -> None:
