@@ -12,7 +12,8 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from iris.messages.dependencies import JobEnd
-from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput, JobMessage
+from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput
+from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskProgress
 from iris.model.bounds import check_demands

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from iris.activities.host import disk_watch
 from iris.activities.host.attempt import Attempt
 from iris.activities.host.caches import is_disk_full
+from iris.activities.host.disk_usage import resume
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import Event
 from iris.activities.host.prepare import has_attempts
@@ -123,6 +124,7 @@ class Tasks:
         if found:
             logger.warning("an earlier agent left %d attempt(s), %d of them of this incarnation", len(found), len(mine))
         for attempt in mine:
+            await asyncio.to_thread(resume, attempt.task.key, attempt.occupant)
             self._run(attempt)
 
     def report_lost(self) -> None:

@@ -2,7 +2,6 @@
 
 import codecs
 import json
-import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,14 +9,12 @@ from typing import Any, Protocol
 
 import click
 
+from iris.cli.terminal import fit
 from iris.client.logs.stored import TaskLine
 from iris.storage.log_format import LogLine, Stream
 
 #: A longer line is printed in parts where whole lines are needed: its program has probably forgotten the newlines.
 MAX_LINE = 1024 * 1024
-#: Not sent to a terminal: control characters that are not layout, and escape sequences other than those for colours, for moving
-#: around in the last lines and for erasing them, which progress bars need.
-_UNFIT = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!\\[[0-9;]*[A-DGJKm])")
 #: The task, attempt and stream of a line.
 _Key = tuple[int, int, Stream]
 
@@ -128,7 +125,7 @@ class LinePrinter:
         text = self._decoder.decode(b"".join(self._out), last)
         self._out.clear()
         if self._for_terminal:
-            text = _UNFIT.sub("�", text)
+            text = fit(text)
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
 

@@ -15,9 +15,10 @@ from iris.client.checkpoints import checkpoint_files
 from iris.client.connect.identity import current_user
 from iris.client.exec import new_session
 from iris.client.functions.result import PATIENCE, NoResult, Raised, RemoteTraceback, read_result
-from iris.client.job_options import parse_band
+from iris.client.job_options import Duration, duration_of, parse_band
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.stored import LogReader
+from iris.client.views import check_task
 from iris.messages.exec import ExecRequest, FrameKind, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue, JobCancelled, JobFailed, Rejected
 from iris.model.jobs import JobStatus, TaskStatus
@@ -73,7 +74,6 @@ class AsyncJob(Generic[T]):
         self._jobs = client.jobs
         self._exec = client.exec
         self._store_url = client.record.store
-        #: The run of the job's workflow; None: the latest.
         self.run_id = run_id
         #: `USER/NAME`.
         self.id = job_id
@@ -158,7 +158,7 @@ class AsyncJob(Generic[T]):
         """
         return await self._jobs.usage(await self.status())
 
-    async def wait(self, timeout: timedelta | float | None = None) -> JobStatus:
+    async def wait(self, timeout: Duration | None = None) -> JobStatus:
         """Waits until the job has ended, with or without success, and returns its status.
 
         Args:
@@ -168,9 +168,9 @@ class AsyncJob(Generic[T]):
             WaitTimeout: the timeout has expired; the job continues.
             NotFound: there is no such job.
         """
-        return await self._jobs.wait(self.id, self.run_id, _duration(timeout))
+        return await self._jobs.wait(self.id, self.run_id, duration_of(timeout, "timeout"))
 
-    async def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> T:
+    async def result(self, timeout: Duration | None = None, *, trusted: bool = False) -> T:
         """Waits for the job's end and returns what its function returned; for a command, None.
 
         Of several tasks it is the result of the first; `results` returns all.
@@ -191,16 +191,16 @@ class AsyncJob(Generic[T]):
 
     @overload
     async def results(
-        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
+        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
     ) -> list[T]: ...
 
     @overload
     async def results(
-        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool
+        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: bool
     ) -> list[T | Exception]: ...
 
     async def results(
-        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool = False
+        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: bool = False
     ) -> list[T] | list[T | Exception]:
         """Waits for the job's end and returns the result of each task.
 
@@ -225,11 +225,13 @@ class AsyncJob(Generic[T]):
             follow: waits for further output until the job has ended.
 
         Raises:
-            NotFound: there is no such job.
+            NotFound: there is no such job, or it has no such task.
             Unreachable: the cluster is local and was stopped before the job had ended.
             IrisError: the store does not answer.
         """
         source = await self._jobs.log_source(self.id, self.run_id)
+        if task is not None:
+            check_task(self.id, task, source.tasks)
         reader = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt)
         ended: asyncio.Future[None]
         if follow:
@@ -271,7 +273,7 @@ class AsyncJob(Generic[T]):
         self,
         *command: str,
         task: int | None = None,
-        timeout: timedelta | float | None = None,
+        timeout: Duration | None = None,
         input: bytes | str | BinaryIO | None = None,
     ) -> ExecResult:
         """Runs a command beside a running task, with the task's environment, directory and limits, and waits for its end.
@@ -285,9 +287,11 @@ class AsyncJob(Generic[T]):
             OSError: the file cannot be read.
             Rejected: the task does not run, or its host cannot run the command.
             NotFound: there is no such job, or it has no such task.
-            InvalidValue: the job has several tasks, and `task` is None.
+            InvalidValue: the command is empty; or the job has several tasks, and `task` is None.
             Unreachable: the host or the store does not answer.
         """
+        if not command:
+            raise InvalidValue("command", "", "is empty", "pass words, such as 'nvidia-smi', '-L'")
         where = await self._exec.locate(self.id, task, self.run_id)
         request = ExecRequest(
             session=new_session(),
@@ -295,7 +299,7 @@ class AsyncJob(Generic[T]):
             index=where.task,
             argv=command,
             stdin=input is not None,
-            timeout=_duration(timeout),
+            timeout=duration_of(timeout, "timeout"),
         )
         given = input.encode() if isinstance(input, str) else input or b""
         source = io.BytesIO(given) if isinstance(given, bytes) else given
@@ -315,7 +319,7 @@ class AsyncJob(Generic[T]):
         out, err = (written[kind].decode(errors="replace") for kind in (FrameKind.OUT, FrameKind.ERR))
         return ExecResult(end.exit_code, out, err, end.reason)
 
-    async def profile(self, task: int | None = None, *, format: str = "dump", duration: timedelta | float | None = None) -> bytes:
+    async def profile(self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None) -> bytes:
         """Looks into the Python processes of a running task, and returns what `iris profile` prints or writes to a file.
 
         Args:
@@ -334,7 +338,7 @@ class AsyncJob(Generic[T]):
         where = await self._exec.locate(self.id, task, self.run_id)
         request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=ProfileFormat(format))
         if duration is not None:
-            request = request.model_copy(update={"duration": _duration(duration)})
+            request = request.model_copy(update={"duration": duration_of(duration, "duration")})
         return (await self._exec.profile(where, request))[0]
 
     def __repr__(self) -> str:
@@ -343,7 +347,7 @@ class AsyncJob(Generic[T]):
     # -- private -------------------------------------------------------------------------------------------------------------
 
     async def _results(
-        self, timeout: timedelta | float | None, *, only_first: bool, trusted: bool, return_exceptions: bool = False
+        self, timeout: Duration | None, *, only_first: bool, trusted: bool, return_exceptions: bool = False
     ) -> list[Any]:
         user = self.id.partition("/")[0]
         if not trusted and user != current_user():
@@ -393,7 +397,3 @@ class AsyncJob(Generic[T]):
 
 
 _STREAMS = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.BUILD: "build"}
-
-
-def _duration(given: timedelta | float | None) -> timedelta | None:
-    return timedelta(seconds=given) if isinstance(given, int | float) else given

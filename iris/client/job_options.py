@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Literal, Protocol, TypedDict, Unpack
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from iris.model import resources as model
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
@@ -20,6 +21,16 @@ from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 Duration = timedelta | float | str
+
+#: What options are called in the original Iris or in the specification of a job.
+_OTHER_NAMES = {
+    "coscheduling": "gang_by",
+    "env_vars": "env",
+    "max_retries": "retries",
+    "max_retries_failure": "retries",
+    "num_tasks": "replicas",
+    "secrets": "secret",
+}
 
 
 class JobHandle(Protocol):
@@ -46,7 +57,7 @@ class Resources:
         disk: as `memory`.
         tpu: the type of the slice, such as `"v5litepod-16"`. The job gets a task for each of its hosts.
         slices: how many such slices.
-        gpu: the GPUs of each task, such as `"H100x8"`.
+        gpu: the GPUs of each task, such as `"H100x8"`, or a number of any.
     """
 
     cpu: float | str = 1
@@ -54,7 +65,7 @@ class Resources:
     disk: int | str = 0
     tpu: str | None = None
     slices: int | None = None
-    gpu: str | None = None
+    gpu: str | int | None = None
 
 
 def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple[int, Coscheduling | None]:
@@ -72,6 +83,8 @@ def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple
             f"is not a task for each host of {'a slice' if slices is None else f'{slices} slices'} of {tpu.hosts}",
             "leave it out, and use --slices N for more than one slice",
         )
+    if slices is not None and slices < 1:
+        raise InvalidValue("slices", slices, "is no number of slices", "write 1 or more")
     groups = slices or (1 if replicas is None else replicas // tpu.hosts)
     return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)
 
@@ -119,7 +132,8 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     """
     for option in options:
         if option not in JobOptions.__annotations__:
-            near = difflib.get_close_matches(option, JobOptions.__annotations__, n=1)
+            known_as = _OTHER_NAMES.get(option)
+            near = [known_as] if known_as else difflib.get_close_matches(option, JobOptions.__annotations__, n=1)
             known = f"the options are {', '.join(JobOptions.__annotations__)}; arguments of a function go into kwargs={{...}}"
             remedy = f"did you mean {near[0]}?" if near else known
             raise InvalidValue("option", option, "is not an option of a job", remedy)
@@ -147,7 +161,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
         if resources.tpu is not None:
             if gang_by is not None:
                 raise InvalidValue("gang_by", gang_by, "does not go with tpu, whose tasks are placed by slice", "leave it out")
-            replicas, together = tasks_of(parse_tpu(resources.tpu), resources.slices, replicas)
+            replicas, together = tasks_of(parse_tpu(str(resources.tpu)), resources.slices, replicas)
         elif resources.slices is not None:
             raise InvalidValue("slices", resources.slices, "is the number of slices of a type of TPU", "give tpu, too")
         return JobSpec(
@@ -189,11 +203,17 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
 
 
 def problems_of(error: ValidationError) -> list[str]:
-    """Returns a sentence for each field that is wrong. Iris' own errors name their field; pydantic's do not."""
-    return [
-        str(problem.get("ctx", {}).get("error") or f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}")
-        for problem in error.errors()
-    ]
+    """Returns a sentence for each field that is wrong, with the name that the field has as an option."""
+    return [_sentence(problem) for problem in error.errors()]
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    found = problem.get("ctx", {}).get("error")
+    if found is None:  # by pydantic, whose text is "Input should be …"
+        field, remedy = ".".join(str(part) for part in problem["loc"]), problem["msg"]
+        found = InvalidValue(field, problem["input"], "is not valid", remedy[:1].lower() + remedy[1:])
+    field, colon, rest = str(found).partition(":")
+    return f"{_OTHER_NAMES.get(field, field)}{colon}{rest}"
 
 
 def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
@@ -208,8 +228,8 @@ def _device(resources: Resources) -> model.Device | None:
     if resources.tpu is not None and resources.gpu is not None:
         raise InvalidValue("gpu", resources.gpu, "does not go with tpu: a task has devices of one kind", "leave one of them out")
     if resources.tpu is not None:
-        return parse_tpu(resources.tpu).device
-    return parse_gpu(resources.gpu) if resources.gpu is not None else None
+        return parse_tpu(str(resources.tpu)).device
+    return parse_gpu(str(resources.gpu)) if resources.gpu is not None else None
 
 
 def parse_band(priority: str) -> Band:
@@ -222,6 +242,17 @@ def parse_band(priority: str) -> Band:
         return Band(priority)
     except ValueError:
         raise InvalidValue("priority", priority, "is not a priority band", f"write {', '.join(Band)}") from None
+
+
+def duration_of(given: Duration | None, field: str) -> timedelta | None:
+    """Returns how long to wait. What is left of a time that is over is negative, and means not to wait.
+
+    Raises:
+        InvalidValue: a text is not a duration.
+    """
+    if given is None or isinstance(given, timedelta):
+        return given
+    return parse_duration(given, field) if isinstance(given, str) else timedelta(seconds=max(0.0, given))
 
 
 def _duration(options: JobOptions, field: Literal["scheduling_timeout", "timeout", "grace"]) -> timedelta | None:

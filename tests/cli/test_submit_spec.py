@@ -437,7 +437,7 @@ def test_all_that_is_wrong_with_a_job_is_said_at_once() -> None:
         "name: 'a b' is not a valid name",
         "replicas: '0' is out of range",
         "env: 'IRIS_X' is set by Iris itself",
-        "max_retries_failure: '-1' is negative; give 0 or more",
+        "retries: '-1' is negative; give 0 or more",
     ):
         assert words in said
     assert "pydantic" not in said

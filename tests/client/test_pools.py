@@ -1,11 +1,13 @@
 """Pools of workers without a cluster: which calls travel together, what is sealed, and the process that runs calls."""
 
 import asyncio
+import contextlib
 import io
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -14,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iris.client.functions.result import Raised, restore
@@ -188,6 +190,56 @@ async def test_a_call_that_ends_its_process_loses_neither_earlier_answers_nor_th
 async def test_a_batch_that_takes_too_long_gives_the_rest_of_its_calls_back(running: Running) -> None:
     """Their times vary; another worker may be idle."""
     assert await running.answers(time.sleep, (1.1,), (0,), (0,)) == [None]
+
+
+async def test_a_call_never_gets_the_answer_of_a_batch_that_was_cancelled(running: Running) -> None:
+    """Temporal cancels a batch whose heartbeats are late. Its worker continues with the next one, and the calls of the first one
+    are run by another worker."""
+    batch = asyncio.create_task(running.answers(time.sleep, (0.3,), (0,)))
+    assert await asyncio.wait((batch,), timeout=0.1) == (set(), {batch})
+    batch.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await batch
+
+    assert await running.answers(abs, (-1,), (-2,)) == [1, 2]
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.none() | st.integers(0, 4), st.booleans()), min_size=2, max_size=4))
+@example([(3, 1, False), (2, None, False)])
+@example([(3, 1, True), (2, None, False)])
+@settings(max_examples=6)
+def test_each_call_gets_its_own_answer_whichever_batches_are_abandoned(batches: list[tuple[int, int | None, bool]]) -> None:
+    """After some answers or none, by a cancellation or by a reader that wants no more of them."""
+
+    async def read(running: Running, batch: int, calls: int, wanted: int | None, cancelled: bool, found: list[complex]) -> None:
+        packed = frames.join([cloudpickle.dumps(complex), *(cloudpickle.dumps(((batch, call), {})) for call in range(calls))])
+        task = asyncio.current_task()
+        assert task is not None
+        async with contextlib.aclosing(running.child.run(packed, calls, running.stopped)) as results:
+            if wanted == 0 and cancelled:
+                task.cancel()
+            async for each in results:
+                found.append(restore(io.BytesIO(each), "call"))
+                if len(found) == wanted and cancelled:
+                    task.cancel()  # at its next await
+                elif len(found) == wanted:
+                    break
+
+    async def run(directory: Path) -> None:
+        running = Running(directory)
+        try:
+            for batch, (calls, wanted, cancelled) in enumerate(batches):
+                found: list[complex] = []
+                reading = asyncio.create_task(read(running, batch, calls, wanted, cancelled, found))
+                await asyncio.wait((reading,))
+                assert reading.cancelled() or reading.exception() is None
+                assert found == [complex(batch, call) for call in range(calls)][: len(found)]
+                assert wanted is not None or len(found) == calls
+        finally:
+            await running.child.close()
+
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(run(Path(directory)))
 
 
 async def test_a_stopped_worker_ends_the_call_that_runs(running: Running) -> None:
