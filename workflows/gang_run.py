@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from temporalio import workflow
 
+from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Amend, Answer, Ask, Reason, Release
 from iris.messages.task import TaskProgress
 from iris.model.gangs import Gang, GangState
@@ -25,7 +26,6 @@ from iris.scheduling.recovery import GangReport
 from iris.scheduling.refusals import Refusal, RefusalCode
 from iris.workflows import policies
 from iris.workflows.gang_attempt import GangAttempt
-from iris.workflows.job_message import JobMessage
 from iris.workflows.scheduler_call import exchange, uninterrupted
 
 

@@ -10,6 +10,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris.activities.control.job_tasks import JobTasks
+from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskRefs
 from iris.model import names
 from iris.model.gangs import Gang
@@ -21,7 +22,6 @@ from iris.scheduling.cancellations import Cancellations
 from iris.scheduling.recovery import GangReport
 from iris.scheduling.refusals import Refusal
 from iris.workflows import policies
-from iris.workflows.job_message import JobMessage
 from iris.workflows.search_attributes import keywords
 from iris.workflows.task import TaskWorkflow
 

@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from iris.messages.dependencies import JobEnd
 from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput
+from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskProgress
 from iris.model.bounds import check_demands
@@ -31,7 +32,6 @@ from iris.workflows.dependencies import Dependencies, Dependents
 from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
 from iris.workflows.independent_tasks import IndependentTasks
-from iris.workflows.job_message import JobMessage
 from iris.workflows.search_attributes import ListEntry, show_band
 
 #: The most tasks in the workflow's result: some tens of kilobytes.

@@ -73,7 +73,6 @@ class AsyncJob(Generic[T]):
         self._jobs = client.jobs
         self._exec = client.exec
         self._store_url = client.record.store
-        #: The run of the job's workflow; None: the latest.
         self.run_id = run_id
         #: `USER/NAME`.
         self.id = job_id

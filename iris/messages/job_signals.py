@@ -1,4 +1,4 @@
-"""The signals that a job passes on to what runs its tasks."""
+"""The signals that a job passes on to what runs its tasks. Clients need none of them, and would import the scheduler's state."""
 
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskProgress
