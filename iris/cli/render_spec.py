@@ -34,6 +34,8 @@ def _facts(spec: JobSpec, page: str) -> Iterator[tuple[str, str]]:
         yield "secrets", ", ".join(f"{name} from {source}" for name, source in sorted(spec.secrets.items()))
     if spec.image is not None:
         yield "image", spec.image
+    if spec.from_checkpoint is not None:
+        yield "starts", f"from the checkpoint of {spec.from_checkpoint}"
     if spec.bundle is not None:
         changed = ", modified" if spec.commit.endswith("+") else ""
         commit = f", commit {spec.commit[:12].rstrip('+')}{changed}" if spec.commit else ""

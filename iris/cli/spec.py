@@ -1,5 +1,6 @@
 """Defines the options of `iris submit`, and builds the job that they describe."""
 
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Command, Parsed
 from iris.cli.workspace import files_of, files_options, inherits_files
 from iris.client.connect.identity import current_user
-from iris.client.job_options import problems_of, tasks_of
+from iris.client.job_options import checkpoint_source, problems_of, tasks_of
 from iris.client.workspace.pack import parse_extra
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.constraints import (
@@ -100,6 +101,11 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         ),
         click.option(
             "--setup", type=TEXT, multiple=True, metavar="CMD", help="Run this shell command first, in each attempt. Repeatable."
+        ),
+        click.option(
+            "--from-checkpoint", metavar="JOB",
+            help="Start with the files that JOB has saved in $IRIS_CHECKPOINT_DIR: each task with those of its number. "
+            "JOB:0: all with those of one task; JOB#2: those of an earlier run.",
         ),
         click.option("--image", type=TEXT, metavar="IMAGE", help="Container image.  [default: the scale group's]"),
     ),
@@ -225,12 +231,12 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
         click.UsageError: options contradict each other.
     """
     if within is not None:
-        from iris.client.parent import work_of_command  # few commands are typed in a job
+        from iris.client.work_digest import work_of_command  # few commands are typed in a job
 
         given = {name for name in ("workdir", "priority") if options[name] is not None}
         given |= set() if inherits_files(options, within) else {"files"}
         spec = make_spec(files_options(options, within), shares_files=shares_files)
-        return within.child(spec, work_of_command(spec.command), named=options["name"] is not None, given=given)
+        return within.child(spec, work_of_command(spec.command, spec, os.environ), named=options["name"] is not None, given=given)
     files = files_of(options, shares_files=shares_files)
     if options["extra"] and not files.sent:
         raise click.UsageError("--extra needs a project in the workspace; name its directory with --workspace DIR")
@@ -258,6 +264,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
                 "project": files.project.project if files.project is not None else "",
                 "setup": options["setup"],
             },
+            from_checkpoint=checkpoint_source(options["from_checkpoint"]),
             image=options["image"],
             ports=options["port"],
             band=Band(options["priority"] or Band.INTERACTIVE),

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import io
 from collections.abc import AsyncIterator, Generator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, overload
 
@@ -14,7 +14,8 @@ from iris.client import outputs
 from iris.client.checkpoints import checkpoint_files
 from iris.client.connect.identity import current_user
 from iris.client.exec import new_session
-from iris.client.functions.result import PATIENCE, NoResult, Raised, RemoteTraceback, read_result
+from iris.client.functions.result import NoResult
+from iris.client.functions.task_result import task_result
 from iris.client.job_options import Duration, duration_of, parse_band
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.stored import LogReader
@@ -29,12 +30,10 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.client.client import AsyncIrisClient
     from iris.client.usage import InUse
-    from iris.client.views import Explanation, LogSource
+    from iris.client.views import Explanation
 
 #: What the job's function returns; None for a program.
 T = TypeVar("T", default=Any)
-#: How long the result of a failed task may be missing in the store. A task that was killed leaves none.
-FAILED_PATIENCE = timedelta(seconds=3)
 
 
 class LogEntry(NamedTuple):
@@ -360,7 +359,7 @@ class AsyncJob(Generic[T]):
             for task in status.tasks if source.function else ():
                 if task.state is TaskState.FAILED:
                     with contextlib.suppress(NoResult):  # it was killed, or has exited
-                        await self._result(task, source)
+                        await task_result(Store(self._store_url), self.id, source.run_id, task)
             kind = JobCancelled if status.state is JobState.KILLED else JobFailed
             raise kind(f"{self.id} {status.state}: {status.reason}", status)
         found: list[Any] = []
@@ -368,7 +367,7 @@ class AsyncJob(Generic[T]):
             try:
                 if task.state is TaskState.CANCELLED:
                     raise JobCancelled(f"task {task.index} of {self.id} was cancelled: {task.reason}", status)
-                found.append(await self._result(task, source) if source.function else None)
+                found.append(await task_result(Store(self._store_url), self.id, source.run_id, task) if source.function else None)
             except Exception as error:  # of the function, which may raise anything
                 failed = isinstance(error, NoResult) and task.state is TaskState.FAILED
                 shown = JobFailed(f"task {task.index} of {self.id} FAILED: {task.reason}", status) if failed else error
@@ -376,24 +375,6 @@ class AsyncJob(Generic[T]):
                     raise shown from error.__cause__
                 found.append(shown)
         return found
-
-    async def _result(self, task: TaskStatus, source: "LogSource") -> Any:
-        """Returns what the function returned in the task's last attempt.
-
-        Raises:
-            Exception: what the function raised.
-            JobFailed: the function raised what cannot be restored here.
-            NoResult: the result is not in the store, or cannot be restored here.
-        """
-        failed = task.state is TaskState.FAILED
-        patience = FAILED_PATIENCE if failed else PATIENCE
-        value = await read_result(Store(self._store_url), self.id, source.run_id, task.index, task.attempt, patience=patience)
-        if not isinstance(value, Raised):
-            return value
-        error = value.error
-        if error is None or isinstance(error, StopIteration | StopAsyncIteration):  # a coroutine cannot raise these
-            error = JobFailed(f"task {task.index} of {self.id} raised {value.text}")
-        raise error from RemoteTraceback(value.traceback)
 
 
 _STREAMS = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.BUILD: "build"}

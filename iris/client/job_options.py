@@ -1,4 +1,4 @@
-"""The options of a job in Python, and the specification that they make. Pure."""
+"""The options of a job in Python, and the specification that they make. Only names of jobs depend on who the user is."""
 
 import difflib
 import re
@@ -11,8 +11,10 @@ from typing import Literal, Protocol, TypedDict, Unpack
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from iris.client.connect.identity import full_job_id
 from iris.model import resources as model
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
+from iris.model.checkpoint_sources import CheckpointSource, parse_source
 from iris.model.constraints import TPU_NAME, Constraint, parse_constraint
 from iris.model.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.environments import EnvironmentSpec
@@ -107,6 +109,8 @@ class JobOptions(TypedDict, total=False):
     #: Texts as for `iris submit --constraint`: `"zone = europe-west4-b"`.
     constraints: Sequence[Constraint | str]
     image: str
+    #: The earlier job whose checkpoint the tasks start from: `"train"`, an earlier run `"train#2"`, or one task's, `"train:0"`.
+    from_checkpoint: str
     #: The directory on the host in which the program starts.
     workdir: str
     ports: Sequence[str]
@@ -183,6 +187,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             secrets=dict(options.get("secret", {})),
             workdir=options.get("workdir"),
             environment=options.get("environment", EnvironmentSpec()),
+            from_checkpoint=checkpoint_source(options.get("from_checkpoint")),
             image=options.get("image"),
             ports=tuple(options.get("ports", ())),
             band=parse_band(options.get("priority", Band.INTERACTIVE)),
@@ -200,6 +205,18 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
         )
     except ValidationError as error:
         raise InvalidJob("; ".join(problems_of(error))) from None
+
+
+def checkpoint_source(text: str | None) -> CheckpointSource | None:
+    """Returns the job of this name, which may be one of the current user; None for None.
+
+    Raises:
+        InvalidValue: the text does not name a job.
+    """
+    if text is None:
+        return None
+    source = parse_source(text)
+    return source.model_copy(update={"job": full_job_id(source.job)})
 
 
 def problems_of(error: ValidationError) -> list[str]:

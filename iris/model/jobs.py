@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from iris.model import names
 from iris.model.bundles import Bundle
+from iris.model.checkpoint_sources import CheckpointSource
 from iris.model.children import Parent
 from iris.model.constraints import TPU_NAME, Constraint, check_key
 from iris.model.dependencies import MAX_DEPENDENCIES, Dependency
@@ -88,6 +89,8 @@ class JobSpec(BaseModel):
     #: A pickled function and the script that runs it. `command` is then the function's name. None: `command` is run.
     call: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
+    #: The earlier job whose checkpoint it starts from. None: its checkpoint directories are empty at the start.
+    from_checkpoint: CheckpointSource | None = None
     #: The container image of the program. None: the image of the scale group; if it has none, the program is a process on the
     #: host.
     image: str | None = None

@@ -56,6 +56,7 @@ def by_command_line(*arguments: str) -> JobSpec:
         ),
         ({"constraints": ["zone = a"]}, ("--constraint", "zone = a")),
         ({"after": ["a", "bob/b#2"], "after_fail": ["c"]}, ("--after", "a,bob/b#2", "--after-fail", "c")),
+        ({"from_checkpoint": "bob/train#2:1"}, ("--from-checkpoint", "bob/train#2:1")),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
@@ -110,6 +111,7 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
         ({"resources": Resources(tpu=16)}, "tpu: '16' is not a TPU variant; use one of"),  # type: ignore[arg-type]
         ({"resources": Resources(tpu="v5litepod-16", slices=-1)}, "slices: '-1' is no number of slices; write 1 or more"),
         ({"environment": {"pip": "numpy"}}, "pip: 'numpy' is one text; write pip=\\['numpy'\\]"),
+        ({"from_checkpoint": "train:last"}, "from_checkpoint: 'train:last' does not name a job; write NAME or USER/NAME"),
         ({"x": 3}, "option: 'x' is not an option of a job; .* arguments of a function go into kwargs"),
         ({"priority": "high"}, "priority: 'high' is not a priority band; write production, interactive, batch"),
         ({"timeout": "soon"}, "timeout: 'soon' is not a duration"),

@@ -19,11 +19,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iris.client.functions.result import Raised, restore
+from iris.client.functions.result import NoResult, Raised, restore
+from iris.client.functions.run import write_error, write_value
 from iris.client.pool import frames
 from iris.client.pool.batches import MOST, TARGET, Call, CallQueue, batch_size
 from iris.client.pool.child import Child, Crashed
-from iris.client.pool.messages import INLINE, Address, Mail, PoolFile
+from iris.client.pool.exchange import settle
+from iris.client.pool.messages import INLINE, Address, Mail, MessageLost, PoolFile
 from iris.client.pool.prepare import worker_files
 from iris.model import names
 from iris.model.errors import Rejected
@@ -111,10 +113,66 @@ async def test_a_message_is_read_with_the_pools_key_only_and_as_itself_only(stor
     assert await mail.read(CALL, message) == parts
     with pytest.raises(Rejected, match="not sealed with the pool's key"):
         await Mail(store, OTHER_KEY).read(CALL, message)
-    with pytest.raises((Rejected, FileNotFoundError)):
-        await mail.read(Address(POOL.queue, 2, "call"), message)
-    with pytest.raises((Rejected, FileNotFoundError)):
-        await mail.read(Address(POOL.queue, 1, "answer"), message)
+    for other in (Address(POOL.queue, 2, "call"), Address(POOL.queue, 1, "answer")):
+        with pytest.raises((Rejected, MessageLost)):
+            await mail.read(other, message)
+    with pytest.raises(Rejected):
+        await mail.read(CALL, b"\0 too short")
+
+
+async def test_neither_the_service_nor_the_store_sees_what_a_message_says(store: Store) -> None:
+    """A pool needs no payload keys for that, which jobs do not get."""
+    mail, secret = Mail(store, KEY), b"a secret argument " * 10_000
+    assert secret[:17] not in await mail.send(CALL, [secret[:100]])
+    assert len(await mail.send(CALL, [secret])) < 10
+    assert secret[:17] not in (await store.get(CALL.path) or secret)
+
+
+async def test_a_message_that_the_store_has_lost_is_told_with_its_name_and_a_remedy(store: Store) -> None:
+    """It does not come back by waiting."""
+    mail = Mail(store, KEY)
+    message = await mail.send(CALL, [bytes(INLINE)])
+    await store.delete([CALL.path])
+
+    with pytest.raises(MessageLost, match=r"no longer has pools/local/pool/ada/sweep-1/1-call; .*lifecycle rules"):
+        await mail.read(CALL, message)
+
+
+class _Exits:
+    def __reduce__(self) -> Any:
+        return sys.exit, ("while it is restored",)
+
+
+def _result(value: object) -> bytes:
+    out = io.BytesIO()
+    write_value(out, value, "f", cloudpickle)
+    return out.getvalue()
+
+
+def _error(error: BaseException) -> bytes:
+    out = io.BytesIO()
+    write_error(out, error, cloudpickle)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "message"),
+    [
+        pytest.param(b"garbage", NoResult, "cannot be restored here: JSONDecodeError", id="garbage"),
+        pytest.param(b"", NoResult, "cannot be restored here", id="nothing"),
+        pytest.param(_result(_Exits()), NoResult, "while it is restored", id="a value that ends the program"),
+        pytest.param(_error(StopIteration(3)), RuntimeError, "f raised StopIteration: 3", id="what asyncio cannot pass on"),
+    ],
+)
+async def test_a_call_ends_whatever_its_result_is(result: bytes, error: type[Exception], message: str) -> None:
+    """Somebody waits for its future, also in an asynchronous program."""
+    call = Call(b"", b"", "f")
+    call.future.set_running_or_notify_cancel()
+    waiting = asyncio.wrap_future(call.future)
+    settle(call, result)
+
+    with pytest.raises(error, match=message):
+        await asyncio.wait_for(waiting, 60)
 
 
 async def test_a_large_message_goes_through_the_store_and_is_removed_from_it(store: Store) -> None:
@@ -169,6 +227,34 @@ async def test_calls_return_values_and_exceptions_of_one_process(running: Runnin
     assert "a lock, cannot be pickled" in str(unpicklable.error)
     exits = (await running.answers(sys.exit, ("enough",)))[0]
     assert isinstance(exits.error, SystemExit)
+
+
+async def test_a_call_that_ends_unusually_says_so(running: Running) -> None:
+    """It would otherwise count as one that has ended its process, and be run three times."""
+
+    def ends_with(kind: type[BaseException]) -> None:
+        raise kind("enough")
+
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    found = await running.answers(ends_with, (asyncio.CancelledError,), (GeneratorExit,), (Unprintable,))
+    assert [str(each.error) for each in found[:2]] == [
+        "the call ended with CancelledError: enough",
+        "the call ended with GeneratorExit: enough",
+    ]
+    assert (found[2].text, "in ends_with" in found[2].traceback) == ("Unprintable", True)
+
+
+async def test_a_result_that_is_too_large_is_an_error_of_its_call(running: Running) -> None:
+    """Not of the whole batch, and not one that is tried again."""
+    library = running.directory / "frames.py"
+    library.write_text(library.read_text().replace("1024 * 1024 * 1024", "1000"))
+    (small,), (large,) = await running.answers(bytes, (10,)), await running.answers(bytes, (1000,))
+
+    assert small == bytes(10)
+    assert "bytes; the limit is 1,000: return the path of a file" in str(large.error)
 
 
 async def test_a_call_that_ends_its_process_loses_neither_earlier_answers_nor_the_next_batch(running: Running) -> None:
