@@ -1,19 +1,22 @@
-"""The options of a job in Python, and the specification that they make. Pure."""
+"""The options of a job in Python, and the specification that they make. Only names of jobs depend on who the user is."""
 
 import difflib
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, Protocol, TypedDict, Unpack
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from iris.client.connect.identity import full_job_id
 from iris.model import resources as model
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
+from iris.model.checkpoint_sources import CheckpointSource, parse_source
 from iris.model.constraints import TPU_NAME, Constraint, parse_constraint
+from iris.model.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidJob, InvalidValue
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
@@ -30,6 +33,20 @@ _OTHER_NAMES = {
     "num_tasks": "replicas",
     "secrets": "secret",
 }
+
+
+class JobHandle(Protocol):
+    """A job that `submit` or `job` returned."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def run_id(self) -> str | None: ...
+
+
+#: Jobs by their handles, or texts as for `iris submit --after`: `"prepare"`, `"ada/prepare#2"`.
+Jobs = Sequence[JobHandle | str]
 
 
 @dataclass(frozen=True)
@@ -92,6 +109,8 @@ class JobOptions(TypedDict, total=False):
     #: Texts as for `iris submit --constraint`: `"zone = europe-west4-b"`.
     constraints: Sequence[Constraint | str]
     image: str
+    #: The earlier job whose checkpoint the tasks start from: `"train"`, an earlier run `"train#2"`, or one task's, `"train:0"`.
+    from_checkpoint: str
     #: The directory on the host in which the program starts.
     workdir: str
     ports: Sequence[str]
@@ -103,6 +122,10 @@ class JobOptions(TypedDict, total=False):
     retries: int
     max_retries_preemption: int
     max_task_failures: int
+    #: Start when these jobs have succeeded, ended or failed, and end if that can no longer be.
+    after: Jobs
+    after_any: Jobs
+    after_fail: Jobs
 
 
 def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -> JobSpec:
@@ -121,9 +144,12 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     resources, gang_by = options.get("resources", Resources()), options.get("gang_by")
     if not isinstance(resources, Resources):
         raise InvalidValue("resources", resources, "is not Resources", "write resources=iris.Resources(cpu=2, memory='8g')")
-    for field in ("ports", "constraints"):
+    for field in ("ports", "constraints", "after", "after_any", "after_fail"):
         if isinstance(given := options.get(field), str):
             raise InvalidValue(field, given, "is one text", f"write {field}=[{given!r}]")
+    for field in ("after", "after_any", "after_fail"):
+        if not isinstance(given := options.get(field, ()), Sequence):
+            raise InvalidValue(field, given, "is not a list of jobs", f"write {field}=[job]")
     for field in ("env", "secret"):
         if not isinstance(given := options.get(field, {}), Mapping):
             raise InvalidValue(field, given, "is not a mapping of names to values", f"write {field}={{'NAME': 'VALUE'}}")
@@ -161,6 +187,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             secrets=dict(options.get("secret", {})),
             workdir=options.get("workdir"),
             environment=options.get("environment", EnvironmentSpec()),
+            from_checkpoint=checkpoint_source(options.get("from_checkpoint")),
             image=options.get("image"),
             ports=tuple(options.get("ports", ())),
             band=parse_band(options.get("priority", Band.INTERACTIVE)),
@@ -170,9 +197,26 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             max_retries_failure=options.get("retries", 0),
             max_retries_preemption=options.get("max_retries_preemption", 100),
             max_task_failures=options.get("max_task_failures", 0),
+            after=(
+                *_dependencies(user, options.get("after", ()), Condition.OK),
+                *_dependencies(user, options.get("after_any", ()), Condition.ANY),
+                *_dependencies(user, options.get("after_fail", ()), Condition.FAIL),
+            ),
         )
     except ValidationError as error:
         raise InvalidJob("; ".join(problems_of(error))) from None
+
+
+def checkpoint_source(text: str | None) -> CheckpointSource | None:
+    """Returns the job of this name, which may be one of the current user; None for None.
+
+    Raises:
+        InvalidValue: the text does not name a job.
+    """
+    if text is None:
+        return None
+    source = parse_source(text)
+    return source.model_copy(update={"job": full_job_id(source.job)})
 
 
 def problems_of(error: ValidationError) -> list[str]:
@@ -187,6 +231,14 @@ def _sentence(problem: ErrorDetails) -> str:
         found = InvalidValue(field, problem["input"], "is not valid", remedy[:1].lower() + remedy[1:])
     field, colon, rest = str(found).partition(":")
     return f"{_OTHER_NAMES.get(field, field)}{colon}{rest}"
+
+
+def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
+    for job in jobs:
+        if isinstance(job, str):
+            yield from parse_dependencies(job, on, user)
+        else:
+            yield Dependency(job=job.id, run_id=job.run_id or "", on=on)
 
 
 def _device(resources: Resources) -> model.Device | None:

@@ -1,5 +1,6 @@
 """Limits what one attempt may store and use of a disk, and decides which part of its log and which output files are kept."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
@@ -21,6 +22,7 @@ MOST_STEPS = 100
 #: The most bytes of the name of a file or directory in the store, where odd characters take three, and of the name of the whole
 #: object. File systems allow 255, and obstore needs some of them while it writes. Google Cloud Storage and S3 allow 1,024.
 MOST_NAME, MOST_OBJECT_NAME = 240, 1024
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 class StoreLimits(BaseModel):
@@ -93,9 +95,11 @@ class Selection(NamedTuple):
 
 
 def is_possible(name: str) -> bool:
-    """Returns whether all stores take an object with this name."""
-    steps = [len(step.encode()) for step in name.split("/")]
-    return max(steps) <= MOST_NAME and sum(steps) + len(steps) - 1 <= MOST_OBJECT_NAME
+    """Returns whether all stores take an object, or a folder, with this name."""
+    steps = name.split("/")
+    if not {"", ".", ".."}.isdisjoint(steps) or _CONTROL.search(name):
+        return False
+    return max(len(step.encode()) for step in steps) <= MOST_NAME and len(name.encode()) <= MOST_OBJECT_NAME
 
 
 def select(files: Iterable[OutputFile], limit: int, name_of: Callable[[PurePath], str] = str) -> Selection:

@@ -11,6 +11,8 @@ from pathlib import Path, PurePath
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.logs import READ
@@ -24,6 +26,7 @@ from iris.storage.log_format import LogLine, Stream
 from iris.storage.object_store import Store
 from iris.storage.output_names import object_name
 from tests.activities import test_attempt, test_logship
+from tests.activities.test_attempt import a_run
 from tests.activities.test_caches import unprivileged
 from tests.activities.test_logship import all_shipped
 from tests.e2e.cluster import Cluster, a_cluster
@@ -204,7 +207,18 @@ async def test_names_that_no_store_takes_are_left_out_at_once(bench: Bench) -> N
     assert [*(bench.dir / "attempts").iterdir()] == []
 
 
-@given(st.lists(st.text(st.sampled_from("a ü%\x01\n"), min_size=1, max_size=260), min_size=1, max_size=6))
+@pytest.mark.parametrize("place", ["logs", "outputs", "checkpoints"])
+@pytest.mark.parametrize("name", ["../../x", "a//b", "nul\0", "long" * 100, "deep/" * 300 + "x"])
+async def test_a_task_that_stores_elsewhere_is_refused(bench: Bench, place: str, name: str) -> None:
+    """Somebody may send it to a host itself. It counted as a fault of the host, and its directory stayed."""
+    tasks = bench.tasks()
+    with pytest.raises(ApplicationError, match="is not the name of a folder in the store"):
+        await ActivityEnvironment().run(tasks.run_task, a_run("true", **{place: name}))
+
+    assert not (bench.dir / "attempts").exists()
+
+
+@given(st.lists(st.text(st.sampled_from("a ü%\x01\n\x85\u202f"), min_size=1, max_size=260), min_size=1, max_size=6))
 def test_whatever_is_chosen_can_be_stored(tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> None:
     """By a store on a disk, which takes the shortest names."""
     name = object_name(PurePath(*steps))

@@ -40,6 +40,15 @@ def job(*arguments: str, command: tuple[str, ...] = ("true",), shares_files: boo
     return make_spec(params(*arguments, command=command), shares_files=shares_files)
 
 
+def test_the_jobs_to_wait_for_arrive_in_the_job_with_how_they_have_to_end() -> None:
+    """`--after` and `--after-ok` are the same, and both take several."""
+    spec = job("--after", "a,bob/b", "--after-ok", "c#2", "--after-any", "d", "--after-fail", "e")
+
+    assert [str(each) for each in spec.after] == [
+        "ada/a to succeed", "bob/b to succeed", "ada/c#2 to succeed", "ada/d to end", "ada/e to fail"
+    ]  # fmt: skip
+
+
 def test_every_option_arrives_in_the_job() -> None:
     """Nothing that a user says is dropped."""
     spec = job(

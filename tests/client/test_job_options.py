@@ -55,6 +55,8 @@ def by_command_line(*arguments: str) -> JobSpec:
             ("--max-retries", "3", "--max-task-failures", "1", "--replicas", "2"),
         ),
         ({"constraints": ["zone = a"]}, ("--constraint", "zone = a")),
+        ({"after": ["a", "bob/b#2"], "after_fail": ["c"]}, ("--after", "a,bob/b#2", "--after-fail", "c")),
+        ({"from_checkpoint": "bob/train#2:1"}, ("--from-checkpoint", "bob/train#2:1")),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
@@ -97,6 +99,9 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
         ({"resources": {"cpu": 1}}, "resources: .* is not Resources; write resources=iris.Resources"),
         ({"resources": Resources(memory=512)}, "memory: '512' is a number of bytes; add the unit, such as \"512g\""),
         ({"ports": "http"}, "ports: 'http' is one text; write ports=\\['http'\\]"),
+        ({"after": "a"}, "after: 'a' is one text; write after=\\['a'\\]"),
+        ({"after_any": 3}, "after_any: '3' is not a list of jobs; write after_any=\\[job\\]"),
+        ({"after": ["a:3"]}, "after: 'a:3' is a task; a job waits for whole jobs"),
         ({"env": ["A=1"]}, "env: .* is not a mapping of names to values; write env="),
         ({"coscheduling": "zone"}, "option: 'coscheduling' is not an option of a job; did you mean gang_by?"),
         ({"env": {"A": 1}}, "env.A: '1' is not valid; input should be a valid string"),
@@ -106,6 +111,7 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
         ({"resources": Resources(tpu=16)}, "tpu: '16' is not a TPU variant; use one of"),  # type: ignore[arg-type]
         ({"resources": Resources(tpu="v5litepod-16", slices=-1)}, "slices: '-1' is no number of slices; write 1 or more"),
         ({"environment": {"pip": "numpy"}}, "pip: 'numpy' is one text; write pip=\\['numpy'\\]"),
+        ({"from_checkpoint": "train:last"}, "from_checkpoint: 'train:last' does not name a job; write NAME or USER/NAME"),
         ({"x": 3}, "option: 'x' is not an option of a job; .* arguments of a function go into kwargs"),
         ({"priority": "high"}, "priority: 'high' is not a priority band; write production, interactive, batch"),
         ({"timeout": "soon"}, "timeout: 'soon' is not a duration"),

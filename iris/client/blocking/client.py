@@ -51,6 +51,11 @@ class Job(Generic[T]):
         return self._job.id
 
     @property
+    def run_id(self) -> str | None:
+        """The run of the job's workflow; None: the latest."""
+        return self._job.run_id
+
+    @property
     def ui(self) -> str:
         """The job's page in Temporal's Web UI; empty: there is none, or the job was submitted elsewhere."""
         return self._job.ui
