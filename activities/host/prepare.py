@@ -89,9 +89,9 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         files, host_env = await in_thread(begin)
         if task.bundle is not None and task.workdir is not None:  # no job has both, but somebody may send one
             raise CannotStart("a task with a bundle has no workdir: its files are unpacked into a directory of its own", 2)
-        if task.checkpoints and task.attempt > 1:
-            store, prefix = context.store, task.checkpoints
-            if restored := await restore(store, prefix, directory, files, runtime.owner, announce=listeners.status):
+        if task.checkpoints and (task.attempt > 1 or task.from_checkpoint):
+            saves, other, tell = task.checkpoints, task.from_checkpoint, listeners.status
+            if restored := await restore(context.store, saves, directory, files, runtime.owner, start_from=other, announce=tell):
                 listeners.log(restored)
                 listeners.status("")
         root = Path(task.workdir) if task.workdir is not None else files / "work"
