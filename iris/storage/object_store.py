@@ -6,6 +6,7 @@ own store is private. The contents of a store that several users share are share
 
 import asyncio
 import contextlib
+import errno
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -67,12 +68,21 @@ class Store:
         self._open_as_the_directory(path)
         return True
 
-    async def get(self, path: str) -> bytes | None:
-        """Returns the object's bytes, or None if it does not exist."""
+    async def get(self, path: str, most: int | None = None) -> bytes | None:
+        """Returns the object's bytes, or None if it does not exist.
+
+        Args:
+            most: the most bytes that are read. A job may be able to write to the store, and must not fill its reader's memory.
+
+        Raises:
+            OSError: with the number EFBIG, the object is larger.
+        """
         try:
             result = await obstore.get_async(self._store, path)
         except FileNotFoundError:
             return None
+        if most is not None and result.meta["size"] > most:
+            raise OSError(errno.EFBIG, f"it has {result.meta['size']:,} bytes and may have {most:,}", path)
         return (await result.bytes_async()).to_bytes()
 
     async def exists(self, path: str) -> bool:

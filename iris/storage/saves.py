@@ -1,6 +1,8 @@
 """Finds the save of a task's checkpoint directory that counts."""
 
-from iris.model.checkpoints import Save, attempt_folder, number_of, save_name
+import errno
+
+from iris.model.checkpoints import MOST_MANIFEST, Save, attempt_folder, number_of, save_name
 from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
 
@@ -15,12 +17,24 @@ async def latest_save(store: Store, prefix: str) -> Save | None:
         InvalidValue: a manifest is not what an agent has written.
         obstore's exceptions: the store does not answer.
     """
+    while (name := await _latest(store, prefix)) is not None:
+        try:
+            data = await store.get(name, MOST_MANIFEST)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            raise InvalidValue("checkpoint", name, "is larger than a manifest of Iris", "check what wrote it") from None
+        if data is not None:  # otherwise a later save has just replaced it
+            return _parsed(prefix, name, data)
+    return None
+
+
+async def _latest(store: Store, prefix: str) -> str | None:
+    """Returns the name of the latest manifest. Ignores names that no agent gives: a job may be able to write to the store."""
     for attempt in sorted((int(name) for name in await store.folders(prefix) if name.isdecimal()), reverse=True):
-        found = [number_of(name) for name in await store.objects(attempt_folder(prefix, attempt))]
-        if numbers := [number for number in found if number is not None]:
-            name = save_name(prefix, attempt, max(numbers))
-            data = await store.get(name)
-            return await latest_save(store, prefix) if data is None else _parsed(prefix, name, data)
+        names = await store.objects(attempt_folder(prefix, attempt))
+        if found := [name for name in names if name == save_name(prefix, attempt, number_of(name) or 0)]:
+            return found[-1]
     return None
 
 

@@ -48,7 +48,7 @@ class ActorServer:
         self._actors: dict[str, tuple[Any, contextlib.AbstractContextManager[Any], Mapping[str, str]]] = {}
         self._listening: socket.socket | None = None
         self._stopped = threading.Event()
-        self._token = b""
+        self._token, self._address = b"", ""
 
     def register(self, name: str, actor: object, metadata: Mapping[str, str] = {}, *, concurrent: bool = False) -> None:
         """Adds an actor, before the server is started. Several tasks may have actors of one name.
@@ -83,8 +83,8 @@ class ActorServer:
             client, loop = self._context.client.parts
             uid = os.environ[names.ENV_JOB_UID]
             self._token = loop.run(make_token(Store(client.record.store), uid))
+            self._address = address = f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
             threading.Thread(target=self._accept, args=(self._listening,), name="iris-actors", daemon=True).start()
-            address = f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
             for name, (_, _, metadata) in self._actors.items():
                 self._context.register_endpoint(name, address, {**metadata, RUN: uid})
         except BaseException:
@@ -129,7 +129,10 @@ class ActorServer:
             threading.Thread(target=self._serve, args=(caller,), name="iris-actor-calls", daemon=True).start()
 
     def _serve(self, caller: socket.socket) -> None:
-        with contextlib.suppress(AuthenticationError, OSError, EOFError), accepted(caller, self._token) as connection:
+        with (
+            contextlib.suppress(AuthenticationError, OSError, EOFError),
+            accepted(caller, self._token, self._address) as connection,
+        ):
             while not self._stopped.is_set():
                 connection.send_bytes(self._answer(connection.recv_bytes()))
 

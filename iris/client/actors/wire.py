@@ -3,6 +3,7 @@
 Both sides prove that they know the token of the actor's job before either unpickles anything. The token is in the object store.
 """
 
+import hmac
 import secrets
 import socket
 import struct
@@ -56,16 +57,19 @@ async def _token(store: Store, path: str) -> bytes:
     return token
 
 
-def accepted(accepted: socket.socket, token: bytes) -> Connection:
+def accepted(accepted: socket.socket, token: bytes, address: str) -> Connection:
     """Returns the connection of a caller that knows the token.
+
+    Args:
+        address: that of the actor's endpoint.
 
     Raises:
         AuthenticationError, OSError, EOFError: it does not, or went away.
     """
-    connection = _connection(accepted)
+    connection, key = _connection(accepted), _key(token, address)
     try:
-        deliver_challenge(connection, token)
-        answer_challenge(connection, token)
+        deliver_challenge(connection, key)
+        answer_challenge(connection, key)
         _set_timeout(connection, 0)
     except BaseException:
         connection.close()
@@ -81,10 +85,11 @@ def connected(address: str, token: bytes) -> Connection:
         OSError: it does not answer.
     """
     host, _, port = address.rpartition(":")
+    key = _key(token, address)
     connection = _connection(socket.create_connection((host.strip("[]"), int(port)), HANDSHAKE_TIMEOUT))
     try:
-        answer_challenge(connection, token)
-        deliver_challenge(connection, token)
+        answer_challenge(connection, key)
+        deliver_challenge(connection, key)
         _set_timeout(connection, 0)
     except AuthenticationError:
         connection.close()
@@ -96,6 +101,14 @@ def connected(address: str, token: bytes) -> Connection:
         connection.close()
         raise
     return connection
+
+
+def _key(token: bytes, address: str) -> bytes:
+    """Returns what both sides prove to know.
+
+    A proof for one address is none for another, so a program that lets callers connect to itself cannot pass their proofs on.
+    """
+    return hmac.digest(token, address.encode(), "sha256")
 
 
 def _connection(connected: socket.socket) -> Connection:
