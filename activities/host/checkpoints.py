@@ -211,7 +211,9 @@ class Saver:
         with contextlib.ExitStack() as opened:
             looked = await asyncio.to_thread(self._look, last, settled_at, opened)
             planned = looked.plan
-            if not planned.is_due:
+            # What came from another job is saved at once, as this task's own: nothing keeps that job's saves.
+            of_another_job = last.attempt == 0 and bool(last.items)
+            if not planned.is_due and not of_another_job:
                 return False
             if reason := too_large(planned, self._limit):
                 raise TooLarge(reason)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import click
 
-from iris.cli.terminal import fit
+from iris.cli.terminal import fit, shows_colours
 from iris.client.logs.stored import TaskLine
 from iris.storage.log_format import LogLine, Stream
 
@@ -54,12 +54,18 @@ class LinePrinter:
         # in two.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._for_terminal = sys.stdout.isatty()
+        self._coloured = shows_colours(sys.stdout)
         #: For whole lines: when each unfinished line began, and its text so far.
         self._begun: dict[_Key, tuple[int, bytes]] = {}
         #: Otherwise: the source of the line in which the cursor stands.
         self._open: _Key | None = None
         self._attempts: dict[int, int] = {}
         self._out: list[bytes] = []
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the last text on standard output has no newline yet."""
+        return self._open is not None
 
     def print(self, lines: list[TaskLine]) -> None:
         for task, attempt, line in lines:
@@ -115,7 +121,8 @@ class LinePrinter:
 
     def _add_line(self, key: _Key, at_ms: int, data: bytes) -> None:
         if self._prefixed:
-            self._out.append(b"[%d] " % key[0])
+            prefix = b"[%d]" % key[0]
+            self._out.append(b"\x1b[%dm%b\x1b[0m " % (_colour(key[0]), prefix) if self._coloured else prefix + b" ")
         if self._timestamps:
             self._out.append(f"{_time(at_ms)} ".encode())
         # A carriage return would overwrite the prefix.
@@ -178,6 +185,11 @@ class JsonPrinter:
             "text": text,
             "goes_on": entry.line.goes_on,
         }
+
+
+def _colour(task: int) -> int:
+    """Returns the code of the prefix's colour: neighbouring tasks differ. Red and the terminal's own colour are left out."""
+    return 32 + task % 5
 
 
 def _time(at_ms: int) -> str:

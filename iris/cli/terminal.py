@@ -1,9 +1,10 @@
-"""Keeps control characters and escape sequences of jobs away from the user's terminal.
+"""What the terminal of a command can show, and what it must not get: control characters and escape sequences of jobs.
 
 Reasons, names and paths come from programs and from other users. Some sequences would set the clipboard or the title, answer on
 standard input, or switch the screen.
 """
 
+import os
 import re
 import sys
 from typing import TextIO
@@ -49,3 +50,18 @@ def guard_terminal() -> None:
         stream = getattr(sys, name)
         if stream is not None and stream.isatty():
             setattr(sys, name, Terminal(stream))
+
+
+def is_live(stream: TextIO | None = None) -> bool:
+    """Returns whether progress is drawn on standard error: a terminal that can move its cursor, and not the log of a CI."""
+    stream = stream or sys.stderr
+    return stream.isatty() and _moves() and not os.environ.get("CI")
+
+
+def shows_colours(stream: TextIO) -> bool:
+    """Returns whether a stream is a terminal that shows colours, and the user wants them (https://no-color.org)."""
+    return stream.isatty() and _moves() and not os.environ.get("NO_COLOR")
+
+
+def _moves() -> bool:
+    return os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

@@ -1,10 +1,14 @@
 """Finds the save of a task's checkpoint directory that counts."""
 
+import asyncio
 import errno
 
 from iris.model.checkpoints import MOST_MANIFEST, Save, attempt_folder, number_of, save_name
 from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
+
+#: How many tasks are looked up at once.
+AT_ONCE = 16
 
 
 async def latest_save(store: Store, prefix: str) -> Save | None:
@@ -17,7 +21,7 @@ async def latest_save(store: Store, prefix: str) -> Save | None:
         InvalidValue: a manifest is not what an agent has written.
         obstore's exceptions: the store does not answer.
     """
-    while (name := await _latest(store, prefix)) is not None:
+    while (name := await _latest_manifest(store, prefix)) is not None:
         try:
             data = await store.get(name, MOST_MANIFEST)
         except OSError as error:
@@ -29,7 +33,27 @@ async def latest_save(store: Store, prefix: str) -> Save | None:
     return None
 
 
-async def _latest(store: Store, prefix: str) -> str | None:
+async def tasks_with_saves(store: Store, folder: str) -> list[int]:
+    """Returns the indices of the tasks that have a save.
+
+    Args:
+        folder: that of a job's run, in which each task has a folder.
+
+    Raises:
+        obstore's exceptions: the store does not answer.
+    """
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def has_save(index: int) -> bool:
+        async with gate:
+            return await _latest_manifest(store, f"{folder}/{index}") is not None
+
+    indices = sorted(int(name) for name in await store.folders(folder) if name.isdecimal())
+    have = await asyncio.gather(*map(has_save, indices))
+    return [index for index, has in zip(indices, have, strict=True) if has]
+
+
+async def _latest_manifest(store: Store, prefix: str) -> str | None:
     """Returns the name of the latest manifest. Ignores names that no agent gives: a job may be able to write to the store."""
     for attempt in sorted((int(name) for name in await store.folders(prefix) if name.isdecimal()), reverse=True):
         names = await store.objects(attempt_folder(prefix, attempt))
