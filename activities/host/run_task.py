@@ -130,8 +130,9 @@ class Tasks:
         if found:
             logger.warning("an earlier agent left %d attempt(s), %d of them of this incarnation", len(found), len(mine))
         for attempt in mine:
-            await asyncio.to_thread(resume, attempt.task.key, attempt.occupant)
             self._run(attempt)
+        # The earlier agent may have died while it measured what they use.
+        await asyncio.gather(*(asyncio.to_thread(resume, attempt.task.key, attempt.occupant) for attempt in mine))
 
     def report_lost(self) -> None:
         """Reports the attempts of an earlier incarnation as lost.
