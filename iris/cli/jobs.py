@@ -99,24 +99,23 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
     named, number = job_and_run(job)
     name, task = job_and_task(named)
 
-    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec | None, str, list[JobRow]]:
+    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec, str, list[JobRow]]:
         run_id = await client.jobs.run(name, number)
         found, page = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
         if task is not None:
             check_task(name, task, len(found.tasks))
             found = found.model_copy(update={"tasks": (found.tasks[task],)})
         if as_json and not resources:
-            return found, [], None, page, []
+            return found, [], await client.jobs.submitted_spec(name, run_id), page, []
         in_use = await client.jobs.usage(found) if resources else []
         children = await client.jobs.family.children(name, (await client.jobs.log_source(name, run_id)).run_id)
         return found, in_use, await client.jobs.submitted_spec(name, run_id), page, children
 
     found, in_use, spec, page, children = with_client(ctx, work)
     if as_json:
-        shown = render.status_json(found)
-        print_json(shown if spec is None else {**shown, "resources": render.uses_json(in_use, spec.resources)})
+        shown = {**render.status_json(found), "commit": spec.commit, "bundle": spec.bundle.sha256 if spec.bundle else None}
+        print_json({**shown, "resources": render.uses_json(in_use, spec.resources)} if resources else shown)
         return
-    assert spec is not None
     click.echo(render.status_text(found, datetime.now(UTC), submission_text(spec, page), children))
     if resources:
         click.echo(f"\n{render.uses(spec.resources).table(in_use)}")

@@ -230,6 +230,8 @@ MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"
 #: Memo of a job with accelerators: those of each task, for lists.
 MEMO_DEVICE = "iris_device"
+#: Memo of a job with files from a git work tree: their commit, as in `JobSpec`.
+MEMO_COMMIT = "iris_commit"
 #: Memo of a job that waits, is held, or did not wholly succeed: its state and the reason of that, for lists.
 MEMO_REASON = "iris_reason"
 #: Memo of a job that was submitted in a batch: identifies its line.
