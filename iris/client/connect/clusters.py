@@ -13,7 +13,7 @@ from typing import Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from iris.model import names
+from iris.client.connect.paths import state_dir
 from iris.model.errors import InvalidValue, NotFound, Unreachable
 from iris.storage.files import make_private, make_private_tree, private_file
 
@@ -111,14 +111,6 @@ class ClusterRecord(BaseModel):
     def in_use(self) -> bool:
         """Returns whether the cluster runs on this machine, or was started elsewhere from here and not stopped since."""
         return self.remote or self.alive()
-
-
-def state_dir() -> Path:
-    """Returns the directory for state that outlives a process: `IRIS_STATE_DIR`, else the XDG state directory."""
-    if explicit := os.environ.get(names.ENV_STATE_DIR):
-        return Path(explicit).expanduser().absolute()
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "iris"
 
 
 def cluster_dir(name: str) -> Path:
