@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from temporalio import workflow
 
+from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Amend, Answer, Ask, Reason, Release
 from iris.messages.task import TaskProgress
 from iris.model.gangs import Gang, GangState
@@ -52,12 +53,21 @@ class GangRun:
         return self._lifecycle.refusal
 
     @property
+    def waits_for(self) -> str:
+        """The code of the reason why the gang waits, whose message changes too often for lists; empty: there is none."""
+        return self.refusal.code if self.refusal is not None else ""
+
+    @property
     def report(self) -> GangReport:
         """The gang's request or hosts, for a scheduler that recovers its ledger."""
         return self._lifecycle.report
 
-    def receive(self, message: Placement | Eviction | Reason | TaskProgress | Overrides) -> None:
-        """Records a signal. `run` continues if it waits for that."""
+    def ready(self) -> None:
+        """Begins to count the time that the gang waits for hosts: the last job that it depends on has ended."""
+        self._set(self._lifecycle.ready(workflow.now()))
+
+    def receive(self, message: JobMessage) -> None:
+        """Records a signal. `run` continues if it waits for that. Messages about independent tasks are ignored."""
         now = self._lifecycle
         match message:
             case Placement():
@@ -174,7 +184,7 @@ class GangRun:
             attempt=gang.first.attempt + 1,
             run_id=info.first_execution_run_id,
             owner=info.workflow_id,
-            submitted_at=gang.submission,
+            submitted_at=gang.queued_at,
             band=gang.band,
             avoid=gang.avoided,
         )

@@ -7,6 +7,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from iris.client.connect.rpc import Connection, memo_of
+from iris.client.dependencies import bound
 from iris.client.job_lists import executions_of
 from iris.client.views import Submitted, page_of, state_of
 from iris.messages.job import JobInput
@@ -33,9 +34,11 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
 
     Raises:
         InvalidValue: the job demands more of its hosts than the scheduler can represent.
+        NotFound: there is no job that it is to wait for.
         NameTaken: a live job has this name.
         Unreachable: the service does not answer.
     """
+    spec = await _with_checkpoint(connection, await bound(connection, spec))
     if spec.parent is not None:
         return await _start_child(connection, spec, spec.parent)
     try:
@@ -82,9 +85,11 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
 
     Raises:
         InvalidValue: the job demands more of its hosts than the scheduler can represent.
+        NotFound: there is no job that it is to wait for.
         NameTaken: another live job has this name.
         Unreachable: the service does not answer.
     """
+    spec = await _with_checkpoint(connection, await bound(connection, spec))
     try:
         return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.REJECT_DUPLICATE, key), before=False)
     except WorkflowAlreadyStartedError:
@@ -103,6 +108,14 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.ALLOW_DUPLICATE, key), before=False)
     except WorkflowAlreadyStartedError:  # since the line above
         raise _exists(spec) from None
+
+
+async def _with_checkpoint(connection: Connection, spec: JobSpec) -> JobSpec:
+    if spec.from_checkpoint is None:
+        return spec
+    from iris.client.checkpoints import with_source  # few jobs need the store for it
+
+    return await with_source(connection, spec, spec.from_checkpoint)
 
 
 async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePolicy, key: str = "") -> Submitted:

@@ -157,7 +157,7 @@ def check_task(job: str, index: int, tasks: int) -> None:
     Raises:
         NotFound: it has none with this index.
     """
-    if index >= tasks:
+    if not 0 <= index < tasks:
         raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {tasks - 1}")
 
 

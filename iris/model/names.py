@@ -292,6 +292,12 @@ def task_checkpoints(job: str, run_id: str, index: int) -> str:
     return f"{job_checkpoints(job, run_id)}/{index}"
 
 
+def task_of_checkpoints(saves: str) -> str:
+    """Returns the id of the task whose saves are in the folder."""
+    _, *job, _, index = saves.split("/")
+    return task_id("/".join(job), int(index))
+
+
 def shared_checkpoints(saves: str) -> str:
     """Returns the folder in which programs of all tasks of a job store checkpoints themselves.
 

@@ -6,7 +6,7 @@ import pytest
 
 from iris.model.jobs import Band
 from iris.model.states import JobState, TaskState
-from iris.workflows import job as job_workflow
+from iris.workflows import independent_tasks
 from tests.builders import some
 from tests.harness import Cluster, Held, by_index, dev_server_cluster, in_turn, is_preempted, succeeds
 
@@ -186,7 +186,7 @@ async def test_tasks_that_are_being_started_hear_of_a_hold_that_comes_and_goes_m
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that was started with a wish that is over would be held for ever."""
-    monkeypatch.setattr(job_workflow, "STARTS_AT_ONCE", 1)
+    monkeypatch.setattr(independent_tasks, "STARTS_AT_ONCE", 1)
     runs = Held()
     host = await cluster.join(offers=some(cpu=64), program=runs)
     job = await cluster.submit(replicas=32)

@@ -13,8 +13,7 @@ from iris.messages.task import RunTask
 from iris.model.jobs import TaskOutcome
 from iris.model.states import JobState
 from iris.scheduling.preemption import Eviction
-from iris.workflows import job as job_workflow
-from iris.workflows import policies
+from iris.workflows import independent_tasks, policies
 from tests.builders import some
 from tests.harness import Cluster, Held, by_job, child, dev_server_cluster, fails, in_turn, is_killed, is_preempted, succeeds
 
@@ -155,8 +154,8 @@ async def test_a_job_that_takes_the_name_of_a_terminated_one_waits_once_for_its_
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A try for each task and every five seconds fills the history of a thousand tasks in a minute."""
-    monkeypatch.setattr(job_workflow, "STARTS_AT_ONCE", 2)
-    monkeypatch.setattr(job_workflow, "NAME_IN_USE", timedelta(seconds=0.1))
+    monkeypatch.setattr(independent_tasks, "STARTS_AT_ONCE", 2)
+    monkeypatch.setattr(independent_tasks, "NAME_IN_USE", timedelta(seconds=0.1))
     monkeypatch.setattr(job_tasks, "AGAIN", timedelta(seconds=0.1))
     ends = asyncio.Event()
 

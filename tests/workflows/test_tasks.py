@@ -130,7 +130,7 @@ async def test_a_task_that_waits_is_cancelled_alone_too_and_all_of_them_are_the_
     runs = Held()
     host = await cluster.join(offers=some(cpu=4), program=runs)
     job = await cluster.submit(replicas=2, resources=some(cpu=3))
-    await cluster.until(lambda: _run(cluster, 1))
+    await cluster.until(lambda: host.taken)
     (taken,) = host.taken
     await cluster.users.jobs.cancel_task(job, 1 - taken.index)
     await cluster.until(lambda: _is_cancelled(cluster, job, 1 - taken.index))

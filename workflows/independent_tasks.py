@@ -1,0 +1,254 @@
+"""Runs the tasks of a job of several independent tasks: each in a workflow of its own, and all of them to one end."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from typing import TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
+
+from iris.activities.control.job_tasks import JobTasks
+from iris.messages.job_signals import JobMessage
+from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskRefs
+from iris.model import names
+from iris.model.gangs import Gang
+from iris.model.job_status import status_of
+from iris.model.jobs import TaskStatus
+from iris.model.overrides import Overrides
+from iris.model.states import ENDED, TaskState
+from iris.scheduling.cancellations import Cancellations
+from iris.scheduling.recovery import GangReport
+from iris.scheduling.refusals import Refusal
+from iris.workflows import policies
+from iris.workflows.search_attributes import keywords
+from iris.workflows.task import TaskWorkflow
+
+#: Workflows of tasks that one workflow task starts. Each start carries the job's specification, and all of them go in one 4 MiB
+#: request.
+STARTS_AT_ONCE = 32
+#: The pause between two tries to start a task whose workflow id is still in use.
+NAME_IN_USE = timedelta(seconds=5)
+T = TypeVar("T", bound=TaskRefs)
+
+
+class IndependentTasks:
+    """Runs the tasks of a job; `gang` has their current state.
+
+    Args:
+        job: the input of the job's workflow.
+        changed: called after each change of a task's status.
+    """
+
+    def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
+        self.gang = job
+        self._changed = changed
+        self._cancellations = Cancellations()
+        #: The coroutines that run the tasks, by index.
+        self._running: dict[int, asyncio.Task[None]] = {}
+        #: The tasks' workflows that have not ended, by index.
+        self._workflows: dict[int, workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]] = {}
+        #: The overrides that all tasks' workflows have; None: some of them have older ones.
+        self._sent_overrides: Overrides | None = job.overrides
+        #: Runs while tasks of an earlier job of this name still end; no task is started meanwhile.
+        self._earlier_tasks: asyncio.Task[None] | None = None
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Each task has a refusal of its own."""
+        return None
+
+    @property
+    def waits_for(self) -> str:
+        """The code of the scheduler's reason why a task waits; empty: none waits, or there is no reason yet."""
+        return next((task.code for task in self.gang.tasks if task.state is TaskState.PENDING and task.code), "")
+
+    @property
+    def report(self) -> GangReport:
+        """The tasks' workflows have the requests and the hosts."""
+        return GangReport()
+
+    def ready(self) -> None:
+        """Begins to count the time that the tasks wait for hosts: the last job that the job depends on has ended."""
+        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
+
+    def receive(self, message: JobMessage) -> None:
+        """Records a signal. Messages about a gang are ignored."""
+        match message:
+            case Overrides():
+                self.gang = self.gang.model_copy(update={"overrides": message})
+            case TaskCancellation(index=index, reason=reason) if self._is_live(index):
+                self._cancellations = self._cancellations.with_task(index, reason)
+                if index in self._running:
+                    self._running[index].cancel()
+            case TaskStatus(index=index) if self._is_live(index):  # a report may arrive after the end
+                self._set_task(message)
+
+    async def run(self) -> None:
+        """Runs every task to its end. Once the job's state is decided, it ends the others.
+
+        Raises:
+            asyncio.CancelledError: the workflow was cancelled; all tasks have ended by then.
+        """
+        starts = asyncio.Semaphore(STARTS_AT_ONCE)
+        asyncio.create_task(self._send_overrides())  # noqa: RUF006 - it ends with the workflow
+        running = [
+            asyncio.create_task(self._run_task(task.index, starts)) for task in self.gang.tasks if task.finished_at is None
+        ]
+        try:
+            while running:
+                done, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    if not task.cancelled():  # by the user, alone
+                        task.result()
+                if running and (status := status_of(self.gang)).state.ended:
+                    await self._end(running, f"the job ended {status.state}: {status.reason}")
+                    return
+        except asyncio.CancelledError:
+            await self._end(running, workflow.cancellation_reason() or "cancelled")
+            raise
+
+    def _is_live(self, index: int) -> bool:
+        return 0 <= index < len(self.gang.tasks) and self.gang.tasks[index].state not in ENDED
+
+    async def _end(self, running: list[asyncio.Task[None]], reason: str) -> None:
+        self._cancellations = self._cancellations.with_all(reason)
+        for task in (*running, *([self._earlier_tasks] if self._earlier_tasks is not None else [])):
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    # One task, from its start to its end.
+
+    async def _run_task(self, index: int, starts: asyncio.Semaphore) -> None:
+        if index in self._cancellations.alone:
+            self._set_task(self._cancelled(index))
+            return
+        if (this := asyncio.current_task()) is not None:
+            self._running[index] = this
+        try:
+            started, overrides = await self._start_task(index, starts)
+            self._workflows[index] = started
+            if overrides is not self.gang.overrides:  # they changed during the start
+                self._sent_overrides = None
+            status = await started
+        except ChildWorkflowError as error:
+            status = self._status_of(index, error)
+        except asyncio.CancelledError:
+            # Cancelled before the task was started.
+            self._set_task(self._cancelled(index))
+            raise
+        finally:
+            self._workflows.pop(index, None)
+            self._running.pop(index, None)
+        self._set_task(status)
+
+    async def _start_task(
+        self, index: int, starts: asyncio.Semaphore
+    ) -> tuple[workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus], Overrides]:
+        """Starts the task's workflow. Returns it, and the overrides that it was started with."""
+        while True:
+            try:
+                async with starts:
+                    while self._earlier_tasks is not None:
+                        await asyncio.shield(self._earlier_tasks)
+                    overrides = self.gang.overrides
+                    return await self._start_workflow(index), overrides
+            except WorkflowAlreadyStartedError:
+                # A task of an earlier job of this name, which was terminated, is still ending.
+                if not workflow.patched("earlier-tasks"):
+                    await workflow.sleep(NAME_IN_USE)
+                elif self._earlier_tasks is None:
+                    self._earlier_tasks = asyncio.create_task(self._wait_for_earlier_tasks(index))
+
+    async def _wait_for_earlier_tasks(self, index: int) -> None:
+        """Waits once for all tasks of the earlier job, and shows that as the reason of one task."""
+        task = self.gang.tasks[index]
+        self._set_task(task.model_copy(update={"reason": "a task of an earlier job of this name has not ended yet"}))
+        not_started = [each.index for each in self.gang.tasks if each.finished_at is None and each.index not in self._workflows]
+        await self._on_tasks(JobTasks.await_earlier_tasks, self._refs(not_started))
+        if self.gang.tasks[index].finished_at is None:  # the user has not cancelled it
+            self._set_task(task)
+        self._earlier_tasks = None
+
+    async def _start_workflow(self, index: int) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
+        job = self.gang
+        return await workflow.start_child_workflow(
+            TaskWorkflow.run,
+            TaskInput(
+                cluster=job.cluster,
+                spec=job.spec,
+                index=index,
+                parent=workflow.info().workflow_id,
+                run_id=job.run_id,
+                submitted_at=job.submission,
+                ready_at=job.ready_at,
+                tasks=(job.tasks[index],),
+                overrides=job.overrides,
+            ),
+            id=names.task_workflow(job.cluster, names.task_id(job.spec.id, index)),
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            static_summary=f"task {index} of {job.spec.replicas}",
+            search_attributes=keywords(
+                {
+                    names.SA_CLUSTER: job.cluster,
+                    names.SA_KIND: names.KIND_TASK,
+                    names.SA_USER: job.spec.user,
+                    names.SA_PARENT: job.spec.id,
+                    names.SA_PRIORITY: job.band,
+                }
+            ),
+        )
+
+    def _set_task(self, task: TaskStatus) -> None:
+        self.gang = self.gang.with_task(task.index, task)
+        self._changed()
+
+    def _status_of(self, index: int, error: ChildWorkflowError) -> TaskStatus:
+        cause = error.cause
+        if isinstance(cause, ApplicationError) and cause.details:
+            return TaskStatus.model_validate(cause.details[0])
+        if is_cancelled_exception(error):
+            return self._cancelled(index)
+        return self._ended(index, TaskState.KILLED, f"its workflow ended: {cause or error}")
+
+    def _cancelled(self, index: int) -> TaskStatus:
+        """Returns the end of a task that was cancelled. Without a request to its job, it was cancelled on its page in Temporal's
+        Web UI; that ended the whole job before."""
+        if (end := self._cancellations.end_of(index)) is None:
+            end = TaskState.CANCELLED if workflow.patched("cancelled-alone") else TaskState.KILLED, "cancelled"
+        return self._ended(index, *end)
+
+    def _ended(self, index: int, state: TaskState, reason: str) -> TaskStatus:
+        return self.gang.tasks[index].model_copy(update={"state": state, "reason": reason, "finished_at": workflow.now()})
+
+    # What concerns many tasks goes through an activity, so that the history does not grow with their number.
+
+    async def _send_overrides(self) -> None:
+        """Sends the user's changes to the tasks."""
+        while True:
+            await workflow.wait_condition(lambda: self.gang.overrides is not self._sent_overrides)
+            overrides = self._sent_overrides = self.gang.overrides
+            if workflow.patched("overrides-at-once"):
+                changed = TaskOverrides(**self._refs(self._workflows).model_dump(), overrides=overrides)
+                if changed.indices:
+                    await self._on_tasks(JobTasks.override_tasks, changed)
+                continue
+            for started in list(self._workflows.values()):
+                with contextlib.suppress(ApplicationError):  # the task has ended
+                    await started.signal(TaskWorkflow.override, overrides)
+
+    def _refs(self, indices: Iterable[int]) -> TaskRefs:
+        return TaskRefs(cluster=self.gang.cluster, job=self.gang.spec.id, indices=tuple(indices))
+
+    async def _on_tasks(self, act: Callable[[JobTasks, T], Awaitable[None]], tasks: T) -> None:
+        """Performs an activity that takes as long as the slowest of the tasks."""
+        await workflow.execute_activity_method(
+            act,
+            tasks,
+            task_queue=names.patient_queue(self.gang.cluster),
+            start_to_close_timeout=policies.NO_TIMEOUT,
+            heartbeat_timeout=policies.HEARTBEAT,
+            retry_policy=policies.UNTIL_DONE,
+        )
