@@ -173,13 +173,8 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
     return specs
 
 
-<<<<<<< HEAD
-async def send_workspace(store: Store, directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:
-    """Packs the workspace and uploads it to the store. Reports on standard error, with a bar on a terminal.
-=======
 async def send_workspace(store: "Store", directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:
-    """Packs the workspace and uploads it to the store. Reports on standard error, with a progress bar on a terminal.
->>>>>>> p16
+    """Packs the workspace and uploads it to the store. Reports on standard error, with a bar on a terminal.
 
     Raises:
         IrisError: packing or uploading failed.
