@@ -368,7 +368,7 @@ async def _children(cluster: Cluster, keep: Callable[..., Any]) -> None:
 
 
 async def _dependents(cluster: Cluster, keep: Callable[..., Any]) -> None:
-    """A job that others wait for: of one task and of two that start, one that can no longer, and one cancelled."""
+    """A job that others wait for: one of one task and one of two that start, one that cannot, and one that is cancelled."""
     first = Held()
     await cluster.join(program=by_job({"first": first}))
     awaited = await cluster.submit("first")
