@@ -301,11 +301,7 @@ def task_of_checkpoints(saves: str) -> str:
 
 
 def shared_checkpoints(saves: str) -> str:
-    """Returns the folder in which programs of all tasks of a job store checkpoints themselves.
-
-    Args:
-        saves: the folder of the saves of any of these tasks.
-    """
+    """Returns the folder in which programs of a job store checkpoints themselves: beside the saves of any of its tasks."""
     return f"{saves.rpartition('/')[0]}/shared"
 
 

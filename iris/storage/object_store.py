@@ -9,6 +9,7 @@ import contextlib
 import errno
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
@@ -19,6 +20,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 
 from iris.model.errors import Unreachable, first_line
 from iris.storage.files import make_private
+from iris.storage.garbage import Stored
 
 #: Every failure to reach a store is one of these.
 STORE_ERRORS = (OSError, BaseError)
@@ -85,13 +87,12 @@ class Store:
             raise OSError(errno.EFBIG, f"it has {result.meta['size']:,} bytes and may have {most:,}", path)
         return (await result.bytes_async()).to_bytes()
 
-    async def exists(self, path: str) -> bool:
-        """Returns whether the object exists."""
+    async def modified(self, path: str) -> datetime | None:
+        """Returns when the object was written; None: it does not exist."""
         try:
-            await obstore.head_async(self._store, path)
+            return (await obstore.head_async(self._store, path))["last_modified"]
         except FileNotFoundError:
-            return False
-        return True
+            return None
 
     async def put_file(self, path: str, file: Path | BinaryIO, progress: Callable[[int], None] | None = None) -> None:
         """Writes the file as one object, in parts if it is large. The object exists whole or not at all.
@@ -166,6 +167,11 @@ class Store:
     async def sizes(self, prefix: str) -> list[tuple[str, int]]:
         """Returns the paths and sizes of all objects below the prefix, at any depth."""
         return [(entry["path"], entry["size"]) async for batch in obstore.list(self._store, prefix) for entry in batch]
+
+    async def stored(self) -> list[Stored]:
+        """Returns all objects of the store."""
+        listed = obstore.list(self._store)
+        return [Stored(entry["path"], entry["size"], entry["last_modified"]) async for batch in listed for entry in batch]
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Deletes these objects. An object that does not exist is ignored."""
