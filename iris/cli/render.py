@@ -11,7 +11,6 @@ from iris.client.views import Explanation, JobRow
 from iris.model import names
 from iris.model.attempts import Account, AttemptRecord
 from iris.model.constraints import written
-from iris.model.hosts import ClosedBy
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.resources import Resources, format_amounts
 from iris.model.units import format_bytes, format_cpu, format_duration
@@ -277,6 +276,8 @@ def _host_state(view: "HostView") -> str:
     if not view.closed:
         return "READY"
     by = view.closed.partition(":")[0]
+    from iris.model.hosts import ClosedBy  # only lists of hosts need it
+
     return by.upper() if by in list(ClosedBy) else "PAUSED"
 
 
