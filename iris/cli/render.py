@@ -42,6 +42,7 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
     Column(key="id"),
     Column(key="run"),
     Column(key="parent"),
+    Column(key="commit"),
     Column("STATE", "state"),
     Column(key="user"),
     Column("PRIORITY", "priority", optional=True),
@@ -56,7 +57,7 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
         wraps=True,
     ),
 )
-_JOB_KEYS = "id run state user submitted_at priority tasks device parent reason"
+_JOB_KEYS = "id run state user submitted_at priority tasks device parent commit reason"
 JOBS: Listing[JobRow] = Listing(Column("ID", value=lambda row: _numbered(row)), *_AFTER_ID, keys=_JOB_KEYS, empty="no jobs")
 TASKS: Listing[TaskStatus] = Listing(
     Column("TASK", "index"),
