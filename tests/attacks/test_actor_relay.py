@@ -4,11 +4,10 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from multiprocessing import AuthenticationError
 
 import pytest
 
-from iris.client.actors.wire import accepted, connected
+from iris.client.actors.wire import Calling, Served
 from iris.model.errors import IrisError
 
 TOKEN = b"of the job's actors"
@@ -27,7 +26,8 @@ class Actor:
 
     def _accept(self) -> None:
         caller, _ = self._listening.accept()
-        with suppress(AuthenticationError, OSError, EOFError), accepted(caller, TOKEN, self.address):
+        with caller, suppress(OSError, EOFError):
+            Served(caller, TOKEN, self.address)
             self.callers += 1
 
     def done(self) -> int:
@@ -66,19 +66,19 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_the_proof_for_one_address_is_none_for_another(stack: ExitStack) -> None:
+async def test_the_proof_for_one_address_is_none_for_another(stack: ExitStack) -> None:
     """An actor unpickles what a caller sends that has proved to know the token."""
     actor = Actor(stack)
     between = relay(stack, actor.address)
     with pytest.raises((IrisError, OSError)):
-        connected(between, TOKEN).close()
+        (await Calling.connect(between, TOKEN)).close()
 
     assert actor.done() == 0
 
 
-def test_a_caller_that_connects_to_the_actor_itself_is_accepted(stack: ExitStack) -> None:
+async def test_a_caller_that_connects_to_the_actor_itself_is_accepted(stack: ExitStack) -> None:
     """The same test without the one between."""
     actor = Actor(stack)
-    connected(actor.address, TOKEN).close()
+    (await Calling.connect(actor.address, TOKEN)).close()
 
     assert actor.done() == 1
