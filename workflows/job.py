@@ -187,7 +187,7 @@ class JobWorkflow:
         self._describe()
 
     def _with_children(self, gang: Gang) -> Gang:
-        return gang.model_copy(update={"children": self._children.known})
+        return gang.model_copy(update={"children": self._children.carried})
 
     def _describe(self) -> None:
         status = self.status()
