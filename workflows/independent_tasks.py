@@ -10,7 +10,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris.activities.control.job_tasks import JobTasks
-from iris.messages.job import JobMessage
+from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskRefs
 from iris.model import names
 from iris.model.gangs import Gang
@@ -68,6 +68,10 @@ class IndependentTasks:
     def report(self) -> GangReport:
         """The tasks' workflows have the requests and the hosts."""
         return GangReport()
+
+    def ready(self) -> None:
+        """Begins to count the time that the tasks wait for hosts: the last job that the job depends on has ended."""
+        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
 
     def receive(self, message: JobMessage) -> None:
         """Records a signal. Messages about a gang are ignored."""
@@ -178,6 +182,7 @@ class IndependentTasks:
                 parent=workflow.info().workflow_id,
                 run_id=job.run_id,
                 submitted_at=job.submission,
+                ready_at=job.ready_at,
                 tasks=(job.tasks[index],),
                 overrides=job.overrides,
             ),

@@ -20,12 +20,13 @@ from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
-from iris.activities.host.checkpoint_files import Changed, Reading, TooLarge, check, is_empty, open_found, scan
+from iris.activities.host.checkpoint_files import Changed, Reading, TooLarge, Unreadable, check, is_empty, open_found, scan
 from iris.activities.host.lifecycle import Lifecycle
 from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.job_users import files_of, owner_of
 from iris.activities.host.runtimes.program import Exit
 from iris.model.checkpoints import (
+    MOST_MANIFEST,
     Changes,
     Found,
     Plan,
@@ -48,8 +49,8 @@ LOOK_INTERVAL = timedelta(seconds=1)
 SAVE_PAUSE = timedelta(seconds=10)
 #: An entry that has not changed for this long is whole, in nanoseconds.
 SETTLE_NS = 2 * 10**9
-#: The record of the last save in the attempt's directory, for the agent that continues the attempt, and its most bytes.
-RECORD, MOST_RECORD = "checkpoint.json", 64 * 1024 * 1024
+#: The record of the last save in the attempt's directory, for the agent that continues the attempt.
+RECORD = "checkpoint.json"
 #: A change has the time of the system's last tick, so it may seem to be this much older than it is.
 TICK_NS = 10_000_000
 #: How often the directory is read again at once because a file was replaced meanwhile.
@@ -171,6 +172,9 @@ class Saver:
         except TooLarge as error:
             self._report(f"the checkpoint is not saved: {error}")
             return _Result.NOTHING
+        except Unreadable as error:
+            self._report(f"the checkpoint is not saved: the agent may not read {error}; let its user read it")
+            return _Result.NOTHING
         except (links.Replaced, FileNotFoundError):
             self._report("the checkpoint is not saved: the directory, or Iris's record of it, was deleted or replaced")
             return _Result.NOTHING
@@ -195,7 +199,7 @@ class Saver:
         """
         path = self._dir / RECORD
         try:
-            return Save.model_validate_json(links.read(path, MOST_RECORD))
+            return Save.model_validate_json(links.read(path, MOST_MANIFEST))
         except FileNotFoundError:
             if self._attempt == 1:
                 return Save()
@@ -207,7 +211,9 @@ class Saver:
         with contextlib.ExitStack() as opened:
             looked = await asyncio.to_thread(self._look, last, settled_at, opened)
             planned = looked.plan
-            if not planned.is_due:
+            # What came from another job is saved at once, as this task's own: nothing keeps that job's saves.
+            of_another_job = last.attempt == 0 and bool(last.items)
+            if not planned.is_due and not of_another_job:
                 return False
             if reason := too_large(planned, self._limit):
                 raise TooLarge(reason)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Command, Parsed
 from iris.cli.workspace import files_of, files_options, inherits_files
 from iris.client.connect.identity import current_user
-from iris.client.job_options import problems_of, tasks_of
+from iris.client.job_options import checkpoint_source, problems_of, tasks_of
 from iris.client.workspace.pack import parse_extra
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.constraints import (
@@ -23,6 +23,7 @@ from iris.model.constraints import (
     region_constraint,
     zone_constraint,
 )
+from iris.model.dependencies import Condition, parse_dependencies
 from iris.model.errors import InvalidJob
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.resources import Device, Resources
@@ -32,7 +33,7 @@ from iris.model.units import format_duration
 if TYPE_CHECKING:
     from iris.client.parent import EnclosingJob
 
-#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, and a name with its source.
+#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, a name with its source, and `Dependency`s.
 TPU = Parsed("variant[,variant]", parse_tpu)
 GPU = Parsed("variant[xcount]", parse_gpu)
 KEY = Parsed("key", lambda text: check_key(text, "gang-by"))
@@ -40,6 +41,9 @@ REQUIRED = Parsed("constraint", parse_constraint)
 PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=True))
 FILE = Parsed("path[:dest]", parse_extra)
 SECRET = Parsed("secret", parse_secret)
+AFTER = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.OK, current_user()))
+AFTER_ANY = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.ANY, current_user()))
+AFTER_FAIL = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.FAIL, current_user()))
 
 #: The words of the command line, in the `meta` of its context.
 WORDS = "iris.cli.words"
@@ -98,6 +102,11 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         click.option(
             "--setup", type=TEXT, multiple=True, metavar="CMD", help="Run this shell command first, in each attempt. Repeatable."
         ),
+        click.option(
+            "--from-checkpoint", metavar="JOB",
+            help="Start with the files that JOB has saved in $IRIS_CHECKPOINT_DIR: each task with those of its number. "
+            "JOB:0: all with those of one task; JOB#2: those of an earlier run.",
+        ),
         click.option("--image", type=TEXT, metavar="IMAGE", help="Container image.  [default: the scale group's]"),
     ),
     "Where and when": (
@@ -120,6 +129,12 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             f"[default: {Band.INTERACTIVE.value}; in a job, that job's]",
         ),
         click.option("--scheduling-timeout", type=DURATION, help="Fail after waiting this long for hosts, such as 10m."),
+        click.option(
+            "--after", "--after-ok", "after", type=AFTER, multiple=True,
+            help="Start when these jobs have succeeded; end if one of them does not. Repeatable.",
+        ),
+        click.option("--after-any", type=AFTER_ANY, multiple=True, help="Start when these jobs have ended. Repeatable."),
+        click.option("--after-fail", type=AFTER_FAIL, multiple=True, help="Start when these jobs have failed. Repeatable."),
     ),
     "When it ends": (
         click.option("--timeout", type=DURATION, help="How long a task may run, such as 12h."),
@@ -249,6 +264,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
                 "project": files.project.project if files.project is not None else "",
                 "setup": options["setup"],
             },
+            from_checkpoint=checkpoint_source(options["from_checkpoint"]),
             image=options["image"],
             ports=options["port"],
             band=Band(options["priority"] or Band.INTERACTIVE),
@@ -258,6 +274,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
             max_retries_failure=options["max_retries"],
             max_retries_preemption=options["max_retries_preemption"],
             max_task_failures=options["max_task_failures"],
+            after=[each for name in ("after", "after_any", "after_fail") for given in options[name] for each in given],
         )
     except ValidationError as error:
         raise InvalidJob("; ".join(problems_of(error))) from None

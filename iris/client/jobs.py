@@ -29,11 +29,8 @@ from iris.client.views import (
     state_of,
 )
 from iris.model import names
-from iris.model.bounds import check_demands
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
-from iris.model.overrides import Hold
-from iris.model.requests import Request, request_for
 from iris.model.states import ENDED, JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
@@ -41,6 +38,7 @@ from iris.scheduling.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:
     from iris.client.submission import BatchResult
+    from iris.model.requests import Request
     from iris.scheduling.forecast import Forecast
 
 #: How long `final_status` waits for a control plane to answer.
@@ -87,7 +85,7 @@ class JobsClient:
             NotFound: there is no such job.
             Unreachable: no control plane answers.
         """
-        status, _ = await self._status_and_refusal(job, run_id)
+        status, _ = await self.status_and_refusal(job, run_id)
         return status
 
     async def explain(self, job: str, index: int | None = None, run_id: str | None = None) -> Explanation:
@@ -100,7 +98,7 @@ class JobsClient:
             NotFound: there is no such job, or it has no such task.
             Unreachable: no control plane answers.
         """
-        status, refusal = await self._status_and_refusal(job, run_id, index)
+        status, refusal = await self.status_and_refusal(job, run_id, index)
         from iris.client.attempts import attempts_of  # most commands list no attempts
 
         attempts = await attempts_of(self._connection, status, index, run_id)
@@ -177,6 +175,8 @@ class JobsClient:
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
+        from iris.model.overrides import Hold  # only this needs it
+
         return await self._signal(job, run_id, "hold", Hold(by=current_user(), reason=reason))
 
     async def release(self, job: str, run_id: str | None = None) -> JobStatus:
@@ -324,29 +324,14 @@ class JobsClient:
         """
         return await count_ended(self._connection, wanted)
 
-    # -- private -------------------------------------------------------------------------------------------------------------
-
-    def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
-        return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
-
-    async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
-        """Describes the job's latest run, or the run with this id where a later job has taken the name."""
-        with self._connection.rpc_errors():
-            try:
-                described = await self._handle(job).describe()
-                if run_id is not None and described.raw_description.workflow_execution_info.first_run_id != run_id:
-                    described = await self._handle(job, run_id).describe()
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    raise await unknown_job(self._connection, job) from None
-                raise
-        if described.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
-            raise await unknown_job(self._connection, job)  # something else in the namespace has the id
-        return described
-
-    async def _status_and_refusal(
+    async def status_and_refusal(
         self, job: str, run_id: str | None, index: int | None = None
     ) -> tuple[JobStatus, Refusal | None]:
+        """Returns the job's current status, and why the task with that index waits, else the first task that does.
+
+        Raises:
+            NotFound, Unreachable: as `status`.
+        """
         described = await self._describe(job, run_id)
         status = await self._connection.query(self._handle(job, described.run_id), "status", JobStatus)
         if index is not None:
@@ -369,6 +354,26 @@ class JobsClient:
         reason = refusal.message if one_reason else f"task {waiting.index}: {refusal.message}"
         return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
 
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
+        return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
+
+    async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
+        """Describes the job's latest run, or the run with this id where a later job has taken the name."""
+        with self._connection.rpc_errors():
+            try:
+                described = await self._handle(job).describe()
+                if run_id is not None and described.raw_description.workflow_execution_info.first_run_id != run_id:
+                    described = await self._handle(job, run_id).describe()
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise await unknown_job(self._connection, job) from None
+                raise
+        if described.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
+            raise await unknown_job(self._connection, job)  # something else in the namespace has the id
+        return described
+
     async def _status_of_live(self, job: str, run_id: str | None) -> JobStatus:
         """Returns the status of a job that has not ended."""
         described = await self._describe(job, run_id)
@@ -384,7 +389,10 @@ class JobsClient:
         return status
 
 
-def _trial(spec: JobSpec) -> Request:
+def _trial(spec: JobSpec) -> "Request":
     """Builds the request that the job would make; for independent tasks, that of the first task."""
+    from iris.model.bounds import check_demands  # few commands ask the scheduler
+    from iris.model.requests import request_for
+
     check_demands(spec)
     return request_for(spec, index=0, attempt=1, run_id="forecast", owner="forecast", submitted_at=datetime.now(UTC))

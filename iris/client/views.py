@@ -48,6 +48,8 @@ class JobRow(BaseModel):
     reason: str = ""
     #: The first run of the job that it belongs to; empty: it belongs to none.
     parent_run: str = ""
+    #: The git commit of its files, with a `+` if they differ from it; empty: none is known.
+    commit: str = ""
 
     @property
     def parent(self) -> str | None:
@@ -157,7 +159,7 @@ def check_task(job: str, index: int, tasks: int) -> None:
     Raises:
         NotFound: it has none with this index.
     """
-    if index >= tasks:
+    if not 0 <= index < tasks:
         raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {tasks - 1}")
 
 

@@ -101,9 +101,12 @@ def _command(work: Callable[..., Any] | Sequence[str], args: Sequence[Any], kwar
     """Returns the words of the program, or the name of the function."""
     if callable(work):
         return (function_name(work),)
-    if not isinstance(work, str | Sequence):
+    if not isinstance(work, str | Sequence) or isinstance(work, bytes):
         raise InvalidValue("work", work, "is neither a function nor a program", "pass a function, or words: 'python', 'train.py'")
     words = [work, *args] if isinstance(work, str) else [*work, *args]
+    if isinstance(work, str) and not args and len(parts := work.split()) > 1:
+        remedy = f"pass each word: {', '.join(map(repr, parts[:4]))}; or a shell: 'sh', '-c', {work!r}"
+        raise InvalidValue("work", work, "is one word, the name of a program", remedy)
     for word in words:
         if not isinstance(word, str):
             raise InvalidValue(

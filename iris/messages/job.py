@@ -1,19 +1,11 @@
 """The input of a job's workflow, and its answers to queries."""
 
-from iris.messages.scheduler import Reason
-from iris.messages.task import TaskCancellation, TaskProgress
+from iris.messages.dependencies import JobEnd
 from iris.messages.wire import Wire
 from iris.model.attempts import AttemptRecord
 from iris.model.children import Parent
 from iris.model.endpoints import Endpoint
 from iris.model.gangs import Gang
-from iris.model.jobs import TaskStatus
-from iris.model.overrides import Overrides
-from iris.model.requests import Placement
-from iris.scheduling.preemption import Eviction
-
-#: The signals that a job passes on to what runs its tasks.
-JobMessage = Placement | Eviction | Reason | TaskProgress | Overrides | TaskCancellation | TaskStatus
 
 
 class ChildRef(Wire):
@@ -28,6 +20,10 @@ class JobInput(Gang):
 
     #: The latest jobs that belong to it, also those that have ended.
     children: tuple[ChildRef, ...] = ()
+    #: The jobs that wait for its end.
+    dependents: tuple[str, ...] = ()
+    #: The ends of jobs that it waits for.
+    dependency_ends: tuple[JobEnd, ...] = ()
 
 
 class ChildStart(Wire):

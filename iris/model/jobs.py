@@ -9,8 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from iris.model import names
 from iris.model.bundles import Bundle
+from iris.model.checkpoint_sources import CheckpointSource
 from iris.model.children import Parent
 from iris.model.constraints import TPU_NAME, Constraint, check_key
+from iris.model.dependencies import MAX_DEPENDENCIES, Dependency
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidValue
 from iris.model.resources import Resources
@@ -87,6 +89,8 @@ class JobSpec(BaseModel):
     #: A pickled function and the script that runs it. `command` is then the function's name. None: `command` is run.
     call: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
+    #: The earlier job whose checkpoint it starts from. None: its checkpoint directories are empty at the start.
+    from_checkpoint: CheckpointSource | None = None
     #: The container image of the program. None: the image of the scale group; if it has none, the program is a process on the
     #: host.
     image: str | None = None
@@ -103,6 +107,8 @@ class JobSpec(BaseModel):
     max_task_failures: int = 0
     #: The job that it belongs to. None: it was submitted from outside of a job.
     parent: Parent | None = None
+    #: The jobs that have to end before it asks for hosts.
+    after: tuple[Dependency, ...] = ()
 
     @property
     def id(self) -> str:
@@ -133,6 +139,15 @@ class JobSpec(BaseModel):
         if not 1 <= replicas <= MAX_REPLICAS:
             raise InvalidValue("replicas", replicas, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} tasks")
         return replicas
+
+    @field_validator("after")
+    @classmethod
+    def _are_few_dependencies(cls, after: tuple[Dependency, ...]) -> tuple[Dependency, ...]:
+        after = tuple(dict.fromkeys(after))
+        if len(after) > MAX_DEPENDENCIES:
+            remedy = f"wait for at most {MAX_DEPENDENCIES}, or for a job between that waits for them"
+            raise InvalidValue("after", f"{len(after)} jobs", "are too many", remedy)
+        return after
 
     @field_validator("max_retries_failure", "max_retries_preemption", "max_task_failures")
     @classmethod

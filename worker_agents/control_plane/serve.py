@@ -23,6 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from iris.activities.control.child_jobs import ChildJobs
+from iris.activities.control.job_dependencies import JobDependencies
 from iris.activities.control.job_tasks import JobTasks
 from iris.activities.control.notifier import Notifier
 from iris.activities.control.observe import FleetObserver
@@ -132,7 +133,7 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     """Returns the workers of a cluster: for jobs and slices, for activities that wait for workflows, and for the planners."""
     outbox, notifier = Outbox(client, cluster), Notifier(client)
     fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
-    job_tasks, child_jobs = JobTasks(client), ChildJobs(client)
+    job_tasks, child_jobs, dependencies = JobTasks(client), ChildJobs(client), JobDependencies(client)
     on_machines: list[Callable[..., Any]] = []
     if platform is not None:
         slices = Slices(platform)
@@ -166,6 +167,8 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
             child_jobs.register_child,
             child_jobs.cancel_children,
             child_jobs.cancel_orphans,
+            dependencies.find_ends,
+            dependencies.signal_dependents,
         ],
         max_concurrent_activities=PATIENT_ACTIVITIES,
     )
