@@ -2,16 +2,19 @@
 
 A child's workflow is no child workflow of Temporal's: it outlives a parent that has succeeded, and a client can start it while no
 control plane runs. So each child signals its parent before it does anything else. A workflow cannot end before it has handled
-its signals: either the parent knows the child when it ends, or the child finds the parent ended and does not start.
+its signals: either the parent knows the child when it ends, or the signal is refused, and the child asks how the parent ended.
+The scheduler's check finds the live children of an unsuccessful parent that does not know them.
 """
 
 import asyncio
 import contextlib
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from iris.activities.control.child_jobs import ChildJobs
-from iris.messages.job import ChildRef, EndedParent, JobInput
+from iris.messages.job import ChildRef, ChildStart, EndedParent, JobInput
+from iris.messages.wire import ClusterName
 from iris.model import names
 from iris.workflows import policies
 from iris.workflows.scheduler_call import uninterrupted
@@ -19,6 +22,8 @@ from iris.workflows.signals import send_signal
 
 #: The children that one activity cancels: its input has some 50 KiB.
 CANCELLED_AT_ONCE = 500
+#: The children that a workflow passes to its next run: some 50 KiB, too.
+MOST_CARRIED = 500
 
 
 async def register(job: JobInput) -> str:
@@ -30,10 +35,32 @@ async def register(job: JobInput) -> str:
     parent = job.spec.parent
     if parent is None or job.tasks:  # an earlier run has registered
         return ""
-    handle = workflow.get_external_workflow_handle(names.job_workflow(job.cluster, parent.job), run_id=parent.current_run)
-    if not await send_signal(handle, "child_started", ChildRef(job=job.spec.id, run_id=workflow.info().first_execution_run_id)):
-        return f"job {parent.job}, to which it belongs, had ended before it started"
-    return ""
+    child = ChildRef(job=job.spec.id, run_id=workflow.info().first_execution_run_id)
+    if parent.registers:
+        handle = workflow.get_external_workflow_handle(names.job_workflow(job.cluster, parent.job), run_id=parent.current_run)
+        if await send_signal(handle, "child_started", child):
+            return ""
+        # The parent has ended or continued as new, or takes no more signals.
+        if not workflow.patched("asks-how-its-parent-ended"):
+            return f"job {parent.job}, to which it belongs, had ended before it started"
+    return await _ask(ChildStart(cluster=job.cluster, parent=parent, child=child, signals=parent.registers))
+
+
+async def _ask(start: ChildStart) -> str:
+    try:
+        registration = await workflow.execute_activity_method(
+            ChildJobs.register_child,
+            start,
+            task_queue=names.patient_queue(start.cluster),
+            start_to_close_timeout=policies.REGISTER,
+            retry_policy=policies.UNTIL_DONE,
+            summary=f"asks how {start.parent.job} has ended",
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from error
+        raise
+    return registration.refusal
 
 
 class Children:
@@ -43,9 +70,14 @@ class Children:
         known: those that earlier runs of the workflow know.
     """
 
-    def __init__(self, known: tuple[ChildRef, ...]) -> None:
+    def __init__(self, known: tuple[ChildRef, ...] = ()) -> None:
         self.known = known
         self._cancelled = 0
+
+    @property
+    def carried(self) -> tuple[ChildRef, ...]:
+        """Those that the next run of the workflow gets: the latest. Others that live are found by the scheduler's check."""
+        return self.known[-MOST_CARRIED:]
 
     def add(self, child: ChildRef) -> None:
         self.known = (*self.known, child)
@@ -70,3 +102,27 @@ class Children:
             retry_policy=policies.UNTIL_DONE,
             summary=f"cancels {len(ended.children)} jobs that belong to it",
         )
+
+
+class OrphanCheck:
+    """Cancels the live children of jobs that have ended without success and could not do it, one check at a time."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Starts a check, unless one runs still. Nothing waits for it: it may take as long as the service is slow."""
+        if workflow.patched("orphans-apart") and (self._running is None or self._running.done()):
+            self._running = asyncio.create_task(self._check())
+
+    async def _check(self) -> None:
+        with contextlib.suppress(ActivityError):  # the next check tries again
+            await workflow.execute_activity_method(
+                ChildJobs.cancel_orphans,
+                ClusterName(cluster=self._cluster),
+                task_queue=names.patient_queue(self._cluster),
+                start_to_close_timeout=policies.CHECK_ORPHANS,
+                heartbeat_timeout=policies.HEARTBEAT,
+                retry_policy=policies.ONCE,
+            )

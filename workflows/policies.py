@@ -89,6 +89,10 @@ LIST_LAG = timedelta(seconds=5)
 #: How often the scheduler checks that the owners of placements and requests still exist, while there are any.
 CHECK_JOBS_EVERY = timedelta(seconds=60)
 CHECK_JOBS = timedelta(seconds=60)
+#: The check for live children of jobs that have ended without success: a look at each parent.
+CHECK_ORPHANS = timedelta(minutes=10)
+#: Asking how a parent has ended, and signalling it: a few calls.
+REGISTER = timedelta(seconds=30)
 
 
 def heartbeat_timeout(contact: Contact) -> timedelta:

@@ -27,7 +27,6 @@ from iris.messages.scheduler import (
     Notices,
     Owners,
     Reason,
-    Reasons,
     Release,
     SchedulerStart,
     Signalled,
@@ -48,6 +47,7 @@ from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
 from iris.scheduling.refusals import Refusal
 from iris.workflows import policies, unsent_signals, web_ui
 from iris.workflows.demand_watch import DemandWatch
+from iris.workflows.family import OrphanCheck
 from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
 from iris.workflows.scheduler_views import owners_of, snapshot_of, unplaced, wanted_of
 from iris.workflows.signals import send_signal
@@ -86,6 +86,7 @@ class SchedulerWorkflow:
         #: The recovery of the ledger while it runs: nothing is placed before the ledger is complete.
         self._recovery = LedgerRecovery(self._ledger) if start.call_roll else None
         self._demand_watch = DemandWatch()
+        self._orphan_check = OrphanCheck(start.cluster)
         #: Whether `MAX_REPLAY` and `_time` apply. A run that began before them is replayed without them.
         self._limited = False
         #: The last time that is the same in a replay: that of the last exchange, or the time for which a timer was set.
@@ -346,6 +347,7 @@ class SchedulerWorkflow:
             pause = max(policies.MOMENT, policies.CHECK_JOBS_EVERY - (began - (self._checked_at or began)))
             await workflow.sleep(pause)
             self._checked_at, self._time = None, max(self._time, began + pause)
+            self._orphan_check.start()
             gone = await workflow.execute_activity_method(
                 Notifier.check_jobs,
                 ClusterName(cluster=self._cluster),
@@ -371,17 +373,7 @@ class SchedulerWorkflow:
             Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
         ]
         try:
-            while reasons:
-                some = unsent_signals.batch(reasons)
-                reasons = reasons[len(some) :]
-                await workflow.execute_activity_method(
-                    Notifier.signal_reasons,
-                    Reasons(reasons=some),
-                    task_queue=names.control_queue(self._cluster),
-                    start_to_close_timeout=policies.SIGNAL_OWNERS,
-                    retry_policy=policies.ONCE,
-                    summary=f"{len(some) + len(reasons)} changed reasons",
-                )
+            await unsent_signals.send_reasons(self._cluster, reasons)
         except ActivityError:
             # The reasons are only for display, and a failure must not end the checks: the next check sends them again.
             for each in changed:

@@ -1,6 +1,7 @@
 """Signals from one workflow to another."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 from temporalio import workflow
@@ -18,9 +19,16 @@ async def send_signal(receiver: workflow.ExternalWorkflowHandle[Any], signal: st
     sending = receiver.signal(signal, args=payload)
     try:
         if workflow.patched("shielded-signals"):
-            await asyncio.shield(asyncio.create_task(sending))
+            await until_answered(sending)
         else:
             await sending
     except ApplicationError:
         return False
     return True
+
+
+async def until_answered(sending: Awaitable[None]) -> None:
+    """Waits for the answer. A cancellation interrupts the wait; an error that the service answers afterwards is ignored."""
+    answer = asyncio.ensure_future(sending)
+    answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.shield(answer)

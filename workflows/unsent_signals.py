@@ -4,14 +4,19 @@ There may be as many as placements, so all of them travel as keys: the ledger ha
 in full, for example placements on a host that was lost meanwhile.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from iris.messages.scheduler import Reason, SchedulerStart
+from temporalio import workflow
+
+from iris.activities.control.notifier import Notifier
+from iris.messages.scheduler import Reason, Reasons, SchedulerStart
+from iris.model import names
 from iris.model.bounds import fitting, size_of
 from iris.model.requests import Placement
 from iris.scheduling.ledger import Ledger
 from iris.scheduling.preemption import Eviction
+from iris.workflows import policies
 
 #: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.
 MAX_SIGNALS = 500
@@ -58,3 +63,22 @@ def unpack(ledger: Ledger, start: SchedulerStart) -> tuple[dict[str, Placement],
 def batch(unsent: Iterable[Item]) -> tuple[Item, ...]:
     """Returns the first of the items, as many as one activity sends."""
     return tuple(fitting(((each, size_of(each)) for each in unsent), MAX_SIGNALS))
+
+
+async def send_reasons(cluster: str, reasons: Sequence[Reason]) -> None:
+    """Sends waiting gangs the reason why they wait.
+
+    Raises:
+        ActivityError: some were not sent.
+    """
+    while reasons:
+        some = batch(reasons)
+        reasons = reasons[len(some) :]
+        await workflow.execute_activity_method(
+            Notifier.signal_reasons,
+            Reasons(reasons=some),
+            task_queue=names.control_queue(cluster),
+            start_to_close_timeout=policies.SIGNAL_OWNERS,
+            retry_policy=policies.ONCE,
+            summary=f"{len(some) + len(reasons)} changed reasons",
+        )

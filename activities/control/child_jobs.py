@@ -1,12 +1,19 @@
-"""Cancels the jobs that belong to a job that did not succeed."""
+"""Registers jobs with the jobs that they belong to, and cancels those that belong to a job that did not succeed."""
+
+import logging
 
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.job_tasks import each_workflow
-from iris.messages.job import EndedParent
+from iris.activities.control.orphans import Ancestors, cancel_orphans
+from iris.activities.control.service import AWAY
+from iris.messages.job import ChildStart, EndedParent, Registration
+from iris.messages.wire import ClusterName
 from iris.model import names
+
+logger = logging.getLogger(__name__)
 
 
 class ChildJobs:
@@ -14,6 +21,30 @@ class ChildJobs:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+
+    @activity.defn
+    async def register_child(self, start: ChildStart) -> Registration:
+        """Registers a job with its parent, if that runs and can take the registration; returns why the job must not start.
+
+        A job that is not registered is found by `cancel_orphans` if its parent does not succeed.
+        """
+        ancestors = Ancestors(self._client, start.cluster)
+        try:
+            if ended := await ancestors.unsuccessful(start.parent):
+                return Registration(refusal=f"{ended}, to which it belongs, had ended before it started")
+            if start.signals and (run := (await ancestors.describe(start.parent)).run_id):
+                handle = self._client.get_workflow_handle(names.job_workflow(start.cluster, start.parent.job), run_id=run)
+                await handle.signal("child_started", start.child)
+        except RPCError as error:
+            if error.status in AWAY:
+                raise
+            logger.info("job %s is not registered with %s: %s", start.child.job, start.parent.job, error)
+        return Registration()
+
+    @activity.defn
+    async def cancel_orphans(self, ref: ClusterName) -> None:
+        """Requests the cancellation of live jobs of which a job above has ended without success."""
+        await cancel_orphans(self._client, ref.cluster)
 
     @activity.defn
     async def cancel_children(self, ended: EndedParent) -> None:

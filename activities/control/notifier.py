@@ -10,11 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
-from temporalio.common import SearchAttributeKey
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.activities.control.orphans import cancel_orphans
 from iris.activities.control.service import AT_ONCE, AWAY
 from iris.messages.scheduler import EvictionNotices, Notices, Owner, Owners, Reasons, Signalled, SnapshotPage
 from iris.messages.wire import ClusterName, Keys
@@ -32,7 +30,6 @@ LEFT_TO_HOSTS = timedelta(seconds=60)
 
 #: How many attempts of an activity fail with such an answer; later ones treat it as an error about the one workflow.
 PATIENT_ATTEMPTS = 3
-_PARENT = SearchAttributeKey.for_keyword(names.SA_PARENT)
 
 
 class Notifier:
@@ -89,8 +86,6 @@ class Notifier:
     async def check_jobs(self, ref: ClusterName) -> Keys:
         """Returns the keys whose owners have ended without releasing them: terminated in the Web UI, for instance.
 
-        Cancels the jobs that belong to such owners.
-
         Visibility lists the running workflows, with a delay, so an owner that it does not list is described directly. An owner
         that has just ended is left to its hosts, on which programs may still run.
         """
@@ -104,9 +99,8 @@ class Notifier:
             if not page.owners or len(owners) >= page.total:
                 break
         ours = names.own_workflows(ref.cluster, names.KIND_JOB, names.KIND_TASK)
-        live = [execution async for execution in self._client.list_workflows(f"{ours} AND ExecutionStatus = 'Running'")]
-        running = {(execution.id, names.short_run(execution.run_id)) for execution in live}
-        await cancel_orphans(self._client, ref.cluster, (execution for execution in live if _is_child(execution, ref.cluster)))
+        live = self._client.list_workflows(f"{ours} AND ExecutionStatus = 'Running'")
+        running = {(execution.id, names.short_run(execution.run_id)) async for execution in live}
         gone = []
         for owner in owners:
             activity.heartbeat()
@@ -130,11 +124,6 @@ class Notifier:
         if not owner.key.endswith(f"/{names.short_run(first_run)}"):
             return described.start_time <= over
         return described.status is not WorkflowExecutionStatus.RUNNING and (described.close_time or over) <= over
-
-
-def _is_child(execution: WorkflowExecution, cluster: str) -> bool:
-    """Returns whether the workflow is that of a job which belongs to another job."""
-    return execution.typed_search_attributes.get(_PARENT) is not None and execution.id.startswith(names.job_workflow(cluster, ""))
 
 
 def _is_away(error: Exception) -> bool:

@@ -1,10 +1,9 @@
 """Finds live jobs whose parent has ended without success and has not cancelled them, and cancels them."""
 
 import logging
-from collections.abc import Iterable
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from iris.activities.control.service import AWAY
@@ -14,19 +13,60 @@ from iris.model.children import Parent, parent_in
 logger = logging.getLogger(__name__)
 
 
-async def cancel_orphans(client: Client, cluster: str, live: Iterable[WorkflowExecution]) -> None:
-    """Requests the cancellation of jobs whose parent could not do it: it was terminated, or left them to a job above it.
+class Ancestors:
+    """Looks up how the jobs above a job have ended, each of them once."""
 
-    A job that has succeeded leaves its children to the job that it belongs to itself.
+    def __init__(self, client: Client, cluster: str) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._known: dict[tuple[str, str], str] = {}
 
-    Args:
-        live: workflows of live jobs that belong to others.
+    async def unsuccessful(self, parent: Parent) -> str:
+        """Returns the nearest job above that has ended without success; empty: none has.
+
+        A job that has succeeded leaves its children to the job that it belongs to itself.
+
+        Raises:
+            RPCError: the service does not answer, or does not know the job any more.
+        """
+        key = parent.job, parent.run_id
+        if key not in self._known:
+            self._known[key] = await self._unsuccessful(parent)
+        return self._known[key]
+
+    async def describe(self, parent: Parent) -> WorkflowExecutionDescription:
+        """Returns the latest run of the parent's workflow. A later job may have its name.
+
+        Raises:
+            RPCError: as for `unsuccessful`.
+        """
+        workflow_id = names.job_workflow(self._cluster, parent.job)
+        found = await self._client.get_workflow_handle(workflow_id).describe()
+        if (found.raw_description.workflow_execution_info.first_run_id or found.run_id) == parent.run_id:
+            return found
+        return await self._client.get_workflow_handle(workflow_id, run_id=parent.run_id).describe()
+
+    async def _unsuccessful(self, parent: Parent) -> str:
+        found = await self.describe(parent)
+        match found.status:
+            case WorkflowExecutionStatus.RUNNING | WorkflowExecutionStatus.CONTINUED_AS_NEW:
+                return ""
+            case WorkflowExecutionStatus.COMPLETED:
+                above = parent_in(await found.memo())
+                return await self.unsuccessful(above) if above is not None else ""
+        return f"job {parent.job}"
+
+
+async def cancel_orphans(client: Client, cluster: str) -> None:
+    """Requests the cancellation of jobs whose parent could not do it: it was terminated, it left them to a job above it, or they
+    have not registered with it.
 
     Raises:
         RPCError: the service does not answer.
     """
-    known: dict[Parent, str] = {}
-    for child in live:
+    ancestors = Ancestors(client, cluster)
+    children = f"{names.own_workflows(cluster, names.KIND_JOB)} AND {names.SA_PARENT} IS NOT NULL AND ExecutionStatus = 'Running'"
+    async for child in client.list_workflows(children):
         activity.heartbeat()
         try:
             parent = parent_in(await child.memo())
@@ -36,27 +76,14 @@ async def cancel_orphans(client: Client, cluster: str, live: Iterable[WorkflowEx
         if parent is None:
             continue
         try:
-            if parent not in known:
-                known[parent] = await _unsuccessful_above(client, cluster, parent)
-            if ended := known[parent]:
-                handle = client.get_workflow_handle(child.id, run_id=child.run_id)
-                await handle.cancel(reason=f"{ended}, to which it belongs, has ended without success")
+            if ended := await ancestors.unsuccessful(parent):
+                await _cancel(client, child, ended)
         except RPCError as error:
             if error.status in AWAY:
                 raise
             logger.info("workflow %s is not cancelled: %s", child.id, error)
 
 
-async def _unsuccessful_above(client: Client, cluster: str, parent: Parent) -> str:
-    """Returns the nearest job above that has ended without success; empty: none has."""
-    workflow_id = names.job_workflow(cluster, parent.job)
-    found = await client.get_workflow_handle(workflow_id).describe()
-    if (found.raw_description.workflow_execution_info.first_run_id or found.run_id) != parent.run_id:
-        found = await client.get_workflow_handle(workflow_id, run_id=parent.run_id).describe()  # a later job has the name
-    match found.status:
-        case WorkflowExecutionStatus.RUNNING | WorkflowExecutionStatus.CONTINUED_AS_NEW:
-            return ""
-        case WorkflowExecutionStatus.COMPLETED:
-            above = parent_in(await found.memo())
-            return await _unsuccessful_above(client, cluster, above) if above is not None else ""
-    return f"job {parent.job}"
+async def _cancel(client: Client, child: WorkflowExecution, ended: str) -> None:
+    handle = client.get_workflow_handle(child.id, run_id=child.run_id)
+    await handle.cancel(reason=f"{ended}, to which it belongs, has ended without success")

@@ -21,6 +21,10 @@ from iris.model.children import Parent
 from iris.model.errors import Rejected
 from iris.model.jobs import JobSpec
 
+#: The events in the history of a job from which on its children do not register with it. A registration is up to four events. The
+#: server accepts 10,000 signals and 50,000 events, and the job itself needs some.
+MOST_EVENTS = 4_000
+
 
 class EnclosingJob(NamedTuple):
     """The job in which this program runs."""
@@ -34,6 +38,8 @@ class EnclosingJob(NamedTuple):
     attempt: int
     #: The directory in which its programs start.
     workdir: Path | None
+    #: Whether its children register with its workflow.
+    registers: bool
     #: Counts the children of each name that the attempt submits.
     submitted: "defaultdict[str, itertools.count[int]]"
 
@@ -75,6 +81,7 @@ class EnclosingJob(NamedTuple):
             task=self.task,
             attempt=self.attempt,
             work=digest,
+            registers=self.registers,
             named=named,
             number=number,
         )
@@ -127,5 +134,6 @@ class ParentLookup:
             num_tasks=int(env[names.ENV_NUM_TASKS]),
             attempt=int(env[names.ENV_ATTEMPT]),
             workdir=Path(workdir).resolve() if workdir is not None else None,
+            registers=found.history_length < MOST_EVENTS,
             submitted=self._submitted,
         )

@@ -3,6 +3,7 @@
 from iris.messages.dependencies import JobEnd
 from iris.messages.wire import Wire
 from iris.model.attempts import AttemptRecord
+from iris.model.children import Parent
 from iris.model.endpoints import Endpoint
 from iris.model.gangs import Gang
 
@@ -17,12 +18,29 @@ class ChildRef(Wire):
 class JobInput(Gang):
     """The tasks of a job, and its state so far. The first run has only the specification."""
 
-    #: The jobs that belong to it, also those that have ended.
+    #: The latest jobs that belong to it, also those that have ended.
     children: tuple[ChildRef, ...] = ()
     #: The jobs that wait for its end.
     dependents: tuple[str, ...] = ()
     #: The ends of jobs that it waits for.
     dependency_ends: tuple[JobEnd, ...] = ()
+
+
+class ChildStart(Wire):
+    """A job that starts, and the job that it belongs to."""
+
+    cluster: str
+    parent: Parent
+    child: ChildRef
+    #: Whether it is to be registered with its parent.
+    signals: bool
+
+
+class Registration(Wire):
+    """The answer to a job that belongs to another job and starts."""
+
+    #: Why it must not start; empty: it may.
+    refusal: str = ""
 
 
 class EndedParent(Wire):

@@ -49,7 +49,7 @@ class TaskOverrides(TaskRefs):
 class TaskCancellation(Wire):
     """A user's request to cancel one task of a job of several independent tasks."""
 
-    index: int
+    index: int = Field(ge=0)
     reason: str
 
 

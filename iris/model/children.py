@@ -26,6 +26,8 @@ class Parent(BaseModel):
     attempt: int
     #: A digest of what the child does: its function and arguments, or its command.
     work: str
+    #: Whether the child registers with the parent's workflow. It does not if the history of that is long already.
+    registers: bool = True
     #: Whether the user has chosen the child's name.
     named: bool = True
     #: Of a child that Iris names: how many times its program has submitted the same. Its name ends with it, from 2 on.

@@ -1,9 +1,15 @@
 """Jobs that belong to other jobs: they end with an unsuccessful parent, and a retried parent finds them again."""
 
+import uuid
+
 import pytest
 
+from iris.messages.job import ChildRef, JobInput
+from iris.model.bounds import size_of
 from iris.model.errors import Rejected
 from iris.model.states import JobState
+from iris.workflows.family import Children
+from tests.builders import a_spec
 from tests.harness import Cluster, Held, by_job, child, fails, succeeds
 
 
@@ -68,6 +74,57 @@ async def test_a_child_that_starts_when_its_parent_has_ended_reaches_no_host(clu
     assert end.state is JobState.KILLED
     assert end.reason == "job ada/top, to which it belongs, had ended before it started"
     assert [task.job for task in host.taken] == ["ada/top"]
+
+
+async def test_a_child_that_starts_when_its_parent_has_succeeded_runs(cluster: Cluster) -> None:
+    """A launcher submits and ends, sometimes before the control plane has begun with what it submitted."""
+    await cluster.join(program=succeeds)
+    parent = await cluster.submit("top")
+    await cluster.end(parent)
+    late = await child(cluster, parent)
+
+    assert (await cluster.end(late)).state is JobState.SUCCEEDED
+
+
+async def test_a_child_registers_with_a_parent_that_has_continued_as_new_meanwhile(cluster: Cluster) -> None:
+    """The run in which it was submitted is closed then, and takes no signal: the parent lives, and so must its child."""
+    top = Held(then=fails)
+    await cluster.join(program=by_job({"top": top}, Held()))
+    parent = await cluster.submit("top")
+    left = await child(cluster, parent, current_run=str(uuid.uuid4()))
+    await cluster.until(lambda: runs(cluster, left))
+    top.let_go()
+
+    assert (await cluster.end(parent)).state is JobState.FAILED
+    assert (await cluster.end(left)).reason == "its parent ada/top ended FAILED"
+
+
+async def test_a_child_of_a_parent_with_a_long_history_runs_without_a_signal_to_it(cluster: Cluster) -> None:
+    """The signals of a workflow are limited. A parent with 50,000 children must still hear of an eviction."""
+    top = Held()
+    await cluster.join(program=by_job({"top": top}, succeeds))
+    parent = await cluster.submit("top")
+    quiet = await child(cluster, parent, registers=False)
+    assert (await cluster.end(quiet)).state is JobState.SUCCEEDED
+    top.let_go()
+    await cluster.end(parent)
+    late = await child(cluster, parent, "late", registers=False)
+    assert (await cluster.end(late)).state is JobState.SUCCEEDED
+
+    history = await cluster.job(parent).fetch_history()
+    signals = [each.workflow_execution_signaled_event_attributes.signal_name for each in history.events]
+    assert "child_started" not in signals
+
+
+def test_a_parent_passes_a_limited_number_of_children_to_its_next_run() -> None:
+    """Its input has a limit of 2 MiB, and a launcher may run for weeks."""
+    children = Children()
+    for number in range(5_000):
+        children.add(ChildRef(job=f"ada/top/child-{number}", run_id=str(uuid.UUID(int=number))))
+
+    assert children.carried == children.known[-len(children.carried) :]
+    assert size_of(JobInput(cluster="trial", spec=a_spec(), children=children.carried)) < 64 * 1024
+    assert Children(children.known[:3]).carried == children.known[:3]
 
 
 async def test_a_retried_parent_finds_its_children_instead_of_doubling_them(cluster: Cluster) -> None:

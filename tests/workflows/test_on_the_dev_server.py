@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from iris.activities.control import job_tasks
+from iris.activities.control import child_jobs, job_tasks
 from iris.activities.control import notifier as notifier_activities
 from iris.messages.task import RunTask
 from iris.model.jobs import TaskOutcome
@@ -134,6 +134,28 @@ async def test_what_a_terminated_job_held_or_waited_for_is_found_and_freed(
     await cluster.waits(waiter)
     for job in (holder, waiter):
         await cluster.job(job).terminate()
+
+    await cluster.until(cluster.nothing_held)
+
+
+async def test_a_slow_check_for_children_without_a_parent_does_not_hold_up_what_is_freed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts that nobody uses and nobody gets cost money, and the children can wait."""
+    monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
+    monkeypatch.setattr(notifier_activities, "LEFT_TO_HOSTS", timedelta(seconds=1))
+    checks = asyncio.Event()
+
+    async def hangs(*_: object) -> None:
+        checks.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(child_jobs, "cancel_orphans", hangs)
+    host = await cluster.join(offers=some(cpu=4), program=Held())
+    holder = await cluster.submit("holder", resources=some(cpu=4))
+    await cluster.until(lambda: host.taken)
+    await cluster.until(checks.is_set)
+    await cluster.job(holder).terminate()
 
     await cluster.until(cluster.nothing_held)
 

@@ -133,7 +133,7 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     """Returns the workers of a cluster: for jobs and slices, for activities that wait for workflows, and for the planners."""
     outbox, notifier = Outbox(client, cluster), Notifier(client)
     fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
-    job_tasks, dependencies = JobTasks(client), JobDependencies(client)
+    job_tasks, child_jobs, dependencies = JobTasks(client), ChildJobs(client), JobDependencies(client)
     on_machines: list[Callable[..., Any]] = []
     if platform is not None:
         slices = Slices(platform)
@@ -164,7 +164,9 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
             outbox.exchange,
             job_tasks.override_tasks,
             job_tasks.await_earlier_tasks,
-            ChildJobs(client).cancel_children,
+            child_jobs.register_child,
+            child_jobs.cancel_children,
+            child_jobs.cancel_orphans,
             dependencies.find_ends,
             dependencies.signal_dependents,
         ],
