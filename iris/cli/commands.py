@@ -84,6 +84,7 @@ class LazyGroup(click.Group):
         try:
             command: click.Command = getattr(import_module(f"iris.cli.{module}"), attribute)
         finally:
+            gc.freeze()  # what was imported is not looked at again
             gc.enable()
         return command
 

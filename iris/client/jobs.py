@@ -29,11 +29,8 @@ from iris.client.views import (
     state_of,
 )
 from iris.model import names
-from iris.model.bounds import check_demands
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
-from iris.model.overrides import Hold
-from iris.model.requests import Request, request_for
 from iris.model.states import ENDED, JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
@@ -41,6 +38,7 @@ from iris.scheduling.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:
     from iris.client.submission import BatchResult
+    from iris.model.requests import Request
     from iris.scheduling.forecast import Forecast
 
 #: How long `final_status` waits for a control plane to answer.
@@ -177,6 +175,8 @@ class JobsClient:
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
+        from iris.model.overrides import Hold  # only this needs it
+
         return await self._signal(job, run_id, "hold", Hold(by=current_user(), reason=reason))
 
     async def release(self, job: str, run_id: str | None = None) -> JobStatus:
@@ -389,7 +389,10 @@ class JobsClient:
         return status
 
 
-def _trial(spec: JobSpec) -> Request:
+def _trial(spec: JobSpec) -> "Request":
     """Builds the request that the job would make; for independent tasks, that of the first task."""
+    from iris.model.bounds import check_demands  # few commands ask the scheduler
+    from iris.model.requests import request_for
+
     check_demands(spec)
     return request_for(spec, index=0, attempt=1, run_id="forecast", owner="forecast", submitted_at=datetime.now(UTC))
