@@ -7,7 +7,7 @@ _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 
 
 class Screen:
-    """The lines of a terminal that never scrolls. Knows what `iris` writes: line breaks, colours, moves up and erasures.
+    """The lines of a terminal that never scrolls. Knows what `iris` writes: breaks, moves, erasures, and the screen beside it.
 
     Args:
         width: in columns; longer lines continue in the next one.
@@ -17,7 +17,7 @@ class Screen:
         self._width = width
         self._rows: list[list[str]] = [[]]
         self._row = self._column = 0
-        self.colours: set[str] = set()
+        self._beside: tuple[list[list[str]], int, int] | None = None
 
     @property
     def lines(self) -> list[str]:
@@ -50,9 +50,14 @@ class Screen:
             del self._rows[self._row][self._column :]
         elif letter == "K" and argument in ("", "0"):
             del self._rows[self._row][self._column :]
-        elif letter == "m":
-            self.colours.add(argument)
-        else:
+        elif letter == "H" and not argument:
+            self._row = self._column = 0
+        elif (argument, letter) == ("?1049", "h"):
+            self._beside = (self._rows, self._row, self._column)
+            self._rows, self._row, self._column = [[]], 0, 0
+        elif (argument, letter) == ("?1049", "l") and self._beside is not None:
+            self._rows, self._row, self._column = self._beside
+        elif letter != "m" and argument != "?7":  # colours, and whether lines continue in the next one
             raise AssertionError(f"a sequence that this terminal does not know: {argument}{letter}")
 
     def _character(self, character: str) -> None:

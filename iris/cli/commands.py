@@ -27,11 +27,14 @@ JOB_COMMANDS: Table = {
     "explain": ("jobs", "explain", "Explain the state of a job."),
     "hold": ("jobs", "hold", "Hold jobs: start none of their tasks until they are released."),
     "release": ("jobs", "release", "Release held jobs."),
+    "open": ("open", "open_", "Open a job's page in Temporal's Web UI."),
     "priority": ("jobs", "priority", "Move jobs to another priority band."),
 }
 COMMANDS: Table = {
     **JOB_COMMANDS,
     "job": ("job", "job", "The commands above by the name of their noun: list, show, logs and so on."),
+    "top": ("top", "top", "Show the cluster, its scale groups and your jobs, and keep them up to date."),
+    "watch": ("watch", "watch", "Run a reading command again and again."),
     "schedule": ("schedule", "schedule", "Start a job again and again, at times or in intervals."),
     "cluster": ("cluster", "cluster", "Start, stop, show and pause clusters."),
     "autoscaler": ("autoscaler", "autoscaler", "Show, pause and resume the autoscaler."),
@@ -42,6 +45,7 @@ COMMANDS: Table = {
     "controller": ("processes", "controller", "Run a control plane."),
     "agent": ("processes", "agent", "Run this machine as a host."),
     "pool-worker": ("pool_worker", "pool_worker", "Run the calls of a Python program's pool; its jobs do this."),
+    "config": ("show_config", "config", "Show which cluster and user commands use, and why."),
     "completion": ("completion", "completion", "Print the script that lets a shell complete commands and names."),
     "version": ("version", "show_version", "Show the version of Iris."),
 }

@@ -8,6 +8,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from iris.cli.config import config
+from iris.cli.main import run
 from iris.config import InvalidConfig, load_config, make_local_config
 from iris.model.errors import InvalidValue
 
@@ -142,3 +143,26 @@ def test_the_schema_knows_every_section_and_how_people_write_defaults() -> None:
     assert set(schema["properties"]) >= {"platform", "defaults", "controller", "bootstrap", "autoscaler", "scale_groups"}
     assert schema["$defs"]["AutoscalerDefaults"]["properties"]["evaluation_interval"]["default"] == "10s"
     assert schema["$defs"]["GroupResources"]["properties"]["memory"]["default"] == "1000g"
+
+
+def test_config_says_which_cluster_commands_use_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who wonders why a command went elsewhere asks this; it answers without any cluster."""
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("IRIS_USER", "ada")
+    monkeypatch.delenv("IRIS_CLUSTER", raising=False)
+
+    def shown(*arguments: str) -> dict[str, tuple[str | None, str]]:
+        assert run([*arguments, "config", "--json"]) == 0
+        return {row["name"]: (row["value"], row["origin"]) for row in json.loads(capsys.readouterr().out)}
+
+    nothing = shown()
+    assert nothing["cluster"][0] is None
+    assert nothing["cluster"][1].startswith("no cluster: ")
+    assert nothing["user"] == ("ada", "$IRIS_USER")
+    assert nothing["state_directory"] == (str(tmp_path), "$IRIS_STATE_DIR")
+    assert shown("--cluster", "tpus")["cluster"] == ("tpus", "--cluster")
+    monkeypatch.setenv("IRIS_CLUSTER", "10.0.0.5:7233")
+    assert shown()["cluster"] == ("10.0.0.5:7233", "$IRIS_CLUSTER")
+    assert shown()["address"][0] == "10.0.0.5:7233"

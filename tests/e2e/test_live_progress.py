@@ -1,4 +1,4 @@
-"""An attached submit in a real terminal: the block below the output, and what it leaves."""
+"""Commands in a real terminal: the block below the output of a submit, `top` and `watch`, and what they leave."""
 
 import codecs
 import contextlib
@@ -79,3 +79,17 @@ def test_ctrl_c_leaves_the_job_and_a_clean_terminal(cluster: Cluster) -> None:
     assert submit.shows(f"detached; {USER}/left-alone continues")
     cluster.file("alone.go").touch()
     cluster.iris("wait", "left-alone")
+
+
+def test_top_and_watch_follow_a_job_and_leave_the_terminal_as_it_was(cluster: Cluster) -> None:
+    """Both draw on the screen beside the shell's, show what changes, and end with Ctrl-C without an error."""
+    cluster.submit("watched", "--no-workspace", "--", "sh", "-c", until("watched.go"))
+    top, watch = InTerminal(cluster, "top", "-n", "200ms"), InTerminal(cluster, "watch", "-n", "200ms", "status", "watched")
+    eventually(lambda: top.shows(f"cluster {cluster.name}: ") and top.shows(f"{USER}/watched"))
+    eventually(lambda: watch.shows("iris status watched") and watch.shows("RUNNING"))
+    cluster.file("watched.go").touch()
+    for each in (top, watch):
+        eventually(lambda each=each: each.shows("SUCCEEDED"))  # type: ignore[misc]
+        each.type(b"\x03")
+        assert each.ends() == 0
+        assert [line for line in each.screen.lines if line != "^C"] == []

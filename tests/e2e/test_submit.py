@@ -437,3 +437,10 @@ def test_an_address_finds_the_cluster_behind_it(cluster: Cluster) -> None:
         by_name = elsewhere.begin("host", "list", "--json", IRIS_CLUSTER=f"{cluster.address}/local")
         assert [[host["id"] for host in asked.ends().json] for asked in (by_address, by_name)] == [[cluster.only_host()]] * 2
         assert "there are: local" in elsewhere.iris("--cluster", f"{cluster.address}/other", "jobs", code=3).err
+
+
+def test_open_prints_the_page_of_a_job_where_there_is_no_browser(cluster: Cluster) -> None:
+    """On a machine that is reached by SSH, the link is what its user can click."""
+    page = cluster.submit("opened", "--", "true")["ui"]
+    assert cluster.iris("open", "opened", DISPLAY="", WAYLAND_DISPLAY="").out == f"{page}\n"
+    assert "there is no job" in cluster.iris("open", "--print", "never-submitted", code=3).err

@@ -1,0 +1,57 @@
+"""Draws a text again and again on the whole terminal, and leaves the terminal as it was."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import click
+
+from iris.cli.terminal import fit, is_live
+
+#: The screen beside the one with the shell's lines; lines are cut at the edge.
+_ENTER = "\x1b[?1049h\x1b[?7l"
+_LEAVE = "\x1b[?7h\x1b[?1049l"
+
+
+class Draw(Protocol):
+    """Draws a text in the place of the one before."""
+
+    def __call__(self, text: str) -> None: ...
+
+
+@contextmanager
+def full_screen(remedy: str) -> Iterator[Draw]:
+    """Gives the function that draws. Ends quietly with Ctrl-C.
+
+    Args:
+        remedy: what to do without a terminal.
+
+    Raises:
+        click.UsageError: standard output is no terminal that can be drawn on.
+    """
+    if not is_live(sys.stdout):
+        raise click.UsageError(f"standard output is not a terminal that can be redrawn; {remedy}")
+
+    sys.stdout.flush()
+    terminal, encoding = sys.stdout.buffer, sys.stdout.encoding  # the stream would replace the sequences
+
+    def write(text: str) -> None:
+        terminal.write(text.encode(encoding, "replace"))
+        terminal.flush()
+
+    def draw(text: str) -> None:
+        height = shutil.get_terminal_size().lines
+        lines = fit(text).splitlines()
+        if len(lines) > height - 1:
+            lines = [*lines[: height - 2], f"… {len(lines) - height + 2} more lines"]
+        write("\x1b[H" + "".join(f"{line}\x1b[0m\x1b[K\n" for line in lines) + "\x1b[J")
+
+    write(_ENTER)
+    try:
+        yield draw
+    except KeyboardInterrupt:
+        pass
+    finally:
+        write(_LEAVE)

@@ -1,0 +1,108 @@
+"""Implements `iris top`: the cluster, its groups and the user's jobs on one screen."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeVar
+
+import click
+
+from iris.cli import render, render_fleet
+from iris.cli.common import DURATION, Command, cluster_option, locate, selected
+from iris.cli.full_screen import full_screen
+from iris.client.client import AsyncIrisClient
+from iris.client.connect.identity import current_user
+from iris.client.job_filter import JobFilter
+from iris.client.views import JobRow
+from iris.messages.autoscaler import AutoscalerStatus
+from iris.messages.scheduler import Snapshot
+from iris.model.errors import IrisError, first_line
+
+T = TypeVar("T")
+
+#: The jobs that are shown.
+MAX_JOBS = 20
+#: How long each of the three questions may take: the next screen must not wait for a control plane that is away.
+PATIENCE_S = 5.0
+
+
+class View(NamedTuple):
+    """What is shown. None: it could not be asked, and `unknown` says why."""
+
+    cluster: str
+    user: str
+    snapshot: Snapshot | None
+    autoscaler: AutoscalerStatus | None
+    jobs: list[JobRow] | None
+    unknown: tuple[str, ...]
+
+
+@click.command(cls=Command)
+@click.option("--once", is_flag=True, help="Print the present state once, also without a terminal.")
+@click.option("-n", "--interval", type=DURATION, default="2s", show_default=True, help="Between two looks.")
+@cluster_option
+@click.pass_context
+def top(ctx: click.Context, once: bool, interval: timedelta) -> None:
+    """Show the cluster, its scale groups and your jobs, and keep them up to date. Ctrl-C ends it.
+
+    Shows what it can while the control plane does not answer, and says what it could not ask.
+    """
+
+    async def show() -> None:
+        chosen = selected(ctx)
+        await locate(chosen)
+        client = await AsyncIrisClient.connect(chosen)
+        if once:
+            click.echo(top_text(await look(client), datetime.now(UTC)))
+            return
+        with full_screen("add --once") as draw:
+            while True:
+                draw(top_text(await look(client), datetime.now(UTC)))
+                await asyncio.sleep(max(0.1, interval.total_seconds()))
+
+    with contextlib.nullcontext() if once else contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(show())
+
+
+async def look(client: AsyncIrisClient) -> View:
+    """Asks for everything at once."""
+    unknown: list[str] = []
+
+    async def ask(what: str, answer: Awaitable[T]) -> T | None:
+        try:
+            return await asyncio.wait_for(answer, PATIENCE_S)
+        except IrisError as error:
+            unknown.append(f"{what}: {first_line(error)}")
+        except TimeoutError:
+            unknown.append(f"{what}: no answer within {PATIENCE_S:g} s")
+        return None
+
+    user = current_user()
+    snapshot, scaling, jobs = await asyncio.gather(
+        ask("hosts and queue", client.cluster.status()),
+        ask("scale groups", client.autoscaler.status()),
+        ask("jobs", client.jobs.list(JobFilter(user=user), limit=MAX_JOBS)),
+    )
+    return View(client.record.name, user, snapshot, scaling, jobs, tuple(unknown))
+
+
+def top_text(view: View, now: datetime) -> str:
+    """Formats the screen."""
+    counts = "its control plane does not answer"
+    if view.snapshot is not None:
+        counts = f"{view.snapshot.total_hosts} host(s), {view.snapshot.waiting} gang(s) waiting"
+        counts += f", {view.snapshot.held} held" if view.snapshot.held else ""
+    lines = [f"cluster {view.cluster}: {counts}  {now.astimezone():%H:%M:%S}"]
+    if view.snapshot is not None and view.snapshot.paused is not None:
+        lines.append(f"PAUSED  {view.snapshot.paused}")
+    if view.autoscaler is not None:
+        lines += [*render_fleet.problems(view.autoscaler)]
+    lines += [f"unknown  {each}" for each in view.unknown]
+    parts = ["\n".join(lines)]
+    if view.autoscaler is not None and view.autoscaler.groups:
+        parts.append(render_fleet.GROUPS.table(view.autoscaler.groups, now, cut=True))
+    if view.jobs is not None:
+        ordered = sorted(view.jobs, key=lambda row: row.state.ended)  # live ones first, and the newest first among them
+        parts.append(f"jobs of {view.user}\n{render.JOBS.table(ordered, now, cut=True)}")
+    return "\n\n".join(parts)
