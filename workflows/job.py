@@ -45,7 +45,7 @@ class JobWorkflow:
             update={
                 "run_id": info.first_execution_run_id,
                 "submitted_at": job.submitted_at or info.workflow_start_time,
-                "tasks": job.tasks or tuple(TaskStatus(index=index) for index in range(job.spec.replicas)),
+                "tasks": job.tasks or tuple(TaskStatus(index=index) for index in job.spec.indices),
             }
         )
         self._children = Children(job.children)

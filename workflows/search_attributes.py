@@ -28,6 +28,8 @@ def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, st
     memo: dict[str, Any] = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
     if spec.resources.device is not None:
         memo[names.MEMO_DEVICE] = str(spec.resources.device)
+    if spec.array is not None and spec.indices != tuple(range(spec.replicas)):
+        memo[names.MEMO_ARRAY] = True
     if spec.call is not None:
         memo[names.MEMO_FUNCTION] = True
     attributes = {

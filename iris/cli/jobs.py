@@ -28,7 +28,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow, check_task
+from iris.client.views import Explanation, JobRow, task_of
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
@@ -103,8 +103,7 @@ def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None
         run_id = await client.jobs.run(name, number)
         found, page = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
         if task is not None:
-            check_task(name, task, len(found.tasks))
-            found = found.model_copy(update={"tasks": (found.tasks[task],)})
+            found = found.model_copy(update={"tasks": (task_of(name, task, found.tasks),)})
         if as_json and not resources:
             return found, [], None, page, []
         in_use = await client.jobs.usage(found) if resources else []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from iris.client.arrays import GivenArray, upload_table
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import ExtraFile, pack
@@ -154,6 +155,10 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
     commits: dict[Path | None, str] = {}
     specs = []
     for spec, options in jobs:
+        given: GivenArray | None = options["array"]
+        if given is not None and given.table is not None:
+            table = await upload_table(Store(cluster.store), given.table)
+            spec = spec.model_copy(update={"array": given.array.model_copy(update={"table": table})})
         files = files_of(options, shares_files=shares_files)
         if not files.sent:
             specs.append(spec)

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from iris.messages.wire import Wire
+from iris.model.arrays import Array
 from iris.model.bundles import Bundle
 from iris.model.environments import EnvironmentSpec
 from iris.model.gangs import Gang
@@ -89,6 +90,8 @@ class RunTask(Wire):
     #: Only this incarnation of the host may run the attempt. Another one does not have the resources reserved for it.
     incarnation: str
     command: tuple[str, ...]
+    #: The array of the task; it has only this task. None: it is not a task of an array.
+    array: Array | None = None
     env: dict[str, str]
     workdir: str | None
     timeout: timedelta | None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.model.errors import InvalidValue
-from iris.model.jobs import TaskStatus
+from iris.model.jobs import TaskStatus, find_task
 from iris.model.states import ENDED, LIVE
 
 #: The most endpoints that a job keeps. They are in the memory of its workflow.
@@ -60,7 +60,7 @@ def changed(endpoints: Sequence[Endpoint], endpoint: Endpoint, tasks: Sequence[T
         endpoint.check()
     except InvalidValue:
         return tuple(kept)
-    return (*kept, endpoint)[:MOST] if endpoint.task < len(tasks) else tuple(kept)
+    return (*kept, endpoint)[:MOST] if find_task(tasks, endpoint.task) is not None else tuple(kept)
 
 
 def visible(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tuple[Endpoint, ...]:
@@ -74,9 +74,9 @@ def visible(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tuple
         latest[each.task] = max(each.attempt, latest.get(each.task, 0))
 
     def is_there(endpoint: Endpoint) -> bool:
-        task = tasks[endpoint.task]
-        if task.state in ENDED or endpoint.attempt < latest[endpoint.task]:
+        task = find_task(tasks, endpoint.task)
+        if task is None or task.state in ENDED or endpoint.attempt < latest[endpoint.task]:
             return False
         return endpoint.attempt > task.attempt or (endpoint.attempt == task.attempt and task.state in LIVE)
 
-    return tuple(each for each in endpoints if each.task < len(tasks) and is_there(each))
+    return tuple(each for each in endpoints if is_there(each))

@@ -1,6 +1,8 @@
 """Jobs: the submission (`JobSpec`), the result of an attempt (`TaskOutcome`), the current state (`TaskStatus`, `JobStatus`)."""
 
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
@@ -8,6 +10,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from iris.model import names
+from iris.model.arrays import Array, check_array, parse_indices
 from iris.model.bundles import Bundle
 from iris.model.children import Parent
 from iris.model.constraints import TPU_NAME, Constraint, check_key
@@ -70,6 +73,8 @@ class JobSpec(BaseModel):
     name: str
     command: tuple[str, ...]
     resources: Resources = Resources()
+    #: The indices of the tasks, and their parameters. None: the tasks are numbered from 0.
+    array: Array | None = None
     replicas: int = 1
     #: None: each task is placed and runs independently.
     coscheduling: Coscheduling | None = None
@@ -112,6 +117,16 @@ class JobSpec(BaseModel):
     def is_gang(self) -> bool:
         """Returns whether all tasks are placed, started and retried together; a single task is a gang of one."""
         return self.replicas == 1 or self.coscheduling is not None
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The numbers of the tasks, in ascending order."""
+        return range(self.replicas) if self.array is None else parse_indices(self.array.indices)
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of tasks that the program is told of. Of an array of which only some tasks run again, it is that of all."""
+        return self.replicas if self.array is None else self.array.size
 
     @field_validator("user", "name")
     @classmethod
@@ -225,6 +240,12 @@ class JobSpec(BaseModel):
         for name in self.secrets:
             if name in self.env:
                 raise InvalidValue("secret", name, "is both a secret and in env", "remove one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _is_an_array(self) -> Self:
+        if self.array is not None:
+            check_array(self.array, self.replicas, coscheduled=self.coscheduling is not None)
         return self
 
     @field_validator("coscheduling")
@@ -344,6 +365,12 @@ class TaskStatus(BaseModel):
     key: str | None = None
     #: The code of the scheduler's reason while it waits, of one of several independent tasks; empty: it is not known to the job.
     code: str = ""
+
+
+def find_task(tasks: Sequence[TaskStatus], index: int) -> TaskStatus | None:
+    """Returns the task with this index, if there is one. The tasks are in the order of their indices."""
+    place = bisect_left(tasks, index, key=lambda task: task.index)
+    return tasks[place] if place < len(tasks) and tasks[place].index == index else None
 
 
 class JobStatus(BaseModel):

@@ -238,6 +238,8 @@ MEMO_BATCH = "iris_batch"
 MEMO_WHEN = "iris_when"
 #: Memo of a job that belongs to another job: a `Parent`.
 MEMO_PARENT = "iris_parent"
+#: Memo of a job whose tasks do not have the numbers from 0 without gaps.
+MEMO_ARRAY = "iris_array"
 #: Memo of a job that runs a function.
 MEMO_FUNCTION = "iris_function"
 
