@@ -193,6 +193,14 @@ async def _tasks(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.end(partly)
     await keep("job-of-two-cancelled-one-by-one", cluster.job(partly))
 
+    runs = cluster.hosts["h1"].program = Held()
+    button = await cluster.submit("button", replicas=2)
+    await cluster.until(lambda: _two_run(cluster))
+    await cluster.task(button, 0).cancel()
+    runs.let_go()
+    await cluster.end(button)
+    await keep("job-of-two-with-one-cancelled-on-its-page", cluster.job(button))
+
 
 async def _two_run(cluster: Cluster) -> bool:
     return (await cluster.snapshot()).running == 2

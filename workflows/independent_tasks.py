@@ -221,8 +221,10 @@ class IndependentTasks:
 
     def _cancelled(self, index: int) -> TaskStatus:
         """Returns the end of a task that was cancelled. Without a request to its job, it was cancelled on its page in Temporal's
-        Web UI."""
-        return self._ended(index, *(self._cancellations.end_of(index) or (TaskState.CANCELLED, "cancelled")))
+        Web UI; that ended the whole job before."""
+        if (end := self._cancellations.end_of(index)) is None:
+            end = TaskState.CANCELLED if workflow.patched("cancelled-alone") else TaskState.KILLED, "cancelled"
+        return self._ended(index, *end)
 
     def _ended(self, index: int, state: TaskState, reason: str) -> TaskStatus:
         return self._task(index).model_copy(update={"state": state, "reason": reason, "finished_at": workflow.now()})
