@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from temporalio import workflow
 
-from iris.messages.job import JobMessage
+from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Amend, Answer, Ask, Reason, Release
 from iris.messages.task import TaskProgress
 from iris.model.gangs import Gang, GangState

@@ -10,7 +10,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from iris.activities.control.job_tasks import JobTasks
-from iris.messages.job import JobMessage
+from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskRefs
 from iris.model import names
 from iris.model.gangs import Gang
@@ -39,16 +39,20 @@ class IndependentTasks:
     Args:
         job: the input of the job's workflow.
         changed: called after each change of a task's status.
+        places: for a part of an array, whose job decides when it ends: how many tasks may have a workflow at the same time.
     """
 
-    def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
+    def __init__(self, job: Gang, changed: Callable[[], None], places: int | None = None) -> None:
         self.gang = job
         self._changed = changed
         #: The places of the tasks by their indices.
         self._places = {task.index: place for place, task in enumerate(job.tasks)}
-        limit = job.spec.array.limit if job.spec.array is not None else None
-        #: Bounds how many tasks of an array have a workflow at the same time.
-        self._window = contextlib.nullcontext() if limit is None else asyncio.Semaphore(limit)
+        self._is_part = places is not None
+        if places is None and job.spec.array is not None:
+            places = job.spec.array.limit
+        #: The most tasks of an array that have a workflow at the same time; as many as there are, if there is no limit.
+        self.places = len(job.tasks) if places is None else places
+        self._window = contextlib.nullcontext() if places is None else asyncio.Semaphore(places)
         self._cancellations = Cancellations()
         #: The coroutines that run the tasks, by index.
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -86,6 +90,13 @@ class IndependentTasks:
             case TaskStatus(index=index) if self._is_live(index):  # a report may arrive after the end
                 self._set_task(message)
 
+    def set_places(self, places: int) -> None:
+        """Allows more tasks of a part to have a workflow at the same time."""
+        assert isinstance(self._window, asyncio.Semaphore)
+        for _ in range(self.places, places):
+            self._window.release()
+        self.places = max(self.places, places)
+
     async def run(self) -> None:
         """Runs every task to its end. Once the job's state is decided, it ends the others.
 
@@ -103,7 +114,7 @@ class IndependentTasks:
                 for task in done:
                     if not task.cancelled():  # by the user, alone
                         task.result()
-                if running and (status := status_of(self.gang)).state.ended:
+                if running and not self._is_part and (status := status_of(self.gang)).state.ended:
                     await self._end(running, f"the job ended {status.state}: {status.reason}")
                     return
         except asyncio.CancelledError:
@@ -187,6 +198,7 @@ class IndependentTasks:
                 spec=spec,
                 index=index,
                 parent=workflow.info().workflow_id,
+                parent_run=workflow.info().first_execution_run_id,
                 run_id=job.run_id,
                 submitted_at=job.submission,
                 tasks=(self._task(index),),

@@ -2,8 +2,8 @@
 
 A job whose tasks form one gang runs that gang itself (`gang_run.py`), and so does a job of one task. A job of several independent
 tasks starts a workflow for each (`independent_tasks.py`), so that no history grows with the number of tasks times attempts. A
-failed job is a failed workflow and a cancelled job is a cancelled workflow, so Temporal's lists, colours and buttons keep their
-usual meaning.
+large array starts workflows for its parts, which do so (`array_parts.py`). A failed job is a failed workflow and a cancelled job
+is a cancelled workflow, so Temporal's lists, colours and buttons keep their usual meaning.
 """
 
 import asyncio
@@ -11,9 +11,12 @@ import asyncio
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput, JobMessage
+from iris.messages.array_part import PartReport
+from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput
+from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskProgress
+from iris.model.arrays import PART_TASKS
 from iris.model.bounds import check_demands
 from iris.model.endpoints import Endpoint, changed, visible
 from iris.model.errors import InvalidValue
@@ -26,6 +29,7 @@ from iris.model.states import JobState, TaskState
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.workflows import web_ui
+from iris.workflows.array_parts import ArrayParts
 from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
 from iris.workflows.independent_tasks import IndependentTasks
@@ -50,11 +54,13 @@ class JobWorkflow:
         )
         self._children = Children(job.children)
         #: Runs the tasks, and has their state. None: the job is refused.
-        self._run: GangRun | IndependentTasks | None = (
-            GangRun(self._job, self._describe, self._with_children)
-            if job.spec.is_gang
-            else IndependentTasks(self._job, self._describe)
-        )
+        self._run: GangRun | IndependentTasks | ArrayParts | None
+        if job.spec.is_gang:
+            self._run = GangRun(self._job, self._describe, self._with_children)
+        elif job.spec.array is not None and job.spec.replicas > PART_TASKS:
+            self._run = ArrayParts(self._job, self._describe)
+        else:
+            self._run = IndependentTasks(self._job, self._describe)
         self._listed = ListEntry()
         #: Of attempts that run, or ran. No attempt runs while the workflow continues as new, so the next run needs none.
         self._endpoints: tuple[Endpoint, ...] = ()
@@ -131,6 +137,10 @@ class JobWorkflow:
     @workflow.signal(description="A new status of a task of this job")
     def task_changed(self, task: TaskStatus) -> None:
         self._receive(task)
+
+    @workflow.signal(description="A new status of tasks of a part of this array")
+    def part_changed(self, report: PartReport) -> None:
+        self._receive(report)
 
     @workflow.signal(description="A job that belongs to this job starts")
     def child_started(self, child: ChildRef) -> None:

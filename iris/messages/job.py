@@ -1,18 +1,9 @@
 """The input of a job's workflow, and its answers to queries."""
 
-from iris.messages.scheduler import Reason
-from iris.messages.task import TaskCancellation, TaskProgress
 from iris.messages.wire import Wire
 from iris.model.attempts import AttemptRecord
 from iris.model.endpoints import Endpoint
 from iris.model.gangs import Gang
-from iris.model.jobs import TaskStatus
-from iris.model.overrides import Overrides
-from iris.model.requests import Placement
-from iris.scheduling.preemption import Eviction
-
-#: The signals that a job passes on to what runs its tasks.
-JobMessage = Placement | Eviction | Reason | TaskProgress | Overrides | TaskCancellation | TaskStatus
 
 
 class ChildRef(Wire):

@@ -21,8 +21,10 @@ class TaskInput(Gang):
     """One task of a job of several independent tasks, as a gang of one. On the wire it has its only task as `status`."""
 
     index: int
-    #: The workflow of its job.
+    #: The workflow of its job, or of its part of a large array.
     parent: str
+    #: The first run of that workflow; empty: that of the job.
+    parent_run: str = ""
     run_id: str
     submitted_at: datetime
     tasks: Annotated[

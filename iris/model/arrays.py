@@ -14,11 +14,15 @@ from iris.model.bundles import Bundle
 from iris.model.errors import InvalidValue
 
 #: The most tasks of an array.
-MAX_TASKS = 1_000
+MAX_TASKS = 10_000
+#: The most tasks that one workflow starts. A larger array has parts of this size.
+PART_TASKS = 250
 #: The largest index.
 MAX_INDEX = 999_999
 #: The file of an array's table, which has one JSON object of texts in each line. The line's number is the task's index.
 ROWS_FILE = "rows.jsonl"
+#: The kind of the workflows of parts, as those in `iris.model.names`.
+KIND_PART = "part"
 #: The place for the task's index in a command. No column of a table may have this name.
 INDEX = "index"
 ENV_ARRAY_INDEX = "IRIS_ARRAY_INDEX"
@@ -163,6 +167,11 @@ def _ranges(indices: Sequence[int]) -> Iterator[str]:
             continue
         yield f"{indices[at]}-{indices[end - 1]}" + (f":{step}" if step > 1 else "")
         at = end
+
+
+def part_workflow(cluster: str, job: str, number: int) -> str:
+    """Returns the id of the workflow of a part of a large array."""
+    return f"{cluster}/{KIND_PART}/{job}:{number}"
 
 
 def param_variable(column: str) -> str:

@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from iris.model import names
-from iris.model.arrays import Array, check_array, parse_indices
+from iris.model.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
 from iris.model.bundles import Bundle
 from iris.model.children import Parent
 from iris.model.constraints import TPU_NAME, Constraint, check_key
@@ -144,9 +144,9 @@ class JobSpec(BaseModel):
 
     @field_validator("replicas")
     @classmethod
-    def _is_a_number_of_tasks(cls, replicas: int) -> int:
-        if not 1 <= replicas <= MAX_REPLICAS:
-            raise InvalidValue("replicas", replicas, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} tasks")
+    def _is_a_number_of_tasks(cls, replicas: int, info: ValidationInfo) -> int:
+        if not 1 <= replicas <= (MAX_REPLICAS if info.data.get("array") is None else MAX_TASKS):
+            raise InvalidValue("replicas", replicas, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} tasks, or use an array")
         return replicas
 
     @field_validator("max_retries_failure", "max_retries_preemption", "max_task_failures")
@@ -307,7 +307,8 @@ class JobSpec(BaseModel):
                 if field in ("env", "secrets", "command")
                 else "ask for less in it",
             )
-        if size * self.replicas > MAX_SPECS_BYTES:
+        passed_on = self.replicas if self.array is None else min(self.replicas, PART_TASKS)
+        if size * passed_on > MAX_SPECS_BYTES:
             most = MAX_SPECS_BYTES // size
             raise InvalidValue(
                 "replicas",

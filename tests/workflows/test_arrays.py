@@ -3,16 +3,18 @@
 from datetime import timedelta
 
 import pytest
+from temporalio.common import SearchAttributeKey
 
 from iris.messages.task import RunTask
-from iris.model.arrays import Array, format_indices
+from iris.model import names
+from iris.model.arrays import Array, format_indices, part_workflow
 from iris.model.errors import NotFound
-from iris.model.jobs import TaskOutcome
+from iris.model.jobs import Band, TaskOutcome
 from iris.model.states import JobState, TaskState
 from tests.builders import some
-from tests.harness import Cluster, Held, fails, in_turn, succeeds
+from tests.harness import Cluster, Held, by_index, fails, in_turn, succeeds
 
-MINUTE = timedelta(minutes=1)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
 def an_array(*indices: int, limit: int | None = None) -> dict[str, object]:
@@ -115,3 +117,105 @@ async def test_a_job_that_is_cancelled_ends_the_tasks_that_wait_for_the_limit(cl
     assert (status.state, status.reason) == (JobState.KILLED, "enough")
     assert [task.state for task in status.tasks] == [TaskState.KILLED] * 4
     assert await cluster.nothing_held()
+
+
+# -- arrays of several parts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The number of tasks of a part, as small as these tests need it."""
+    for module in ("job", "array_parts"):
+        monkeypatch.setattr(f"iris.workflows.{module}.PART_TASKS", 3)
+    return 3
+
+
+async def test_a_large_array_runs_in_parts_within_one_limit(cluster: Cluster, small_parts: int) -> None:
+    """The limit is that of the array, and the job has the status of each task, also of those in other workflows."""
+    program = Counted()
+    await cluster.join(offers=some(cpu=64), program=program)
+    job = await cluster.submit(**an_array(*range(100, 110), limit=4))
+    await cluster.until(lambda: program.running == 4)
+    parts = await cluster.shown_end(cluster.client.get_workflow_handle(part_workflow(cluster.name, job, 1)))
+    program.held.let_go()
+    status = await cluster.end(job, within=HOUR)
+
+    assert status.state is JobState.SUCCEEDED
+    assert [task.index for task in status.tasks] == [*range(100, 110)]
+    assert {task.state for task in status.tasks} == {TaskState.SUCCEEDED}
+    assert (program.most, parts) == (4, "RUNNING")
+    assert await cluster.nothing_held()
+
+
+async def test_a_failure_in_one_part_of_an_array_ends_the_others(cluster: Cluster, small_parts: int) -> None:
+    """Tasks of parts that have not begun end with the job, too; and every task says why it ended."""
+    runs, bad = Held(), Held(then=fails)
+    await cluster.join(offers=some(cpu=64), program=by_index(runs, runs, runs, bad))
+    job = await cluster.submit(**an_array(*range(12), limit=4))
+    await cluster.until(lambda: _run(cluster, 4))
+    bad.let_go()
+    status = await cluster.end(job)
+
+    assert status.state is JobState.FAILED
+    assert status.tasks[3].state is TaskState.FAILED
+    assert {task.state for task in status.tasks} == {TaskState.FAILED, TaskState.KILLED}
+    assert {task.reason[:20] for task in status.tasks if task.state is TaskState.KILLED} == {"the job ended FAILED"}
+    assert await cluster.nothing_held()
+
+
+async def test_a_large_array_puts_up_with_as_many_failed_tasks_as_it_says(cluster: Cluster, small_parts: int) -> None:
+    """The number counts the tasks of all parts."""
+    await cluster.join(offers=some(cpu=64), program=by_index(fails, *[succeeds] * 7, fails))
+    job = await cluster.submit(**an_array(*range(9)), max_task_failures=2)
+    status = await cluster.end(job, within=HOUR)
+
+    assert status.state is JobState.SUCCEEDED
+    assert status.reason == "7 of 9 tasks ended with exit code 0; 2 failed, as the job allows"
+
+
+async def test_tasks_of_a_large_array_are_cancelled_alone_and_together(cluster: Cluster, small_parts: int) -> None:
+    """Whether the task runs, waits in its part, or its part has not begun."""
+    runs = Held()
+    await cluster.join(offers=some(cpu=64), program=runs)
+    job = await cluster.submit(**an_array(*range(9), limit=2))
+    await cluster.until(lambda: _run(cluster, 2))
+    for index in (0, 2, 8):
+        await cluster.users.jobs.cancel_task(job, index, "not this one")
+    await cluster.until(lambda: _has_ended(cluster, job, 0))
+    await cluster.cancel(job, "enough")
+    status = await cluster.end(job)
+
+    assert (status.state, status.reason) == (JobState.KILLED, "enough")
+    alone = [task.index for task in status.tasks if task.state is TaskState.CANCELLED]
+    assert alone == [0, 2, 8]
+    assert {task.reason for task in status.tasks if task.index not in alone} == {"enough"}
+    assert {task.reason for task in status.tasks if task.index in alone} == {"not this one"}
+    assert await cluster.nothing_held()
+
+
+async def test_a_change_of_a_large_array_reaches_all_of_its_tasks(cluster: Cluster, small_parts: int) -> None:
+    """Parts that have begun are told, and later ones begin with it."""
+    program = Counted()
+    await cluster.join(offers=some(cpu=64), program=program)
+    job = await cluster.submit(**an_array(*range(9), limit=2))
+    await cluster.until(lambda: program.running == 2)
+    await cluster.users.jobs.set_priority(job, Band.BATCH)
+    await cluster.until(lambda: _in_band(cluster, job, 1))
+    program.held.let_go()
+    status = await cluster.end(job, within=HOUR)
+
+    assert status.state is JobState.SUCCEEDED
+    assert await _in_band(cluster, job, 8)
+
+
+async def _run(cluster: Cluster, tasks: int) -> bool:
+    return (await cluster.snapshot()).running == tasks
+
+
+async def _in_band(cluster: Cluster, job: str, index: int) -> bool:
+    described = await cluster.task(job, index).describe()
+    return described.typed_search_attributes.get(SearchAttributeKey.for_keyword(names.SA_PRIORITY)) == Band.BATCH
+
+
+async def _has_ended(cluster: Cluster, job: str, index: int) -> bool:
+    return await cluster.shown_end(cluster.task(job, index)) != "RUNNING"
